@@ -1,0 +1,57 @@
+# Ergon: `make demo` to see it, `make test` to check it. Everything is installed into .venv by itself.
+PYTHON ?= python3
+PORT ?= 8000
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lock bench soak clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo: .venv/ready ## Run everything on this machine (PORT=8000); Ctrl-C ends it
+	@exec $(BIN)/python -m ergon_site.demo --port $(PORT)
+
+test: .venv/ready ## Run the whole suite, on SQLite and on PostgreSQL
+	$(BIN)/python -m tests.install
+	$(BIN)/python -m pytest --database sqlite $(ARGS)
+	$(BIN)/python -m pytest --database postgresql $(ARGS)
+
+check: .venv/ready ## Format, lint, types, import contracts, migrations, schema, sizes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	git ls-files -z '*.py' | xargs -0 $(BIN)/django-upgrade --target-version 5.2 --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py spectacular --validate --fail-on-warn --file /dev/null
+	$(BIN)/python -m tests.architecture.sizes
+
+format: .venv/ready ## Put the code in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: .venv/ready ## Pin requirements/*.in anew into requirements/*.txt
+	for name in base production dev; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate --no-emit-index-url requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
+	done
+
+bench: .venv/ready ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+soak: .venv/ready ## Run the long forms of the proofs
+	$(BIN)/python -m tests.install
+	$(BIN)/python -m pytest --soak --database sqlite $(ARGS)
+	$(BIN)/python -m pytest --soak --database postgresql $(ARGS)
+
+clean: ## Remove the virtual environment, caches and demo data
+	rm -rf .venv var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+.venv/ready: requirements/dev.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ergon needs Python 3.11 or newer: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	@echo "Installing requirements/dev.txt …"
+	@if command -v uv >/dev/null; then uv pip sync --quiet --python $(BIN)/python requirements/dev.txt; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements/dev.txt; fi
+	@touch $@

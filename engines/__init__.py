@@ -1,0 +1,1 @@
+"""Transactions: policies, consumer and producer engines, executors."""

@@ -1,0 +1,1 @@
+"""Perform the steps that the core asks for: threads and asyncio."""

@@ -1,0 +1,1 @@
+"""Handlers in other processes: the protocol, the parent side, the child side."""

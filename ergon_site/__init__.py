@@ -1,0 +1,1 @@
+"""The composition root: settings, addresses, console, Celery app, telemetry."""

@@ -1,0 +1,121 @@
+"""API clients: make one, say what it may do, change its token, switch it off."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db.models import Max, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold.admin import TabularInline
+from unfold.decorators import action, display
+
+from ergon_site.access import clients
+from ergon_site.access.admin.forms import ClientForm, NewClientForm, RotationForm
+from ergon_site.access.clients import Issued
+from ergon_site.access.core.roles import Right
+from ergon_site.access.models import ApiClient, ApiToken
+from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done, holds
+
+WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+
+
+class TokensInline(TabularInline):  # type: ignore[misc]
+    model = ApiToken
+    verbose_name_plural = "tokens"
+    fields = readonly_fields = ("prefix", "created_at", "expires_at", "last_used_at")
+    can_delete = False
+    extra = 0
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return holds(request, Right.ADMINISTER)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(ApiClient)
+class ClientsPage(ConsolePage):
+    view_right = edit_right = Right.ADMINISTER
+    list_display = ("name", "scope_list", "state", "last_used", "created_at", "created_by")
+    list_filter: ClassVar = [("disabled_at", admin.EmptyFieldListFilter)]
+    search_fields = ("name",)
+    export_fields = ("name", "scopes", "zones", "target_zones", "consumers", "buckets", "tenants", "created_at")
+    actions_detail = ("rotate", "disable", "enable")
+    actions = None
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiClient]:
+        rows: QuerySet[ApiClient] = super().get_queryset(request)
+        return rows.annotate(last_used_at=Max("tokens__last_used_at"))
+
+    def get_form(self, request: HttpRequest, obj: ApiClient | None = None, **options: Any) -> Any:
+        return super().get_form(request, obj, form=ClientForm if obj else NewClientForm, **options)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> tuple[str, ...]:
+        return ("name",) if obj else ()
+
+    def get_inlines(self, request: HttpRequest, obj: ApiClient | None) -> list[Any]:
+        return [TokensInline] if obj else []
+
+    def save_model(self, request: HttpRequest, obj: ApiClient, form: Any, change: bool) -> None:  # noqa: FBT001
+        if change:
+            clients.amend(obj.pk, form.grant(), by=actor(request))
+            return
+        issued = clients.create(obj.name, form.grant(), by=actor(request), lifetime=form.lifetime_given())
+        obj.pk = issued.client.pk
+        request.issued = issued  # type: ignore[attr-defined]
+
+    def response_add(self, request: HttpRequest, obj: ApiClient, post_url_continue: Any = None) -> HttpResponse:
+        return self._show_once(request, request.issued)  # type: ignore[attr-defined]
+
+    def log_addition(self, request: HttpRequest, obj: ApiClient, message: Any) -> None:
+        """The verb has written the audit entry."""
+
+    log_change = log_addition
+
+    @action(description="New token", url_path="rotate", permissions=["change"])
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        client = get_object_or_404(ApiClient, pk=object_id)
+        form = RotationForm(request.POST or None)
+        if form.is_valid():
+            return self._show_once(request, clients.rotate(client.pk, by=actor(request), **form.terms()))
+        return self._page(request, "console/client_rotate.html", f"New token for {client}", form=form, client=client)
+
+    @action(description="Disable", url_path="disable", permissions=["change"], dialog=WHY | {"title": "Disable"})
+    def disable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        clients.disable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
+        messages.success(request, "Disabled: its tokens are refused from now on.")
+        return done(self._address(object_id))
+
+    @action(description="Enable", url_path="enable", permissions=["change"], dialog=WHY | {"title": "Enable"})
+    def enable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
+        messages.success(request, "Enabled: its living tokens work again.")
+        return done(self._address(object_id))
+
+    @display(description="scopes")
+    def scope_list(self, client: ApiClient) -> str:
+        return ", ".join(client.scopes) or "none"
+
+    @display(description="state", label={"enabled": "success", "disabled": "danger"})
+    def state(self, client: ApiClient) -> str:
+        return "disabled" if client.disabled_at else "enabled"
+
+    @display(description="last used", ordering="last_used_at", empty_value="never")
+    def last_used(self, client: Any) -> Any:
+        return client.last_used_at
+
+    def _show_once(self, request: HttpRequest, issued: Issued) -> HttpResponse:
+        title = f"Token of {issued.client}"
+        return self._page(request, "console/token_issued.html", title, issued=issued)
+
+    def _page(self, request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
+        shared = self.admin_site.each_context(request)
+        return TemplateResponse(request, template, {**shared, "opts": self.opts, "title": title, **context})
+
+    def _address(self, object_id: str) -> str:
+        return reverse("admin:access_apiclient_change", args=[object_id])

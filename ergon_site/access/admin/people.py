@@ -1,0 +1,91 @@
+"""People and their roles."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group, User
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest
+from unfold.decorators import display
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from ergon_site.access import audit
+from ergon_site.access.core.roles import ROLES, Right
+from ergon_site.access.pages import ConsolePage, actor
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class PeoplePage(ConsolePage, UserAdmin):  # type: ignore[misc]
+    """People are deactivated, not deleted: the audit log goes on naming them."""
+
+    view_right = edit_right = Right.ADMINISTER
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "full_name", "roles", "is_active", "last_login")
+    list_filter: ClassVar = ["is_active", "groups"]
+    filter_horizontal = ()
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Person", {"fields": ("first_name", "last_name", "email")}),
+        ("Console", {"fields": ("is_active", "is_staff", "groups", "is_superuser")}),
+        ("Seen", {"fields": ("last_login", "date_joined")}),
+    )
+    add_fieldsets = ((None, {"fields": ("username", "usable_password", "password1", "password2")}),)
+    readonly_fields = ("last_login", "date_joined")
+    actions = None
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        people: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
+        return people
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
+        # Nobody can hand out more than they have.
+        return self.readonly_fields if request.user.is_superuser else (*self.readonly_fields, "is_superuser")
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        above = obj is not None and obj.is_superuser and not request.user.is_superuser
+        return super().has_change_permission(request, obj) and not above
+
+    @display(description="name")
+    def full_name(self, person: User) -> str:
+        return person.get_full_name() or "–"
+
+    @display(description="roles")
+    def roles(self, person: User) -> str:
+        names = ["everything (superuser)"] if person.is_superuser else [group.name for group in person.groups.all()]
+        return ", ".join(names) or "none"
+
+    def log_addition(self, request: HttpRequest, obj: User, message: Any) -> None:
+        audit.record(actor=actor(request), action="person.create", target=f"person {obj.username}")
+
+    def log_change(self, request: HttpRequest, obj: User, message: Any) -> None:
+        roles = sorted(obj.groups.values_list("name", flat=True))
+        after = {"active": obj.is_active, "roles": roles, "superuser": obj.is_superuser, "changes": message}
+        audit.record(actor=actor(request), action="person.change", target=f"person {obj.username}", after=after)
+
+
+@admin.register(Group)
+class RolesPage(ConsolePage):
+    """Roles come with Ergon; who holds them is set on the person."""
+
+    view_right = Right.ADMINISTER
+    list_display = ("name", "rights", "people")
+    fields = ("name", "rights")
+    search_fields = ("name",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
+        roles: QuerySet[Group] = super().get_queryset(request)
+        return roles.annotate(people_count=Count("user", filter=Q(user__is_active=True)))
+
+    @display(description="rights")
+    def rights(self, role: Group) -> str:
+        return ", ".join(right.value.replace("_", " ") for right in ROLES.get(role.name, ())) or "–"
+
+    @display(description="active people", ordering="people_count")
+    def people(self, role: Any) -> int:
+        return int(role.people_count)

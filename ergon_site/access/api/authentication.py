@@ -1,0 +1,38 @@
+"""`Authorization: Bearer TOKEN`."""
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from ergon_site.access import clients
+from ergon_site.access.models import ApiClient, ApiToken
+
+SCHEME = "Bearer"
+
+
+class TokenAuthentication(BaseAuthentication):
+    """The client of a request is whoever holds its token."""
+
+    def authenticate(self, request: Request) -> tuple[ApiClient, ApiToken] | None:
+        scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
+        if scheme.lower() != SCHEME.lower():
+            return None
+        token = clients.identify(text.strip())
+        if token is None:
+            msg = "The token is unknown or expired, or its client is disabled."
+            raise AuthenticationFailed(msg)
+        return token.client, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return f'{SCHEME} realm="ergon"'
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document names it."""
+
+    target_class = TokenAuthentication
+    name = "token"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "Made by `manage.py create_api_client`."}

@@ -1,0 +1,130 @@
+"""Every error of the API as RFC 9457 `application/problem+json`, with a stable `code`."""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
+from django.views import defaults
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+MEDIA_TYPE = "application/problem+json"
+OUR_CODES = {
+    "not_authenticated": "unauthenticated",
+    "authentication_failed": "unauthenticated",
+    "parse_error": "malformed_request",
+    "invalid": "invalid_request",
+}
+
+
+class PayloadTooLarge(exceptions.APIException):  # noqa: N818 (the name is the HTTP status's)
+    """The body exceeds its limit."""
+
+    status_code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    default_code = "payload_too_large"
+    default_detail = "The body is too large."
+
+
+def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """The framework's exception handler; what it cannot name becomes a 500 outside."""
+    error = _translated(error)
+    if not isinstance(error, exceptions.APIException):
+        return None
+    return Response(
+        document(error), status=error.status_code, headers=_headers(error), content_type=MEDIA_TYPE
+    )
+
+
+def document(error: exceptions.APIException) -> dict[str, Any]:
+    code = OUR_CODES.get(error.default_code, error.default_code)
+    if isinstance(error, exceptions.ValidationError):
+        faults = list(_faults(error.detail))
+        detail = faults[0]["detail"] if len(faults) == 1 else f"{len(faults)} fields are wrong."
+        return _problem(error.status_code, code, detail) | {"errors": faults}
+    return _problem(error.status_code, code, str(error.detail))
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not _is_for_machines(request):
+        return defaults.bad_request(request, exception)
+    return _answer(HTTPStatus.BAD_REQUEST, "malformed_request", "The request cannot be understood.")
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not _is_for_machines(request):
+        return defaults.permission_denied(request, exception)
+    return _answer(HTTPStatus.FORBIDDEN, "permission_denied", "You may not do this.")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not _is_for_machines(request):
+        return defaults.page_not_found(request, exception)
+    return _answer(HTTPStatus.NOT_FOUND, "not_found", "There is nothing at this address.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    if not _is_for_machines(request):
+        return defaults.server_error(request)
+    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong here; it has been logged.")
+
+
+def _translated(error: Exception) -> Exception:
+    match error:
+        case Http404():
+            return exceptions.NotFound()
+        case DjangoPermissionDenied():
+            return exceptions.PermissionDenied()
+        case RequestDataTooBig():
+            return PayloadTooLarge()
+        case UnreadablePostError():
+            return exceptions.ParseError("The body ended too early.")
+    return error
+
+
+def _headers(error: exceptions.APIException) -> dict[str, str]:
+    headers = {}
+    if header := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = header
+    if wait := getattr(error, "wait", None):
+        headers["Retry-After"] = str(wait)
+    return headers
+
+
+def _faults(detail: Any, pointer: str = "") -> Iterator[dict[str, str]]:
+    match detail:
+        case dict():
+            for name, inner in detail.items():
+                yield from _faults(inner, pointer if name == "non_field_errors" else f"{pointer}/{_escaped(name)}")
+        case list() if any(isinstance(inner, dict | list) for inner in detail):
+            for index, inner in enumerate(detail):
+                yield from _faults(inner, f"{pointer}/{index}")
+        case list():
+            for inner in detail:
+                yield from _faults(inner, pointer)
+        case _:
+            yield {"pointer": pointer, "detail": str(detail), "code": getattr(detail, "code", "invalid")}
+
+
+def _escaped(name: object) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def _problem(status: int, code: str, detail: str) -> dict[str, Any]:
+    return {
+        "type": f"urn:ergon:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": int(status),
+        "detail": detail,
+        "code": code,
+    }
+
+
+def _is_for_machines(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/") or request.path in {"/livez", "/readyz", "/metrics"}
+
+
+def _answer(status: HTTPStatus, code: str, detail: str) -> JsonResponse:
+    return JsonResponse(_problem(status, code, detail), status=status, content_type=MEDIA_TYPE)

@@ -1,0 +1,1 @@
+"""Rules as pure functions and frozen values; the standard library only."""

@@ -1,0 +1,25 @@
+"""How often a client may call: a steady rate with room for one second's burst, kept as a single number."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a call may pass; `busy_until` is what to remember either way."""
+
+    busy_until: float
+    retry_after: float = 0.0
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.retry_after == 0
+
+
+def admit(busy_until: float, now: float, per_second: float) -> Verdict:
+    """Each call keeps the client busy for 1/rate seconds; one that is busy for too long has to wait."""
+    interval = 1 / per_second
+    start = max(busy_until, now)
+    burst = max(1.0, interval)
+    if start + interval - now > burst:
+        return Verdict(busy_until=busy_until, retry_after=start + interval - now - burst)
+    return Verdict(busy_until=start + interval)

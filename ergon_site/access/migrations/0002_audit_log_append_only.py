@@ -1,0 +1,9 @@
+from django.db import migrations
+
+from ergon_site.access.append_only import AppendOnly
+
+
+class Migration(migrations.Migration):
+    dependencies = [("access", "0001_initial")]
+
+    operations = [AppendOnly("auditentry")]

@@ -1,0 +1,94 @@
+"""Rows of the shared ground: who may call, with which token, and what was done by whom."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+from ergon_site.access.core.roles import MEANINGS
+
+
+class ConsoleRights(models.Model):
+    """No table: it carries the console's rights, so that they exist before the apps that ask for them."""
+
+    class Meta:
+        managed = False
+        default_permissions = ()
+        permissions = tuple((right.value, meaning) for right, meaning in MEANINGS.items())
+
+
+class ApiClient(models.Model):
+    """A machine that calls the API, and what it may do there."""
+
+    name = models.CharField(max_length=100, unique=True, help_text="Who calls: a system, not a person.")
+    scopes = models.JSONField(default=list, blank=True, help_text="What it may do.")
+    zones = models.JSONField(default=list, blank=True, help_text="Zones it may speak for.")
+    target_zones = models.JSONField(default=list, blank=True, help_text="Zones it may send to.")
+    consumers = models.JSONField(default=list, blank=True, help_text="Consumers whose facts it may read.")
+    buckets = models.JSONField(default=list, blank=True, help_text="Buckets whose artifacts it may use.")
+    tenants = models.JSONField(default=list, blank=True, help_text="Tenants it may see, as UUIDs.")
+    rate = models.FloatField(
+        "requests per second", null=True, blank=True, help_text="Empty means the rate of the deployment."
+    )
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=150)
+    disabled_at = models.DateTimeField(null=True, blank=True)
+
+    # The framework asks the principal of a request this question.
+    is_authenticated = True
+
+    class Meta:
+        verbose_name = "API client"
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=models.Q(rate__isnull=True) | models.Q(rate__gt=0), name="access_client_rate_positive"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApiToken(models.Model):
+    """One token of a client. A rotation leaves two for a while."""
+
+    client = models.ForeignKey(ApiClient, on_delete=models.CASCADE, related_name="tokens")
+    prefix = models.CharField(max_length=16, unique=True)
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the token; the token itself is not kept.")
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "API token"
+        ordering: ClassVar = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.client.name} {self.prefix}…"
+
+
+class AuditEntry(models.Model):
+    """Who did what, when and why. Rows are written once: the database refuses to change or delete them."""
+
+    at = models.DateTimeField(db_default=Now())
+    actor = models.CharField(max_length=150, help_text="A person, an API client, or a command and its user.")
+    action = models.CharField(max_length=100)
+    target = models.CharField(max_length=300)
+    reason = models.TextField(blank=True)
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "audit entry"
+        verbose_name_plural = "audit log"
+        ordering: ClassVar = ["-at", "-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["-at", "-id"], name="access_audit_newest"),
+            models.Index(fields=["actor", "-at"], name="access_audit_actor"),
+            models.Index(fields=["action", "-at"], name="access_audit_action"),
+            models.Index(fields=["target", "-at"], name="access_audit_target"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.target}"

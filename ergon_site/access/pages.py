@@ -1,0 +1,134 @@
+"""What every page of the console shares: rights instead of model permissions, exports, reasons."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.defaultfilters import slugify
+from django.urls import URLPattern, path
+from unfold.admin import ModelAdmin
+from unfold.forms import BaseDialogForm
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from ergon_site.access.core.roles import Right
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+ROWS_PER_FETCH = 2000
+
+
+def actor(request: HttpRequest) -> str:
+    """The person behind a request, as the audit log names them."""
+    return request.user.get_username()
+
+
+def done(address: str) -> HttpResponse:
+    """The answer to a dialog that did its work: close it and show the page."""
+    return HttpResponse(headers={"HX-Redirect": address})
+
+
+class ReasonForm(BaseDialogForm):
+    """A dialog that asks why."""
+
+    reason = forms.CharField(
+        max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}), help_text="Kept in the audit log."
+    )
+
+
+class ConsolePage(ModelAdmin):  # type: ignore[misc]
+    """A window on a table. It shows rows to those with `view_right`; only a page that names an `edit_right` changes any."""
+
+    view_right: ClassVar[Right] = Right.VIEW
+    edit_right: ClassVar[Right | None] = None
+    export_fields: ClassVar[Sequence[str]] = ()
+
+    show_full_result_count = False
+    list_per_page = 50
+    list_fullwidth = True
+    list_filter_submit = True
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return holds(request, self.view_right)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.edit_right is not None and holds(request, self.edit_right)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return self.edit_right is not None and holds(request, self.edit_right)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_export"
+        export = path("export.<slug:form>", self.admin_site.admin_view(self.export_view), name=name)
+        return [export, *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}
+        response: HttpResponse = super().changelist_view(request, {**exports, **(extra_context or {})})
+        return response
+
+    list_after_template = "console/exports.html"
+
+    def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
+        """The list as filtered, streamed as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if form not in EXPORTS or not self.export_fields:
+            raise Http404
+        write, content_type = EXPORTS[form]
+        rows = self.get_changelist_instance(request).get_queryset(request)
+        name = f"{slugify(self.opts.verbose_name_plural)}.{form}"
+        return StreamingHttpResponse(
+            write(self.export_fields, _values(rows, self.export_fields)),
+            content_type=content_type,
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
+
+
+def holds(request: HttpRequest, right: Right) -> bool:
+    return request.user.has_perm(right.permission)
+
+
+def _values(rows: QuerySet[Model], fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return rows.values_list(*fields).iterator(chunk_size=ROWS_PER_FETCH)
+
+
+class _Echo:
+    """What a CSV writer writes to when each line is sent at once."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def _csv(fields: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield writer.writerow(fields)
+    for row in rows:
+        yield writer.writerow(_cell(value) for value in row)
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, cls=DjangoJSONEncoder).strip('"')
+    # A spreadsheet would run a cell that starts like a formula.
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def _json(fields: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    separator = "[\n"
+    for row in rows:
+        yield separator + json.dumps(dict(zip(fields, row, strict=True)), cls=DjangoJSONEncoder)
+        separator = ",\n"
+    yield "[]\n" if separator == "[\n" else "\n]\n"
+
+
+EXPORTS = {"csv": (_csv, "text/csv; charset=utf-8"), "json": (_json, "application/json")}

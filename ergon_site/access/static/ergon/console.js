@@ -1,0 +1,15 @@
+// Refreshes every [data-live] part from its address, not while the tab is hidden, and says so when no answer comes.
+const EVERY_MS = 5000;
+
+async function refresh(part) {
+  if (document.hidden || part.contains(document.activeElement)) return;
+  try {
+    const answer = await fetch(part.dataset.live, { credentials: "same-origin", redirect: "error" });
+    if (!answer.ok) throw new Error(answer.status);
+    part.innerHTML = await answer.text();
+  } catch {
+    part.querySelector("[data-stale]")?.removeAttribute("hidden");
+  }
+}
+
+for (const part of document.querySelectorAll("[data-live]")) setInterval(refresh, EVERY_MS, part);

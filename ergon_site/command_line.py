@@ -1,0 +1,36 @@
+"""`manage.py`, with one clear line instead of a traceback where the set-up is wrong."""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+from django.db import OperationalError, connections
+
+from ergon_site import telemetry
+
+DEPENDENCY_MISSING = os.EX_UNAVAILABLE
+
+
+def run(argv: list[str]) -> None:
+    telemetry.start()
+    try:
+        execute_from_command_line(argv)
+    except OperationalError as error:
+        if "--traceback" in argv or _is_reachable():
+            raise
+        sys.stderr.write(f"ergon: DATABASE_URL: the database does not answer: {_first_line(error)}\n")
+        sys.exit(DEPENDENCY_MISSING)
+
+
+def _is_reachable() -> bool:
+    connection = connections["default"]
+    try:
+        connection.close()
+        connection.ensure_connection()
+    except OperationalError:
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

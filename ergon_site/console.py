@@ -1,0 +1,57 @@
+"""The console: Django's admin as the one place for operators."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse_lazy
+from unfold.sites import UnfoldAdminSite
+
+from ergon_site import dashboard
+from ergon_site.access.core.roles import Right
+from ergon_site.access.pages import holds
+
+
+class Console(UnfoldAdminSite):  # type: ignore[misc]
+    """The site object behind `/admin/`."""
+
+    index_title = "Dashboard"
+    index_template = "console/dashboard.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        live = path("live/", self.admin_view(self.live), name="live")
+        return [live, *super().get_urls()]
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        page: TemplateResponse = super().index(request, {**dashboard.of(request), **(extra_context or {})})
+        return page
+
+    def live(self, request: HttpRequest) -> TemplateResponse:
+        """The part of the dashboard that refreshes itself."""
+        return TemplateResponse(request, "console/dashboard_live.html", dashboard.of(request))
+
+
+def menu(request: HttpRequest) -> list[dict[str, Any]]:
+    """The sidebar: what this person may see."""
+    groups = [
+        ("", [("Dashboard", "space_dashboard", "admin:index", Right.VIEW)]),
+        (
+            "Access",
+            [
+                ("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
+                ("People", "group", "admin:auth_user_changelist", Right.ADMINISTER),
+                ("Roles", "badge", "admin:auth_group_changelist", Right.ADMINISTER),
+            ],
+        ),
+        ("Record", [("Audit log", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT)]),
+        ("Integrate", [("API reference", "integration_instructions", "docs", Right.VIEW)]),
+    ]
+    return [
+        {"title": title, "separator": bool(title), "items": shown}
+        for title, items in groups
+        if (shown := [_item(*item[:3]) for item in items if holds(request, item[3])])
+    ]
+
+
+def _item(title: str, icon: str, address: str) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": reverse_lazy(address)}

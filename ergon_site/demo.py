@@ -1,0 +1,120 @@
+"""`make demo`: a whole Ergon on this machine, with nothing to install or configure; Ctrl-C ends all of it."""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import django
+from django.core.management import call_command
+from django.db import connections
+from honcho.manager import Manager
+
+from ergon_site import embedded
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+LOGIN = {"username": "admin", "password": "demo"}
+
+PROCESSES = {
+    "web": "granian --interface wsgi --host 127.0.0.1 --port {port} --no-ws --log-level warning"
+    " --blocking-threads 8 --backpressure 64 ergon_site.wsgi:application",
+    "worker": "celery --quiet -A ergon_site worker --concurrency 1 --loglevel WARNING --without-gossip",
+}
+
+
+def main() -> None:
+    port = _arguments().port
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(run(port))
+    except embedded.ServerError as error:
+        sys.exit(f"ergon: {error}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def run(port: int) -> int:
+    """Start the servers, prepare the database, and keep every process going until somebody stops them."""
+    _refuse_taken(port)
+    # A folder for each port, so that two demos never share a database.
+    folder = BASE_DIR / "var" / "demo" / str(port)
+    print("Ergon: starting PostgreSQL and Valkey …", flush=True)
+    with embedded.postgres(folder) as database, embedded.valkey(folder) as broker:
+        os.environ |= {
+            "DJANGO_SETTINGS_MODULE": "ergon_site.settings",
+            "ERGON_DATA_DIR": str(folder),
+            "DATABASE_URL": database,
+            "CELERY_BROKER_URL": broker,
+        }
+        prepare()
+        return supervise(port)
+
+
+def prepare() -> None:
+    """Bring the database up to date and fill it once."""
+    django.setup()
+    from django.contrib.auth.models import User
+
+    call_command("migrate", verbosity=0)
+    if not User.objects.exists():
+        User.objects.create_superuser(**LOGIN)
+        _fill()
+    connections.close_all()
+
+
+def _fill() -> None:
+    from django.contrib.auth.models import Group, User
+
+    from ergon_site.access import clients
+    from ergon_site.access.clients import Grant
+
+    erp = Grant(scopes=["transactions:submit", "transactions:read"])
+    clients.create("erp", erp, by="demo", lifetime=timedelta(days=7))
+    clients.create("press-line", Grant(zones=["Plant A"], target_zones=["Enterprise"]), by="demo")
+    for role in Group.objects.all():
+        person = User.objects.create_user(role.name.replace(" ", "-"), is_staff=True, password=LOGIN["password"])
+        person.groups.add(role)
+
+
+def supervise(port: int) -> int:
+    manager = Manager()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for name, command in PROCESSES.items():
+        manager.add_process(name, f"exec {command.format(port=port)}", env={**os.environ, "PATH": path}, cwd=BASE_DIR)
+    print(_welcome(port), flush=True)
+    manager.loop()
+    return int(manager.returncode or 0)
+
+
+def _welcome(port: int) -> str:
+    return f"""
+  Ergon runs at   http://127.0.0.1:{port}/
+  log in as       {LOGIN["username"]}
+  password        {LOGIN["password"]}
+  API reference   http://127.0.0.1:{port}/api/docs/
+  Ctrl-C ends everything; the data stays in var/demo/{port}.
+"""
+
+
+def _refuse_taken(port: int) -> None:
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            msg = f"port {port} cannot be used ({error.strerror}); choose another with make demo PORT={port + 1}"
+            raise embedded.ServerError(msg) from None
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ergon_site.demo", description=__doc__)
+    parser.add_argument("--port", type=int, default=8000, help="where the console listens (default 8000)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

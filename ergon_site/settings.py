@@ -1,0 +1,213 @@
+"""Ergon's settings, and the only reader of the environment. With nothing set, everything works on one machine."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from django.core.management.utils import get_random_secret_key
+
+from ergon_site import environment
+from ergon_site.telemetry import logging_to
+
+T = TypeVar("T")
+
+
+def read(name: str, parse: Callable[[str], T], default: str = "") -> T:
+    """The value of a variable; a bad one ends the process with one line that names it."""
+    try:
+        return parse(os.environ.get(name) or default)
+    except ValueError as error:
+        sys.stderr.write(f"ergon: {name} {error}\n")
+        sys.exit(os.EX_CONFIG)
+
+
+def keep_secret_key(folder: Path) -> str:
+    """The key kept in the data folder, made on first use; processes that start at once agree on one."""
+    path, draft = folder / "secret_key", folder / f"secret_key.{os.getpid()}"
+    if not path.exists():
+        draft.touch(mode=0o600)
+        draft.write_text(get_random_secret_key())
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
+    return path.read_text()
+
+
+BASE_DIR: Final = Path(__file__).resolve().parent.parent
+DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "var"))
+
+# Ergon
+ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
+ERGON_TASKS = read("ERGON_TASKS", environment.names)
+ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.json_object, default="{}")
+ERGON_SERVICES = read("ERGON_SERVICES", environment.json_object, default="{}")
+ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
+ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+
+# Security
+DEBUG = read("DJANGO_DEBUG", environment.flag, default="0")
+SECURE = read("DJANGO_SECURE", environment.flag, default="0")
+ALLOWED_HOSTS = list(read("DJANGO_ALLOWED_HOSTS", environment.names, default="localhost,127.0.0.1,[::1]"))
+if SECURE or os.environ.get("DJANGO_SECRET_KEY"):
+    SECRET_KEY = read("DJANGO_SECRET_KEY", environment.secret_key)
+else:
+    SECRET_KEY = keep_secret_key(DATA_DIR)
+
+SECURE_SSL_REDIRECT = SECURE
+SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^metrics$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
+SECURE_HSTS_SECONDS = 31_536_000 if SECURE else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+# The console's theme needs inline styles and evaluated expressions; nothing may come from another host.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, UNSAFE_INLINE, UNSAFE_EVAL],
+        "style-src": [SELF, UNSAFE_INLINE],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+# Application
+INSTALLED_APPS = [
+    "unfold.apps.BasicAppConfig",
+    "ergon_site.apps.ConsoleConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_celery_results",
+    "ergon_site.access",
+    "engines",
+    "providers",
+    "facts",
+]
+MIDDLEWARE = [
+    "ergon_site.access.middleware.observe_api",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "ergon_site.urls"
+WSGI_APPLICATION = "ergon_site.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": read("DATABASE_URL", environment.database, default=f"sqlite:///{DATA_DIR}/ergon.sqlite3")
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "admin:login"
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "static/"
+WHITENOISE_USE_FINDERS = True
+LOGGING = logging_to(terminal=sys.stderr.isatty())
+
+# Telemetry: the SDK reads OpenTelemetry's own variables; these only say whether to load it.
+OTLP_ENABLED = not read("OTEL_SDK_DISABLED", environment.flag, default="0") and any(
+    os.environ.get(name)
+    for name in (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    )
+)
+
+# Celery: without a broker, tasks run where they are called.
+CELERY_BROKER_URL = read("CELERY_BROKER_URL", environment.broker) if os.environ.get("CELERY_BROKER_URL") else None
+CELERY_TASK_ALWAYS_EAGER = CELERY_BROKER_URL is None
+CELERY_RESULT_BACKEND = "django-db"
+CELERY_RESULT_EXTENDED = True
+CELERY_TASK_TRACK_STARTED = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+
+# API
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["ergon_site.access.api.authentication.TokenAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["ergon_site.access.api.permissions.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["ergon_site.access.api.parsers.LimitedJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "ergon_site.access.api.pagination.NewestFirst",
+    "DEFAULT_THROTTLE_CLASSES": ["ergon_site.access.api.throttling.ClientRate"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "ergon_site.access.api.problems.handle",
+    "UNAUTHENTICATED_USER": None,
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Ergon",
+    "DESCRIPTION": "Transactions, facts and providers. Every error is an RFC 9457 problem with a stable `code`.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "ergon_site.access.api.schema.add_problems",
+    ],
+}
+
+# Console
+UNFOLD = {
+    "SITE_TITLE": "Ergon",
+    "SITE_HEADER": "Ergon",
+    "SITE_SUBHEADER": "Work that must not get lost",
+    "SITE_SYMBOL": "conveyor_belt",
+    "SHOW_VIEW_ON_SITE": False,
+    "BORDER_RADIUS": "6px",
+    "SIDEBAR": {
+        "show_search": False,
+        "show_all_applications": False,
+        "navigation": "ergon_site.console.menu",
+    },
+}

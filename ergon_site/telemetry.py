@@ -1,0 +1,123 @@
+"""OpenTelemetry and logs, wired once per process and only as far as somebody asked for it.
+
+Ergon's apps use the OpenTelemetry API; this module decides whether an SDK stands behind it. Without
+`OTEL_EXPORTER_OTLP_*ENDPOINT` there is no tracer provider and no exporter, and a span costs nothing. The web process
+always keeps its instruments readable for `/metrics`.
+"""
+
+from collections.abc import MutableMapping
+from functools import cache
+from typing import Any
+
+import structlog
+from opentelemetry import metrics, trace
+
+SERVICE_NAME = "ergon"
+
+
+@cache
+def start(*, web: bool = False) -> None:
+    """Wire the SDK behind the API for this process, as its settings ask."""
+    from django.conf import settings
+
+    if settings.OTLP_ENABLED:
+        _export_traces()
+        _instrument(web=web)
+    if settings.OTLP_ENABLED or web:
+        _collect_metrics(otlp=settings.OTLP_ENABLED, prometheus=web)
+
+
+def _export_traces() -> None:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=_resource())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+
+
+def _instrument(*, web: bool) -> None:
+    from opentelemetry.instrumentation.django import DjangoInstrumentor
+    from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
+
+    if web:
+        DjangoInstrumentor().instrument()
+    # Statements are recorded as written, with placeholders: their parameters never leave the process.
+    PsycopgInstrumentor().instrument(skip_dep_check=True)
+
+
+def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+    readers: list[MetricReader] = []
+    if otlp:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
+    if prometheus:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+
+        readers.append(PrometheusMetricReader())
+    metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
+
+
+def _resource() -> Any:
+    from opentelemetry.sdk.resources import SERVICE_NAME as KEY
+    from opentelemetry.sdk.resources import Resource
+
+    # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins over the default name.
+    return Resource({KEY: SERVICE_NAME}).merge(Resource.create())
+
+
+def exposition() -> tuple[bytes, str]:
+    """This process's instruments as Prometheus reads them, and their content type."""
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    return generate_latest(), CONTENT_TYPE_LATEST
+
+
+def logging_to(*, terminal: bool) -> dict[str, Any]:
+    """Django's LOGGING: lines for people on a terminal, one JSON object a line anywhere else."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _add_trace_ids,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer: list[Any] = (
+        [structlog.dev.ConsoleRenderer()]
+        if terminal
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "structured": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": shared,
+                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
+        "root": {"handlers": ["stderr"], "level": "INFO"},
+        "loggers": {"django": {"handlers": [], "level": "INFO", "propagate": True}},
+    }
+
+
+def _add_trace_ids(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event["trace_id"] = trace.format_trace_id(context.trace_id)
+        event["span_id"] = trace.format_span_id(context.span_id)
+    return event

@@ -1,0 +1,12 @@
+"""The WSGI application: `granian --interface wsgi ergon_site.wsgi:application`."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
+
+from django.core.wsgi import get_wsgi_application
+
+from ergon_site import telemetry
+
+telemetry.start(web=True)
+application = get_wsgi_application()

@@ -1,0 +1,1 @@
+"""The fact boundary: an append-only log between zones."""

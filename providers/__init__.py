@@ -1,0 +1,1 @@
+"""Calls to outside providers: quota, breaker, retry, idempotency, health."""

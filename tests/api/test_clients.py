@@ -1,0 +1,153 @@
+"""Tokens: who is let in, and until when."""
+
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+from ergon_site.access import clients
+from ergon_site.access.clients import Grant, NameTakenError
+from ergon_site.access.models import ApiToken, AuditEntry
+from tests.processes import manage
+
+pytestmark = pytest.mark.django_db
+
+
+def call(client: Client, token: str) -> int:
+    return client.get("/api/v1/client", headers={"Authorization": f"Bearer {token}"}).status_code
+
+
+def test_a_client_sees_what_it_may_do(client: Client) -> None:
+    grant = Grant(zones=["Plant A"], target_zones=["HQ"])
+    token = clients.create("press", grant, by="ada", lifetime=timedelta(days=1)).token
+    answer = client.get("/api/v1/client", headers={"Authorization": f"bearer {token.text}"})
+    seen = answer.json()
+    assert answer.status_code == 200
+    assert seen["name"] == "press"
+    assert seen["scopes"] == ["facts:append", "facts:fetch", "objects:put", "objects:get"]
+    assert (seen["zones"], seen["target_zones"], seen["token_prefix"]) == (["Plant A"], ["HQ"], token.prefix)
+    assert seen["expires_at"] > timezone.now().isoformat()
+
+
+def test_only_a_digest_of_the_token_is_kept() -> None:
+    token = clients.create("press", Grant(), by="ada").token
+    row = ApiToken.objects.values().get()
+    assert token.text not in str(row)
+    assert row["digest"] == token.digest
+
+
+def test_an_altered_token_is_refused(client: Client) -> None:
+    text = clients.create("press", Grant(), by="ada").token.text
+    assert call(client, text) == 200
+    assert call(client, text[:-1] + ("A" if text[-1] != "A" else "B")) == 401
+    assert call(client, "ergon_unknown1_secret") == 401
+    assert call(client, "ergon_\xe4_x") == 401
+
+
+def test_an_expired_token_is_refused(client: Client) -> None:
+    text = clients.create("press", Grant(), by="ada", lifetime=timedelta(microseconds=1)).token.text
+    assert call(client, text) == 401
+
+
+def test_after_a_rotation_both_tokens_work_until_the_overlap_is_over(client: Client) -> None:
+    first = clients.create("press", Grant(), by="ada")
+    second = clients.rotate(first.client.pk, by="ada", overlap=timedelta(hours=1))
+    assert (call(client, first.token.text), call(client, second.token.text)) == (200, 200)
+    third = clients.rotate(first.client.pk, by="ada", overlap=timedelta(0))
+    assert (call(client, first.token.text), call(client, second.token.text)) == (401, 401)
+    assert call(client, third.token.text) == 200
+
+
+def test_a_rotation_never_prolongs_an_earlier_token() -> None:
+    issued = clients.create("press", Grant(), by="ada", lifetime=timedelta(minutes=1))
+    ends_at = ApiToken.objects.get().expires_at
+    clients.rotate(issued.client.pk, by="ada", overlap=timedelta(hours=1))
+    assert ApiToken.objects.get(prefix=issued.token.prefix).expires_at == ends_at
+
+
+def test_a_disabled_client_is_refused_until_it_is_enabled(client: Client) -> None:
+    issued = clients.create("press", Grant(), by="ada")
+    assert clients.disable(issued.client.pk, by="ada", reason="leaked")
+    assert not clients.disable(issued.client.pk, by="ada")
+    assert call(client, issued.token.text) == 401
+    assert clients.enable(issued.client.pk, by="ada")
+    assert not clients.enable(issued.client.pk, by="ada")
+    assert call(client, issued.token.text) == 200
+
+
+def test_a_clients_grant_can_be_changed_and_the_change_is_told() -> None:
+    issued = clients.create("press", Grant(scopes=["platform"]), by="ada")
+    clients.amend(issued.client.pk, Grant(scopes=["policies:read"]), by="bob")
+    entry = AuditEntry.objects.get(action="api_client.amend")
+    assert entry.actor == "bob"
+    assert entry.before is not None
+    assert entry.after is not None
+    assert (entry.before["scopes"], entry.after["scopes"]) == (["platform"], ["policies:read"])
+
+
+def test_everything_done_to_a_client_is_in_the_audit_log() -> None:
+    issued = clients.create("press", Grant(), by="ada")
+    clients.rotate(issued.client.pk, by="ada")
+    clients.disable(issued.client.pk, by="ada", reason="leaked")
+    clients.enable(issued.client.pk, by="ada")
+    actions = AuditEntry.objects.filter(target="API client press").order_by("id").values_list("action", "reason")
+    assert list(actions) == [
+        ("api_client.create", ""),
+        ("api_client.rotate", ""),
+        ("api_client.disable", "leaked"),
+        ("api_client.enable", ""),
+    ]
+    assert issued.token.text not in str(list(AuditEntry.objects.values()))
+
+
+def test_use_is_noted_but_not_at_every_call(client: Client) -> None:
+    text = clients.create("press", Grant(), by="ada").token.text
+    call(client, text)
+    noted = ApiToken.objects.get().last_used_at
+    assert noted is not None
+    call(client, text)
+    assert ApiToken.objects.get().last_used_at == noted
+
+
+def test_a_name_belongs_to_one_client() -> None:
+    clients.create("press", Grant(), by="ada")
+    with pytest.raises(NameTakenError, match="'press' exists already"):
+        clients.create("press", Grant(), by="ada")
+
+
+def test_clients_about_to_lose_their_last_token_are_known() -> None:
+    clients.create("soon", Grant(), by="ada", lifetime=timedelta(days=3))
+    clients.create("later", Grant(), by="ada", lifetime=timedelta(days=30))
+    clients.create("never", Grant(), by="ada")
+    rotated = clients.create("rotated", Grant(), by="ada", lifetime=timedelta(days=3))
+    clients.rotate(rotated.client.pk, by="ada")
+    assert [client.name for client in clients.expiring(timedelta(days=14))] == ["soon"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_prints_the_token_alone_and_can_rotate_it(client: Client) -> None:
+    tenant = "7d0c3d4e-9d2c-4a53-9d8e-0a5c6d5f1a11"
+    made = manage("create_api_client", "press", "--scope", "platform", "--tenant", tenant, "--expires", "30")
+    assert made.returncode == 0, made.stderr
+    assert call(client, made.stdout.strip()) == 200
+    rotated = manage("create_api_client", "press", "--rotate", "--overlap", "0")
+    assert (call(client, made.stdout.strip()), call(client, rotated.stdout.strip())) == (401, 200)
+    assert len(rotated.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["x", "--scope", "everything"], "unknown scope 'everything'"),
+        (["x", "--rotate"], "no API client named 'x'"),
+        (["x", "--tenant", "me"], "invalid UUID value"),
+        (["x", "--expires", "0"], "whole number of days"),
+        (["x", "--rate", "0"], "--rate must be above 0"),
+    ],
+)
+def test_the_command_refuses_in_one_line(arguments: list[str], words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        call_command("create_api_client", *arguments)
+    assert not ApiToken.objects.exists()

@@ -1,0 +1,97 @@
+"""What stands around the API: schema, docs, pages, probes, metrics."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from ergon_site.access import audit
+from ergon_site.access.core.scopes import SCOPES
+
+
+@pytest.fixture
+def api(token: str) -> Client:
+    return Client(headers={"Authorization": f"Bearer {token}"})
+
+
+def test_the_schema_is_openapi_3_1_and_tells_of_tokens_and_problems(client: Client) -> None:
+    schema = client.get("/api/schema/", headers={"Accept": "application/json"}).json()
+    assert schema["openapi"].startswith("3.1")
+    assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    operation = schema["paths"]["/api/v1/client"]["get"]
+    assert operation["responses"]["401"]["content"]["application/problem+json"]
+    assert {"400", "403", "404", "405", "406", "429", "500"} <= set(operation["responses"])
+
+
+def test_the_docs_page_loads_nothing_from_elsewhere(client: Client) -> None:
+    page = client.get("/api/docs/").content.decode()
+    assert "swagger-ui" in page
+    assert "//cdn" not in page
+    assert "https://" not in page
+
+
+def test_lists_come_in_pages_by_cursor_newest_first(api: Client) -> None:
+    for number in range(5):
+        audit.record(actor="ada", action="test", target=f"thing {number}")
+    first = api.get("/api/v1/audit-entries?limit=3").json()
+    second = api.get(first["next"]).json()
+    targets = [entry["target"] for entry in first["results"] + second["results"]]
+    assert targets[:5] == [f"thing {number}" for number in (4, 3, 2, 1, 0)]
+    assert set(first) == {"results", "next", "previous"}
+    assert first["previous"] is None
+    assert api.get(second["previous"]).json()["results"] == first["results"]
+
+
+def test_a_wrong_cursor_is_refused(api: Client) -> None:
+    answer = api.get("/api/v1/audit-entries?cursor=nonsense")
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "not_found"
+
+
+def test_alive_and_ready_are_open_to_all(client: Client, db: None) -> None:
+    assert client.get("/livez").json() == {"status": "alive"}
+    ready = client.get("/readyz")
+    assert ready.json() == {"status": "ready", "checks": {"database": "ok", "migrations": "ok"}}
+
+
+def test_not_ready_while_a_migration_waits(client: Client, db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'access' AND name = '0003_roles'")
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["migrations"] == "1 waiting: run manage.py migrate"
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("::1", {}, 200),
+        ("192.0.2.7", {}, 401),
+        ("127.0.0.1", {"X-Forwarded-For": "192.0.2.7"}, 401),
+        ("", {}, 401),
+        ("192.0.2.7", {"Authorization": "Bearer ergon_wrong_token"}, 401),
+    ],
+)
+def test_metrics_are_for_this_host(
+    client: Client, db: None, address: str, headers: dict[str, str], status: int
+) -> None:
+    assert client.get("/metrics", REMOTE_ADDR=address, headers=headers).status_code == status
+
+
+def test_metrics_are_for_tokens_too(api: Client) -> None:
+    answer = api.get("/metrics", REMOTE_ADDR="192.0.2.7")
+    assert answer.status_code == 200
+    assert b"python_info" in answer.content
+
+
+def test_scopes_are_those_of_the_specification() -> None:
+    groups = {
+        "facts": {"append", "fetch"},
+        "objects": {"put", "get"},
+        "transactions": {"submit", "read", "operate"},
+        "dead_letters": {"operate"},
+        "policies": {"read", "write"},
+        "providers": {"read", "operate"},
+    }
+    expected = {f"{noun}:{verb}" for noun, verbs in groups.items() for verb in verbs} | {"platform"}
+    assert set(SCOPES) == expected

@@ -1,0 +1,81 @@
+"""What every test may ask for."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.db import connections
+from django.test import Client, TransactionTestCase
+from pytest_django import DjangoDbBlocker
+
+from ergon_site.access import clients
+from ergon_site.access.clients import Grant
+from tests import database
+from tests.processes import Site, serve
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings() -> None:
+    """SQLite in a file, as in production: other processes must see the test's database."""
+    default = connections["default"].settings_dict
+    if connections["default"].vendor == "sqlite":
+        default["TEST"]["NAME"] = str(Path(settings.DATA_DIR) / "test.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    with django_db_blocker.unblock():
+        database.remember()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cleaning() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
+        yield
+
+
+@pytest.fixture
+def administrator(db: None) -> User:
+    return User.objects.create_superuser("ada", password="correct horse")
+
+
+@pytest.fixture
+def hire(db: None) -> Callable[[str], User]:
+    """Makes a person with a role."""
+
+    def make(role: str) -> User:
+        person = User.objects.create_user(role.replace(" ", "-"), password="correct horse", is_staff=True)
+        person.groups.set(Group.objects.filter(name=role))
+        return person
+
+    return make
+
+
+@pytest.fixture
+def browse(client: Client, administrator: User) -> Client:
+    """The console, logged in as a superuser."""
+    client.force_login(administrator)
+    return client
+
+
+@pytest.fixture
+def token(db: None) -> str:
+    """The token of a client that may do everything."""
+    from ergon_site.access.core.scopes import SCOPES
+
+    return clients.create("everything", Grant(scopes=list(SCOPES)), by="tests").token.text
+
+
+@pytest.fixture(scope="session")
+def site_process(django_db_setup: None) -> Iterator[Site]:
+    """The real web server on the test database."""
+    with serve() as site:
+        yield site
+
+
+@pytest.fixture
+def site(site_process: Site, transactional_db: None) -> Site:
+    return site_process

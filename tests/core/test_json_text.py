@@ -1,0 +1,43 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ergon_site.access.core import json_text
+from ergon_site.access.core.json_text import MalformedJSONError
+
+storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | storable,
+    lambda inner: st.lists(inner) | st.dictionaries(storable, inner),
+)
+
+
+@given(values, st.booleans())
+def test_what_can_be_stored_is_read_as_it_is(value: object, escaped: bool) -> None:  # noqa: FBT001
+    assert json_text.parse(json.dumps(value, ensure_ascii=escaped).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff", "not UTF-8: byte 0"),
+        (b"NaN", "NaN is not a JSON number"),
+        (b"[-Infinity]", "-Infinity is not a JSON number"),
+        (b'"\\u0000"', "U+0000"),
+        (b'{"\\u0000": 1}', "U+0000"),
+        (b'[{"a": ["\\ud800"]}]', "surrogate"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"1" * 5000, "not JSON"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_in_words(body: bytes, words: str) -> None:
+    with pytest.raises(MalformedJSONError, match=words.replace("+", r"\+")):
+        json_text.parse(body)
+
+
+def test_an_escaped_backslash_is_no_escape() -> None:
+    assert json_text.parse(b'"\\\\u0000"') == "\\u0000"

@@ -1,0 +1,64 @@
+"""Starts the servers that the suite needs, once per run and before Django reads its settings (`-p tests.servers`)."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ergon_site import embedded
+
+OURS = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_")
+
+stack = ExitStack()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ergon")
+    group.addoption("--database", choices=["sqlite", "postgresql"], default="sqlite", help="which database to test on")
+    group.addoption("--soak", action="store_true", help="run the long forms of the proofs instead of the short ones")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
+    folder = _folder()
+    forget_environment()
+    os.environ["ERGON_DATA_DIR"] = str(folder)
+    os.environ["DATABASE_URL"] = _database(early_config.known_args_namespace.database, folder)
+    os.environ["CELERY_BROKER_URL"] = _broker(folder)
+    return (yield)
+
+
+def pytest_unconfigure() -> None:
+    stack.close()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"database: {config.getoption('--database')}{', soak' if config.getoption('--soak') else ''}"
+
+
+def forget_environment() -> None:
+    """What a developer has set for their own runs must not reach the tests."""
+    for name in [name for name in os.environ if name.startswith(OURS)]:
+        del os.environ[name]
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="ergon-test-"))
+    # The database server may run as another user, who has to pass through.
+    folder.chmod(0o755)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _database(kind: str, folder: Path) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/ergon.sqlite3"
+    return os.environ.get("TEST_DATABASE_URL") or stack.enter_context(embedded.postgres(folder, durable=False))
+
+
+def _broker(folder: Path) -> str:
+    return os.environ.get("TEST_REDIS_URL") or stack.enter_context(embedded.valkey(folder))
