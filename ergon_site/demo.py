@@ -49,6 +49,7 @@ def run(port: int) -> int:
             "ERGON_DATA_DIR": str(folder),
             "DATABASE_URL": database,
             "CELERY_BROKER_URL": broker,
+            "PYTHONWARNINGS": "ignore",
         }
         prepare()
         return supervise(port)

@@ -137,7 +137,8 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 LOGIN_URL = "admin:login"
-LANGUAGE_CODE = "en-gb"
+LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "ergon_site.formats"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
@@ -203,7 +204,25 @@ UNFOLD = {
     "SITE_HEADER": "Ergon",
     "SITE_SUBHEADER": "Work that must not get lost",
     "SITE_SYMBOL": "conveyor_belt",
+    "SITE_URL": None,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/ergon/favicon.svg"}],
+    "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97% .014 254.6)",
+            "100": "oklch(93.2% .032 255.6)",
+            "200": "oklch(88.2% .059 254.1)",
+            "300": "oklch(80.9% .105 251.8)",
+            "400": "oklch(70.7% .165 254.6)",
+            "500": "oklch(62.3% .214 259.8)",
+            "600": "oklch(54.6% .245 262.9)",
+            "700": "oklch(48.8% .243 264.4)",
+            "800": "oklch(42.4% .199 265.6)",
+            "900": "oklch(37.9% .146 265.5)",
+            "950": "oklch(28.2% .091 267.9)",
+        },
+    },
     "BORDER_RADIUS": "6px",
     "SIDEBAR": {
         "show_search": False,

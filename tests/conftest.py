@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Group, User
 from django.db import connections
 from django.test import Client, TransactionTestCase
@@ -31,8 +32,10 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cleaning() -> Iterator[None]:
+def _brisk_and_clean() -> Iterator[None]:
+    """Passwords are hashed quickly (a server verifies them all the same), and cleaning knows append-only tables."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
         yield
 

@@ -42,7 +42,9 @@ class ApiClient(models.Model):
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
             models.CheckConstraint(
-                condition=models.Q(rate__isnull=True) | models.Q(rate__gt=0), name="access_client_rate_positive"
+                condition=models.Q(rate__isnull=True) | models.Q(rate__gt=0),
+                name="access_client_rate_positive",
+                violation_error_message="Requests per second must be above 0.",
             )
         ]
 
@@ -81,7 +83,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         verbose_name = "audit entry"
-        verbose_name_plural = "audit log"
+        verbose_name_plural = "audit entries"
         ordering: ClassVar = ["-at", "-id"]
         indexes: ClassVar = [
             models.Index(fields=["-at", "-id"], name="access_audit_newest"),

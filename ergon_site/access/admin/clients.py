@@ -55,6 +55,10 @@ class ClientsPage(ConsolePage):
     def get_form(self, request: HttpRequest, obj: ApiClient | None = None, **options: Any) -> Any:
         return super().get_form(request, obj, form=ClientForm if obj else NewClientForm, **options)
 
+    def get_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> list[str]:
+        names = list(ClientForm.Meta.fields)
+        return names if obj else [*names, "lifetime"]
+
     def get_readonly_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> tuple[str, ...]:
         return ("name",) if obj else ()
 
@@ -85,13 +89,19 @@ class ClientsPage(ConsolePage):
             return self._show_once(request, clients.rotate(client.pk, by=actor(request), **form.terms()))
         return self._page(request, "console/client_rotate.html", f"New token for {client}", form=form, client=client)
 
-    @action(description="Disable", url_path="disable", permissions=["change"], dialog=WHY | {"title": "Disable"})
+    def has_disable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.has_change_permission(request) and _is_enabled(object_id)
+
+    def has_enable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.has_change_permission(request) and not _is_enabled(object_id)
+
+    @action(description="Disable", url_path="disable", permissions=["disable"], dialog=WHY | {"title": "Disable"})
     def disable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.disable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Disabled: its tokens are refused from now on.")
         return done(self._address(object_id))
 
-    @action(description="Enable", url_path="enable", permissions=["change"], dialog=WHY | {"title": "Enable"})
+    @action(description="Enable", url_path="enable", permissions=["enable"], dialog=WHY | {"title": "Enable"})
     def enable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Enabled: its living tokens work again.")
@@ -119,3 +129,7 @@ class ClientsPage(ConsolePage):
 
     def _address(self, object_id: str) -> str:
         return reverse("admin:access_apiclient_change", args=[object_id])
+
+
+def _is_enabled(object_id: str | None) -> bool:
+    return ApiClient.objects.filter(pk=object_id, disabled_at=None).exists()

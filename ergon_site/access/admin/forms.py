@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
 from ergon_site.access.clients import OVERLAP, Grant
 from ergon_site.access.core.scopes import SCOPES
@@ -40,7 +40,7 @@ class ClientForm(forms.ModelForm):
 
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope} – {meaning}") for scope, meaning in SCOPES.items()],
-        widget=forms.CheckboxSelectMultiple,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
         required=False,
         help_text="None chosen, but a zone, consumer or bucket named: the four scopes of facts and objects.",
     )

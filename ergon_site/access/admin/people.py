@@ -9,6 +9,7 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
 from ergon_site.access.core.roles import ROLES, Right
@@ -50,6 +51,11 @@ class PeoplePage(ConsolePage, UserAdmin):  # type: ignore[misc]
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         above = obj is not None and obj.is_superuser and not request.user.is_superuser
         return super().has_change_permission(request, obj) and not above
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        widget = UnfoldAdminCheckboxSelectMultipleWidget()
+        label = {"label": "Roles", "help_text": "What this person may do in the console."}
+        return super().formfield_for_manytomany(db_field, request, **options, widget=widget, **label)
 
     @display(description="name")
     def full_name(self, person: User) -> str:

@@ -1,0 +1,123 @@
+"""The house rules that a linter does not know."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+APPS = ("ergon_site", "engines", "providers", "facts")
+BANNED_NAMES = {"common", "utils", "helpers", "services", "manager"}
+WRITES = {"save", "create", "update", "bulk_create", "atomic"}
+TOP_LEVEL = set(
+    "manage.py pyproject.toml README.md CHANGELOG.md CONTRIBUTING.md LICENSE Makefile .ci .gitignore"
+    " ergon_site engines providers facts templates tests requirements docs benchmarks".split()
+)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).exists()]
+
+
+def sources() -> list[Path]:
+    return [path for path in tracked(*(f"{app}/*.py" for app in APPS)) if "migrations" not in path.parts]
+
+
+def writes(path: Path) -> Iterator[str]:
+    """Attributes that write rows, unless they are verbs of an imported module (`clients.create`)."""
+    tree = ast.parse(path.read_text())
+    modules = {name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in WRITES:
+            if not (isinstance(node.value, ast.Name) and node.value.id in modules):
+                yield node.attr
+
+
+def test_the_top_level_is_as_designed() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in tracked()} <= TOP_LEVEL
+
+
+def test_no_module_has_a_name_that_means_anything() -> None:
+    names = {part for path in sources() for part in (*path.relative_to(ROOT).parent.parts, path.stem)}
+    assert not names & BANNED_NAMES
+
+
+def test_console_pages_write_nothing_themselves() -> None:
+    pages = [path for path in sources() if "admin" in path.parts]
+    assert pages
+    assert {path.name: found for path in pages if (found := list(writes(path)))} == {}
+
+
+def test_console_page_files_stay_short() -> None:
+    pages = [path for path in sources() if "admin" in path.parts]
+    assert [path.name for path in pages if path.read_text().count("\n") > 160] == []
+
+
+def test_the_core_is_written_once_for_threads_and_asyncio() -> None:
+    core = [path for path in sources() if "core" in path.parts]
+    assert core
+    assert [path for path in core if "async def" in path.read_text()] == []
+
+
+def test_frozen_values_stay_frozen() -> None:
+    assert [path for path in sources() if "object.__setattr__" in path.read_text()] == []
+
+
+def test_no_app_listens_to_signals_of_rows() -> None:
+    assert [path for path in sources() if re.search(r"\breceiver\b", path.read_text())] == []
+
+
+def test_serializers_and_models_hold_no_logic() -> None:
+    kept = [path for path in sources() if path.stem in {"models", "serializers"}]
+    methods = r"def (create|update|save|delete)\("
+    assert [path for path in kept if re.search(methods, path.read_text())] == []
+
+
+def test_tests_that_patch_say_why() -> None:
+    unsaid = []
+    for path in tracked("tests/*.py"):
+        lines = path.read_text().splitlines()
+        for above, line in zip(["", *lines], lines, strict=False):
+            if "mock." + "patch" in line and "#" not in above + line:
+                unsaid.append(path.name)
+    assert unsaid == []
+
+
+@pytest.mark.parametrize("name", ["base", "production", "dev"])
+def test_pinned_requirements_name_no_host_and_have_hashes(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    assert "://" not in text
+    pins = re.findall(r"^[\w.\[\]-]+==\S+", text, flags=re.MULTILINE)
+    assert pins
+    assert text.count("--hash=sha256:") >= len(pins)
+
+
+def test_every_set_of_requirements_pins_the_same_versions() -> None:
+    pins = {
+        name: set(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE))
+        for name in ("base", "production", "dev")
+    }
+    assert pins["base"] < pins["production"] < pins["dev"]
+
+
+def test_every_direct_dependency_has_its_reason() -> None:
+    reasons = (ROOT / "docs" / "dependencies.md").read_text()
+    direct = {
+        match
+        for path in (ROOT / "requirements").glob("*.in")
+        for match in re.findall(r"^([a-z][\w-]*)", path.read_text(), flags=re.MULTILINE)
+    }
+    assert [name for name in sorted(direct) if f"`{name}`" not in reasons] == []
+
+
+def test_every_variable_is_documented() -> None:
+    settings = (ROOT / "ergon_site" / "settings.py").read_text()
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    names = set(re.findall(r'read\(\s*"([A-Z_]+)"', settings))
+    assert names
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []

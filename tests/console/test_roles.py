@@ -1,0 +1,97 @@
+"""Roles: who sees what, and who may do what."""
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from ergon_site.access.core.roles import ROLES, Right
+from ergon_site.access.models import ApiClient, AuditEntry
+
+pytestmark = pytest.mark.django_db
+
+PAGES = {
+    "/admin/": Right.VIEW,
+    "/admin/access/apiclient/": Right.ADMINISTER,
+    "/admin/access/apiclient/add/": Right.ADMINISTER,
+    "/admin/auth/user/": Right.ADMINISTER,
+    "/admin/auth/user/add/": Right.ADMINISTER,
+    "/admin/auth/group/": Right.ADMINISTER,
+    "/admin/access/auditentry/": Right.AUDIT,
+    "/admin/access/auditentry/export.csv": Right.AUDIT,
+}
+
+
+def test_the_migration_gives_each_role_the_rights_that_the_code_names() -> None:
+    given = {
+        role.name: set(role.permissions.values_list("codename", flat=True))
+        for role in Group.objects.prefetch_related("permissions")
+    }
+    assert given == {name: {right.value for right in rights} for name, rights in ROLES.items()}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_opens_exactly_its_pages(client: Client, hire: Callable[[str], User], role: str) -> None:
+    client.force_login(hire(role))
+    for page, right in PAGES.items():
+        expected = 200 if right in ROLES[role] else 403
+        assert client.get(page).status_code == expected, page
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_menu_offers_only_what_the_role_opens(client: Client, hire: Callable[[str], User], role: str) -> None:
+    client.force_login(hire(role))
+    home = client.get("/admin/").content.decode()
+    for page in ("/admin/access/apiclient/", "/admin/auth/user/", "/admin/access/auditentry/"):
+        assert (f'href="{page}"' in home) == (PAGES[page] in ROLES[role])
+
+
+def test_strangers_are_asked_to_log_in(client: Client) -> None:
+    for page in PAGES:
+        answer = client.get(page)
+        assert answer.status_code == 302
+        assert answer.headers["Location"].startswith("/admin/login/")
+
+
+def test_a_person_without_a_role_is_told_so(client: Client, hire: Callable[[str], User]) -> None:
+    client.force_login(hire("newcomer"))
+    assert "You have no role yet" in client.get("/admin/").content.decode()
+
+
+def test_an_administrator_cannot_rise_above_themselves(
+    client: Client, hire: Callable[[str], User], administrator: User
+) -> None:
+    boss = hire("administrator")
+    client.force_login(boss)
+    form = {"username": boss.username, "is_active": "on", "is_staff": "on", "is_superuser": "on"}
+    client.post(f"/admin/auth/user/{boss.pk}/change/", form)
+    assert not User.objects.get(pk=boss.pk).is_superuser
+    assert client.post(f"/admin/auth/user/{administrator.pk}/change/", form).status_code == 403
+    assert client.get(f"/admin/auth/user/{administrator.pk}/password/").status_code == 403
+
+
+def test_people_are_never_deleted(browse: Client, administrator: User) -> None:
+    assert browse.post(f"/admin/auth/user/{administrator.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_giving_a_role_is_in_the_audit_log(browse: Client, hire: Callable[[str], User]) -> None:
+    person = hire("viewer")
+    lead = Group.objects.get(name="lead")
+    form = {"username": person.username, "is_active": "on", "is_staff": "on", "groups": [lead.pk]}
+    assert browse.post(f"/admin/auth/user/{person.pk}/change/", form).status_code == 302
+    entry = AuditEntry.objects.get(action="person.change")
+    assert (entry.actor, entry.target) == ("ada", "person viewer")
+    assert entry.after is not None
+    assert entry.after["roles"] == ["lead"]
+
+
+def test_a_new_person_is_in_the_audit_log(browse: Client) -> None:
+    form = {"username": "bob", "usable_password": "true", "password1": "correct-horse-9", "password2": "correct-horse-9"}
+    assert browse.post("/admin/auth/user/add/", form).status_code == 302
+    assert AuditEntry.objects.get(action="person.create").target == "person bob"
+
+
+def test_clients_are_never_deleted_by_hand(browse: Client) -> None:
+    client = ApiClient.objects.create(name="press", created_by="tests")
+    assert browse.post(f"/admin/access/apiclient/{client.pk}/delete/", {"post": "yes"}).status_code == 403

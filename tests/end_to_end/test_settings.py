@@ -1,0 +1,87 @@
+"""Starting with the environment as people set it: right, wrong, or not at all."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, free_port
+
+
+def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with only these variables set."""
+    clean = {"PATH": os.environ["PATH"], **variables}
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DATABASE_URL", "mysql://user:hunter2@host/name"),
+        ("DATABASE_URL", "postgresql://user:hunter2@host:port/name"),
+        ("CELERY_BROKER_URL", "kafka://host"),
+        ("DJANGO_DEBUG", "perhaps"),
+        ("DJANGO_SECRET_KEY", "short"),
+        ("ERGON_LEASE_SECONDS", "-5"),
+        ("ERGON_EXECUTORS", "[1]"),
+        ("ERGON_DATA_DIR", "/dev/null/data"),
+    ],
+)
+def test_a_bad_value_is_one_line_that_names_the_variable(tmp_path: Path, variable: str, value: str) -> None:
+    variables = {"ERGON_DATA_DIR": str(tmp_path), variable: value}
+    failed = manage("check", **variables)
+    assert failed.returncode == os.EX_CONFIG
+    assert failed.stderr.startswith(f"ergon: {variable} ")
+    assert len(failed.stderr.splitlines()) == 1
+    assert "hunter2" not in failed.stderr
+
+
+def test_a_database_that_does_not_answer_is_one_line_too(tmp_path: Path) -> None:
+    url = f"postgresql://user:hunter2@127.0.0.1:{free_port()}/name"
+    failed = manage("migrate", ERGON_DATA_DIR=str(tmp_path), DATABASE_URL=url)
+    assert failed.returncode == os.EX_UNAVAILABLE
+    assert failed.stderr.startswith("ergon: DATABASE_URL: the database does not answer")
+    assert len(failed.stderr.splitlines()) == 1
+    assert "hunter2" not in failed.stderr
+
+
+def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
+    failed = manage("check", ERGON_DATA_DIR=str(tmp_path), DJANGO_SECURE="1")
+    assert failed.returncode == os.EX_CONFIG
+    assert "DJANGO_SECRET_KEY" in failed.stderr
+
+
+def test_production_settings_pass_the_deployment_checks(tmp_path: Path) -> None:
+    checked = manage(
+        "check",
+        "--deploy",
+        "--fail-level",
+        "WARNING",
+        ERGON_DATA_DIR=str(tmp_path),
+        DJANGO_SECURE="1",
+        DJANGO_SECRET_KEY="a-Key_of.some/length+with=much$chance&and!more?than50chars",
+        DJANGO_ALLOWED_HOSTS="ergon.example",
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "no issues" in checked.stdout
+
+
+def test_with_nothing_set_a_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert manage("migrate", "--verbosity", "0", ERGON_DATA_DIR=str(tmp_path)).returncode == 0
+    key = tmp_path / "secret_key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(key.read_text()) >= 50
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ergon.sqlite3", "secret_key"]
+
+
+def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:
+    clean = {"PATH": os.environ["PATH"], "ERGON_DATA_DIR": str(tmp_path)}
+    ask = "from ergon_site.settings import SECRET_KEY; print(SECRET_KEY)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", ask], cwd=ROOT, env=clean, stdout=subprocess.PIPE) for _ in range(6)
+    ]
+    assert len({process.communicate(timeout=60)[0] for process in started}) == 1
