@@ -12,7 +12,7 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import holds
 
 
-class Console(UnfoldAdminSite):  # type: ignore[misc]
+class Console(UnfoldAdminSite):
     """The site object behind `/admin/`."""
 
     index_title = "Dashboard"

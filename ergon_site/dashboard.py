@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.db.models import Exists, OuterRef
-from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone

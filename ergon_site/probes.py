@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from rest_framework.exceptions import NotAuthenticated
 
 from ergon_site import telemetry
-from ergon_site.access import clients
+from ergon_site.access import callers
 from ergon_site.access.api import problems
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
@@ -41,7 +41,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """This process's instruments, for callers on this host or with a token."""
+    """The instruments of this process, for callers on this host or with a token."""
     if not (_is_local(request) or _has_token(request)):
         refusal = NotAuthenticated("Metrics are for callers on this host or with a token.")
         return JsonResponse(
@@ -64,4 +64,4 @@ def _is_local(request: HttpRequest) -> bool:
 
 def _has_token(request: HttpRequest) -> bool:
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and clients.identify(text.strip()) is not None
+    return scheme.lower() == "bearer" and callers.identify(text.strip()) is not None

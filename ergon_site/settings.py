@@ -206,6 +206,7 @@ UNFOLD = {
     "SITE_SYMBOL": "conveyor_belt",
     "SITE_URL": None,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/ergon/favicon.svg"}],
+    "STYLES": ["/static/ergon/console.css"],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {

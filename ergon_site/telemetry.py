@@ -73,7 +73,7 @@ def _resource() -> Any:
 
 
 def exposition() -> tuple[bytes, str]:
-    """This process's instruments as Prometheus reads them, and their content type."""
+    """The instruments of this process as Prometheus reads them, and their content type."""
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
     return generate_latest(), CONTENT_TYPE_LATEST

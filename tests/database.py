@@ -1,4 +1,4 @@
-"""The test database between tests: emptied, with append-only tables included, and refilled with what migrations put in."""
+"""The test database between tests: emptied, append-only tables too, and refilled with what migrations put in."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,18 +6,23 @@ from contextlib import contextmanager
 from django.db import connection
 from django.test import TransactionTestCase
 
+_migrated = ""
+
 
 def remember() -> None:
     """Keep what the migrations put in."""
-    connection._test_serialized_contents = connection.creation.serialize_db_to_string()  # type: ignore[attr-defined]
+    global _migrated  # noqa: PLW0603 (connections come and go, the rows are those of the run)
+    _migrated = connection.creation.serialize_db_to_string()
 
 
 def clean(case: TransactionTestCase) -> None:
     """Empty every table and put back the rows of the data migrations."""
-    case.serialized_rollback = True  # keeps the cleaning from making such rows anew under other keys
+    # Told that it will be refilled, Django does not make such rows anew under other keys.
+    case.serialized_rollback = True
+    connection._test_serialized_contents = _migrated  # type: ignore[attr-defined]
     with append_only_lifted():
         django_clean(case)
-    connection.creation.deserialize_db_from_string(connection._test_serialized_contents)  # type: ignore[attr-defined]
+    connection.creation.deserialize_db_from_string(_migrated)
 
 
 django_clean = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]

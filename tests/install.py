@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 PACKAGES = {"chromium": ["chromium", "fonts-dejavu-core"]}
 
@@ -16,7 +17,7 @@ def main() -> None:
         sys.stderr.write(f"Tests that need {', '.join(missing)} will be skipped: install them to run all.\n")
         return
     print(f"Installing {', '.join(missing)} …", flush=True)
-    quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
     subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
     subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], check=False, **quiet)
 

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import httpx
 from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
-START_LIMIT = 30.0
+LIMIT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +57,50 @@ def free_port() -> int:
 
 
 @contextmanager
-def serve(**changes: str) -> Iterator[Site]:
+def process(*command: str, log: Path | None = None, **changes: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of the virtual environment, running; asked to end when the block does."""
+    with (log or Path(os.devnull)).open("wb") as output:
+        running = subprocess.Popen(
+            [str(Path(sys.executable).parent / command[0]), *command[1:]],
+            cwd=ROOT,
+            env=environment(**changes),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield running
+    finally:
+        running.terminate()
+        running.wait(LIMIT)
+
+
+@contextmanager
+def serve(log: Path | None = None, **changes: str) -> Iterator[Site]:
     """The web server, answering."""
     port = free_port()
-    command = ["granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
-    options = ["--blocking-threads", "4", "--backpressure", "16", "ergon_site.wsgi:application"]
-    process = subprocess.Popen(
-        [str(Path(sys.executable).parent / command[0]), *command[1:], *options],
-        cwd=ROOT,
-        env=environment(**changes),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    listen = ["--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
+    threads = ["--blocking-threads", "4", "--backpressure", "16"]
+    with process("granian", *listen, *threads, "ergon_site.wsgi:application", log=log, **changes):
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/livez")
         yield Site(url)
-    finally:
-        process.terminate()
-        process.wait(START_LIMIT)
 
 
 def wait_for(url: str) -> None:
-    until = time.monotonic() + START_LIMIT
-    while time.monotonic() < until:
-        try:
-            if httpx.get(url, timeout=2).is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    msg = f"{url} does not answer"
-    raise AssertionError(msg)
+    eventually(lambda: _answers(url), f"{url} answers")
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something has come true in another process."""
+    until = time.monotonic() + LIMIT
+    while not holds():
+        assert time.monotonic() < until, f"not within {LIMIT:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).is_success
+    except httpx.TransportError:
+        return False

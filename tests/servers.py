@@ -22,6 +22,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--soak", action="store_true", help="run the long forms of the proofs instead of the short ones")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long proofs run alone; what does not touch the suite's database runs on one of the two passes only."""
+    soak, again = config.getoption("--soak"), config.getoption("--database") != "sqlite"
+    left_out = [
+        item for item in items if bool(item.get_closest_marker("soak")) != soak or (again and _is_run_once(item))
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_run_once(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("once")) or bool({"core", "architecture"} & set(item.path.parts))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
     folder = _folder()

@@ -18,7 +18,10 @@ SQLITE_INSTALL = """
 CREATE TRIGGER {{table}}_append_only_{verb} BEFORE {verb} ON {{table}}
   BEGIN SELECT RAISE(ABORT, '{{table}} is append-only'); END
 """
-INSTALL = {"postgresql": [POSTGRESQL_INSTALL], "sqlite": [SQLITE_INSTALL.format(verb="UPDATE"), SQLITE_INSTALL.format(verb="DELETE")]}
+INSTALL = {
+    "postgresql": [POSTGRESQL_INSTALL],
+    "sqlite": [SQLITE_INSTALL.format(verb="UPDATE"), SQLITE_INSTALL.format(verb="DELETE")],
+}
 REMOVE = {
     "postgresql": ["DROP TRIGGER {table}_append_only ON {table}"],
     "sqlite": ["DROP TRIGGER {table}_append_only_UPDATE", "DROP TRIGGER {table}_append_only_DELETE"],
@@ -53,6 +56,6 @@ class AppendOnly(Operation):
     def _run(
         self, statements: dict[str, list[str]], app_label: str, schema_editor: BaseDatabaseSchemaEditor, state: Any
     ) -> None:
-        table = state.apps.get_model(app_label, self.model_name)._meta.db_table
+        table = state.apps.get_model(app_label, self.model_name)._meta.db_table  # noqa: SLF001 (Django's own way)
         for statement in statements[schema_editor.connection.vendor]:
             schema_editor.execute(statement.format(table=table), params=None)

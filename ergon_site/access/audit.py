@@ -5,7 +5,7 @@ from typing import Any
 from ergon_site.access.models import AuditEntry
 
 
-def record(  # noqa: PLR0913 (one argument for each column of the log)
+def record(
     *,
     actor: str,
     action: str,

@@ -1,4 +1,4 @@
-"""VERBS of API clients: create, amend, rotate, disable, enable, identify."""
+"""VERBS of API clients: create, amend, rotate, disable, enable."""
 
 import secrets
 from collections.abc import Sequence
@@ -17,7 +17,6 @@ from ergon_site.access.core import scopes, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.models import ApiClient, ApiToken
 
-USE_IS_NOTED_EVERY = timedelta(minutes=1)
 OVERLAP = timedelta(hours=1)
 
 
@@ -112,24 +111,6 @@ def enable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Accept a disabled client's tokens again."""
     changed = ApiClient.objects.filter(pk=client_id).exclude(disabled_at=None).update(disabled_at=None)
     return _note_switch(client_id, "api_client.enable", by=by, reason=reason) if changed else False
-
-
-def identify(text: str) -> ApiToken | None:
-    """The living token that a request presented, or None."""
-    presented = tokens.parse(text)
-    if presented is None:
-        return None
-    token = (
-        ApiToken.objects.select_related("client")
-        .annotate(is_due=Q(last_used_at=None) | Q(last_used_at__lt=Now() - USE_IS_NOTED_EVERY))
-        .filter(_lives(), prefix=presented.prefix, client__disabled_at=None)
-        .first()
-    )
-    if token is None or not presented.matches(token.digest):
-        return None
-    if token.is_due:
-        ApiToken.objects.filter(pk=token.pk).update(last_used_at=Now())
-    return token
 
 
 def expiring(within: timedelta) -> QuerySet[ApiClient]:

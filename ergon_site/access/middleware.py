@@ -19,7 +19,7 @@ def observe_api(get_response: Handler) -> Handler:
         started = time.perf_counter()
         response = get_response(request)
         route = request.resolver_match.route if request.resolver_match else "unmatched"
-        labels = {"method": request.method or "", "route": route, "status": response.status_code}
+        labels: dict[str, str | int] = {"method": request.method or "", "route": route, "status": response.status_code}
         api_duration.record(time.perf_counter() - started, labels)
         return response
 

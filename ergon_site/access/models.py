@@ -16,6 +16,9 @@ class ConsoleRights(models.Model):
         default_permissions = ()
         permissions = tuple((right.value, meaning) for right, meaning in MEANINGS.items())
 
+    def __str__(self) -> str:
+        return "console rights"
+
 
 class ApiClient(models.Model):
     """A machine that calls the API, and what it may do there."""
@@ -33,9 +36,6 @@ class ApiClient(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.CharField(max_length=150)
     disabled_at = models.DateTimeField(null=True, blank=True)
-
-    # The framework asks the principal of a request this question.
-    is_authenticated = True
 
     class Meta:
         verbose_name = "API client"

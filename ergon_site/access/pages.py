@@ -40,8 +40,8 @@ class ReasonForm(BaseDialogForm):
     )
 
 
-class ConsolePage(ModelAdmin):  # type: ignore[misc]
-    """A window on a table. It shows rows to those with `view_right`; only a page that names an `edit_right` changes any."""
+class ConsolePage(ModelAdmin):
+    """A window on a table for those with `view_right`; only a page that names an `edit_right` changes anything."""
 
     view_right: ClassVar[Right] = Right.VIEW
     edit_right: ClassVar[Right | None] = None

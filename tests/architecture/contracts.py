@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
@@ -38,9 +39,9 @@ class Rules(Contract):
 class MayImport(Rules):
     """`modules` may import of this project only `may_import`; and `outside`, everything or the standard library."""
 
-    modules = fields.SetField(subfield=fields.StringField())
-    may_import = fields.SetField(subfield=fields.StringField(), required=False, default=set())
-    outside = fields.StringField(required=False, default="everything")
+    modules: Any = fields.SetField(subfield=fields.StringField())
+    may_import: Any = fields.SetField(subfield=fields.StringField(), required=False, default=set())
+    outside: Any = fields.StringField(required=False, default="everything")
 
     def faults(self, graph: ImportGraph) -> Iterator[tuple[str, str]]:
         own = {module.split(".")[0] for module in graph.modules if not graph.is_module_squashed(module)}
@@ -50,7 +51,7 @@ class MayImport(Rules):
                     yield importer, imported
 
     def _allows(self, imported: str, own: set[str]) -> bool:
-        top = imported.split(".")[0]
+        top = imported.split(".", maxsplit=1)[0]
         if top not in own:
             return self.outside == "everything" or top in sys.stdlib_module_names
         return any(Pattern(text).covers(imported) for text in self.may_import)
@@ -59,8 +60,8 @@ class MayImport(Rules):
 class OnlyIn(Rules):
     """The outside `package` is imported by nobody but `modules`."""
 
-    package = fields.StringField()
-    modules = fields.SetField(subfield=fields.StringField())
+    package: Any = fields.StringField()
+    modules: Any = fields.SetField(subfield=fields.StringField())
 
     def faults(self, graph: ImportGraph) -> Iterator[tuple[str, str]]:
         if self.package not in graph.modules:
@@ -73,10 +74,10 @@ class OnlyIn(Rules):
 class OnlyThrough(Rules):
     """Outside the package `source`, only `through` imports anything of the package `target`, and only `open_parts`."""
 
-    source = fields.StringField()
-    target = fields.StringField()
-    through = fields.SetField(subfield=fields.StringField(), required=False, default=set())
-    open_parts = fields.SetField(subfield=fields.StringField(), required=False, default=set())
+    source: Any = fields.StringField()
+    target: Any = fields.StringField()
+    through: Any = fields.SetField(subfield=fields.StringField(), required=False, default=set())
+    open_parts: Any = fields.SetField(subfield=fields.StringField(), required=False, default=set())
 
     def faults(self, graph: ImportGraph) -> Iterator[tuple[str, str]]:
         for importer in covered(graph.modules, {self.source}):
@@ -93,14 +94,14 @@ class OnlyThrough(Rules):
 class Apart(Rules):
     """In each of the `apps`, none of the `parts` imports another one, its own or another app's."""
 
-    apps = fields.SetField(subfield=fields.StringField())
-    parts = fields.SetField(subfield=fields.StringField())
+    apps: Any = fields.SetField(subfield=fields.StringField())
+    parts: Any = fields.SetField(subfield=fields.StringField())
 
     def faults(self, graph: ImportGraph) -> Iterator[tuple[str, str]]:
         edges = {f"{app}.{part}" for app in self.apps for part in self.parts}
         for edge in edges:
             # The API's shell is common ground: the APIs of the apps build on it.
-            shell = {"ergon_site.access.api"} if edge.endswith(".api") else set()
+            shell: set[str] = {"ergon_site.access.api"} if edge.endswith(".api") else set()
             others = edges - {edge} - shell
             for importer in covered(graph.modules, {edge}):
                 for imported in covered(graph.find_modules_directly_imported_by(importer), others):

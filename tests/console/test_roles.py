@@ -87,7 +87,12 @@ def test_giving_a_role_is_in_the_audit_log(browse: Client, hire: Callable[[str],
 
 
 def test_a_new_person_is_in_the_audit_log(browse: Client) -> None:
-    form = {"username": "bob", "usable_password": "true", "password1": "correct-horse-9", "password2": "correct-horse-9"}
+    form = {
+        "username": "bob",
+        "usable_password": "true",
+        "password1": "correct-horse-9",
+        "password2": "correct-horse-9",
+    }
     assert browse.post("/admin/auth/user/add/", form).status_code == 302
     assert AuditEntry.objects.get(action="person.create").target == "person bob"
 

@@ -32,5 +32,13 @@ def test_what_a_token_prints_as_keeps_its_secret() -> None:
 
 
 def test_texts_that_cannot_be_tokens_are_refused() -> None:
-    wrong = ["", "ergon_", "ergon__secret", "ergon_prefix_", "other_prefix_secret", "ergon_prefix_" + "x" * 200, "ergon_ä_x"]
+    wrong = [
+        "",
+        "ergon_",
+        "ergon__secret",
+        "ergon_prefix_",
+        "other_prefix_secret",
+        "ergon_prefix_" + "x" * 200,
+        "ergon_ä_x",
+    ]
     assert [tokens.parse(text) for text in wrong] == [None] * len(wrong)

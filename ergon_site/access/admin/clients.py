@@ -21,7 +21,7 @@ from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done, holds
 WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
 
 
-class TokensInline(TabularInline):  # type: ignore[misc]
+class TokensInline(TabularInline):
     model = ApiToken
     verbose_name_plural = "tokens"
     fields = readonly_fields = ("prefix", "created_at", "expires_at", "last_used_at")
@@ -76,7 +76,7 @@ class ClientsPage(ConsolePage):
     def response_add(self, request: HttpRequest, obj: ApiClient, post_url_continue: Any = None) -> HttpResponse:
         return self._show_once(request, request.issued)  # type: ignore[attr-defined]
 
-    def log_addition(self, request: HttpRequest, obj: ApiClient, message: Any) -> None:
+    def log_addition(self, request: HttpRequest, obj: ApiClient, message: Any) -> Any:
         """The verb has written the audit entry."""
 
     log_change = log_addition
@@ -132,4 +132,4 @@ class ClientsPage(ConsolePage):
 
 
 def _is_enabled(object_id: str | None) -> bool:
-    return ApiClient.objects.filter(pk=object_id, disabled_at=None).exists()
+    return ApiClient.objects.filter(pk=object_id or 0, disabled_at=None).exists()

@@ -6,7 +6,11 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextareaWidget,
+)
 
 from ergon_site.access.clients import OVERLAP, Grant
 from ergon_site.access.core.scopes import SCOPES

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Model, Q, QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -20,7 +20,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class PeoplePage(ConsolePage, UserAdmin):  # type: ignore[misc]
+class PeoplePage(ConsolePage, UserAdmin):
     """People are deactivated, not deleted: the audit log goes on naming them."""
 
     view_right = edit_right = Right.ADMINISTER
@@ -48,8 +48,8 @@ class PeoplePage(ConsolePage, UserAdmin):  # type: ignore[misc]
         # Nobody can hand out more than they have.
         return self.readonly_fields if request.user.is_superuser else (*self.readonly_fields, "is_superuser")
 
-    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        above = obj is not None and obj.is_superuser and not request.user.is_superuser
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        above = isinstance(obj, User) and obj.is_superuser and not request.user.is_superuser
         return super().has_change_permission(request, obj) and not above
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
@@ -66,10 +66,10 @@ class PeoplePage(ConsolePage, UserAdmin):  # type: ignore[misc]
         names = ["everything (superuser)"] if person.is_superuser else [group.name for group in person.groups.all()]
         return ", ".join(names) or "none"
 
-    def log_addition(self, request: HttpRequest, obj: User, message: Any) -> None:
+    def log_addition(self, request: HttpRequest, obj: User, message: Any) -> Any:
         audit.record(actor=actor(request), action="person.create", target=f"person {obj.username}")
 
-    def log_change(self, request: HttpRequest, obj: User, message: Any) -> None:
+    def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
         roles = sorted(obj.groups.values_list("name", flat=True))
         after = {"active": obj.is_active, "roles": roles, "superuser": obj.is_superuser, "changes": message}
         audit.record(actor=actor(request), action="person.change", target=f"person {obj.username}", after=after)

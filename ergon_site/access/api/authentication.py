@@ -5,8 +5,8 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from ergon_site.access import clients
-from ergon_site.access.models import ApiClient, ApiToken
+from ergon_site.access import callers
+from ergon_site.access.callers import Caller
 
 SCHEME = "Bearer"
 
@@ -14,15 +14,15 @@ SCHEME = "Bearer"
 class TokenAuthentication(BaseAuthentication):
     """The client of a request is whoever holds its token."""
 
-    def authenticate(self, request: Request) -> tuple[ApiClient, ApiToken] | None:
+    def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
         scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
         if scheme.lower() != SCHEME.lower():
             return None
-        token = clients.identify(text.strip())
-        if token is None:
+        caller = callers.identify(text.strip())
+        if caller is None:
             msg = "The token is unknown or expired, or its client is disabled."
             raise AuthenticationFailed(msg)
-        return token.client, token
+        return caller, caller
 
     def authenticate_header(self, request: Request) -> str:
         return f'{SCHEME} realm="ergon"'

@@ -20,7 +20,7 @@ OUR_CODES = {
 }
 
 
-class PayloadTooLarge(exceptions.APIException):  # noqa: N818 (the name is the HTTP status's)
+class PayloadTooLarge(exceptions.APIException):
     """The body exceeds its limit."""
 
     status_code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -28,14 +28,12 @@ class PayloadTooLarge(exceptions.APIException):  # noqa: N818 (the name is the H
     default_detail = "The body is too large."
 
 
-def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
+def handle(error: Exception, _context: Mapping[str, Any]) -> Response | None:
     """The framework's exception handler; what it cannot name becomes a 500 outside."""
     error = _translated(error)
     if not isinstance(error, exceptions.APIException):
         return None
-    return Response(
-        document(error), status=error.status_code, headers=_headers(error), content_type=MEDIA_TYPE
-    )
+    return Response(document(error), status=error.status_code, headers=_headers(error), content_type=MEDIA_TYPE)
 
 
 def document(error: exceptions.APIException) -> dict[str, Any]:

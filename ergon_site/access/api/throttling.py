@@ -9,6 +9,7 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from ergon_site.access import callers
 from ergon_site.access.core import rate
 
 CALLERS_REMEMBERED = 10_000
@@ -23,8 +24,8 @@ class ClientRate(BaseThrottle):
     retry_after = 0.0
 
     def allow_request(self, request: Request, view: object) -> bool:
-        client = request.user
-        caller = f"client:{client.pk}" if client else f"address:{self.get_ident(request)}"
+        client = callers.of(request) if request.auth else None
+        caller = f"client:{client.client_id}" if client else f"address:{self.get_ident(request)}"
         per_second = (client and client.rate) or settings.ERGON_API_RATE
         with _lock:
             verdict = rate.admit(_busy_until.pop(caller, 0.0), time.monotonic(), per_second)

@@ -6,8 +6,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from ergon_site.access import callers
 from ergon_site.access.api.serializers import AuditEntrySerializer, ClientSerializer
-from ergon_site.access.models import AuditEntry
+from ergon_site.access.models import ApiToken, AuditEntry
 
 
 class ClientView(APIView):
@@ -17,9 +18,8 @@ class ClientView(APIView):
 
     @extend_schema(responses=ClientSerializer)
     def get(self, request: Request) -> Response:
-        client = request.user
-        client.presented = request.auth
-        return Response(ClientSerializer(client).data)
+        token = ApiToken.objects.select_related("client").get(pk=callers.of(request).token_id)
+        return Response(ClientSerializer(token).data)
 
 
 class AuditEntriesView(ListAPIView[AuditEntry]):

@@ -41,9 +41,7 @@ class Command(BaseCommand):
             "--bucket": "a bucket whose artifacts it may use",
         }.items():
             parser.add_argument(option, action="append", default=[], help=f"{what} (repeatable)")
-        parser.add_argument(
-            "--tenant", action="append", default=[], type=UUID, help="a tenant it may see (repeatable)"
-        )
+        parser.add_argument("--tenant", action="append", default=[], type=UUID, help="a tenant it may see (repeatable)")
         parser.add_argument("--rate", type=float, help="requests a second; the deployment's rate if not given")
         parser.add_argument("--expires", type=days, metavar="DAYS", help="the token's life; endless if not given")
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")

@@ -1,0 +1,75 @@
+"""What the API's shell costs: a token, a scope and a rate checked, beside a bare APIView and a plain response."""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+CALLS, ROUNDS = 1000, 3
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {
+            "DJANGO_SETTINGS_MODULE": "ergon_site.settings",
+            "ERGON_DATA_DIR": folder,
+            "ERGON_API_RATE": "100000/s",
+        }
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        _compare(_contenders())
+
+
+def _contenders() -> dict[str, Callable[[], object]]:
+    from django.http import JsonResponse
+    from django.test import RequestFactory
+    from rest_framework.request import Request
+    from rest_framework.response import Response
+    from rest_framework.views import APIView
+
+    from ergon_site.access import callers, clients
+    from ergon_site.access.clients import Grant
+
+    class Bare(APIView):
+        authentication_classes = permission_classes = throttle_classes = ()
+
+        def get(self, request: Request) -> Response:
+            return Response({"name": "bare"})
+
+    class Guarded(APIView):
+        required_scope = None
+
+        def get(self, request: Request) -> Response:
+            return Response({"name": callers.of(request).name})
+
+    token = clients.create("benchmark", Grant(), by="benchmark").token.text
+    request = RequestFactory().get
+    guarded, bare = Guarded.as_view(), Bare.as_view()
+    return {
+        "plain Django view": lambda: JsonResponse({"name": "bare"}),
+        "bare APIView": lambda: bare(request("/")).render(),
+        "guarded APIView": lambda: guarded(request("/", headers={"Authorization": f"Bearer {token}"})).render(),
+    }
+
+
+def _compare(contenders: dict[str, Callable[[], object]]) -> None:
+    rounds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        for name, call in contenders.items():
+            rounds[name].append(_microseconds(call))
+    baseline = statistics.median(rounds["bare APIView"])
+    for name, times in rounds.items():
+        middle = statistics.median(times)
+        print(f"{name:22} {middle:8.0f} µs  {middle / baseline:5.2f}x  ({min(times):.0f} to {max(times):.0f})")
+
+
+def _microseconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter() - started) / CALLS * 1e6

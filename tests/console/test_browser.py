@@ -1,0 +1,126 @@
+"""The console in a real browser."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.processes import Site
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-sync", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+WIDTHS = {"wide": 1280, "narrow": 400}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    if CHROMIUM is None and os.environ.get("CI") != "true":
+        pytest.skip("needs Chromium: install the package chromium")
+    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
+        # The browser's event loop runs in this thread; the tests' own queries are meant all the same.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest, chromium: Browser, site: Site) -> Iterator[Page]:
+    """A page that fails the test if anything is fetched from elsewhere or a script breaks."""
+    width, scheme = getattr(request, "param", "wide light").split()
+    look: dict[str, Any] = {"viewport": {"width": WIDTHS[width], "height": 800}, "color_scheme": scheme}
+    context = chromium.new_context(base_url=site.url, **look)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("request", lambda made: None if made.url.startswith((site.url, "data:")) else wrong.append(made.url))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    yield page
+    context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def inside(page: Page, browse: Client, site: Site) -> Page:
+    """A page of the console, already logged in."""
+    session = browse.cookies[settings.SESSION_COOKIE_NAME].value
+    page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site.url}])
+    page.goto("/admin/")
+    return page
+
+
+def log_in(page: Page, password: str) -> None:
+    page.goto("/")
+    page.get_by_label("Username").fill("ada")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def fits(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+everywhere = pytest.mark.parametrize("page", ["wide light", "narrow dark"], indirect=True)
+
+
+@everywhere
+def test_a_person_logs_in_and_sees_the_dashboard(page: Page, administrator: User) -> None:
+    log_in(page, "correct horse")
+    expect(page.get_by_role("heading", name="All calm: nothing needs a person.")).to_be_visible()
+    assert fits(page)
+
+
+def test_a_wrong_password_is_told(page: Page, administrator: User) -> None:
+    log_in(page, "wrong")
+    expect(page.get_by_text("Please enter the correct username and password")).to_be_visible()
+
+
+def test_the_dashboard_refreshes_itself_and_says_when_it_cannot(inside: Page) -> None:
+    inside.clock.install()
+    inside.reload()
+    inside.evaluate("document.querySelector('.ergon-age').textContent = 'old'")
+    inside.clock.fast_forward(5000)
+    expect(inside.locator(".ergon-age")).to_contain_text("Read at")
+    inside.route("**/admin/live/", lambda route: route.abort())
+    inside.clock.fast_forward(5000)
+    expect(inside.locator("[data-stale]")).to_be_visible()
+
+
+def make_client(inside: Page) -> dict[str, str]:
+    inside.goto("/admin/access/apiclient/add/")
+    inside.get_by_label("Name").fill("press")
+    inside.get_by_label("platform").check()
+    inside.get_by_role("button", name="Save", exact=True).click()
+    token = inside.locator("#token").inner_text()
+    inside.get_by_role("link", name="I have copied it").click()
+    return {"Authorization": f"Bearer {token}"}
+
+
+@everywhere
+def test_an_administrator_makes_a_client_and_its_token_works(inside: Page, site: Site) -> None:
+    headers = make_client(inside)
+    assert fits(inside)
+    assert httpx.get(f"{site.url}/api/v1/client", headers=headers).json()["scopes"] == ["platform"]
+
+
+def test_an_administrator_switches_a_client_off_and_the_reason_is_kept(inside: Page, site: Site) -> None:
+    headers = make_client(inside)
+    inside.get_by_role("link", name="Disable").click()
+    inside.get_by_label("Reason").fill("lost laptop")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("its tokens are refused from now on")).to_be_visible()
+    assert httpx.get(f"{site.url}/api/v1/client", headers=headers).status_code == 401
+    inside.goto("/admin/access/auditentry/")
+    expect(inside.get_by_text("lost laptop").first).to_be_visible()
+
+
+def test_the_api_reference_is_readable(page: Page) -> None:
+    page.goto("/api/docs/")
+    expect(page.get_by_text("/api/v1/client").first).to_be_visible()

@@ -1,0 +1,109 @@
+"""The servers that come with the demo and the tests."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+
+from ergon_site import embedded
+from tests.processes import ROOT, eventually
+
+pytestmark = pytest.mark.once
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from ergon_site import embedded
+with embedded.postgres(Path(sys.argv[1])) as database, embedded.valkey(Path(sys.argv[1])) as broker:
+    print(database, broker, flush=True)
+    time.sleep(600)
+"""
+
+
+def listens(address: str) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", urlsplit(address).port or 0)) == 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that the server's user can enter, as the temporary ones of pytest cannot be."""
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    return tmp_path
+
+
+def test_both_answer_ask_for_a_password_and_are_gone_afterwards(folder: Path) -> None:
+    with embedded.postgres(folder) as database, embedded.valkey(folder) as broker:
+        with closing(psycopg.connect(database)) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        with closing(redis.Redis.from_url(broker)) as client:
+            assert client.ping()
+        password = urlsplit(database).password or ""
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(database.replace(password, "wrong"))
+        with (
+            pytest.raises(redis.AuthenticationError),
+            closing(redis.Redis.from_url(broker.replace(urlsplit(broker).password or "", "wrong"))) as stranger,
+        ):
+            stranger.ping()
+    assert not listens(database)
+    assert not listens(broker)
+
+
+def test_data_is_still_there_at_the_next_start(folder: Path) -> None:
+    with embedded.postgres(folder) as database, closing(psycopg.connect(database, autocommit=True)) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    with embedded.postgres(folder) as database, closing(psycopg.connect(database)) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
+
+
+def test_servers_side_by_side_do_not_collide(folder: Path) -> None:
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(embedded.valkey(folder / str(number))) for number in range(4)]
+        assert len({urlsplit(address).port for address in addresses}) == 4
+        assert all(listens(address) for address in addresses)
+
+
+def test_a_folder_in_use_is_refused_in_words(folder: Path) -> None:
+    with (
+        embedded.valkey(folder),
+        pytest.raises(embedded.ServerError, match="another process already runs the server"),
+        embedded.valkey(folder),
+    ):
+        pass
+
+
+def test_a_private_folder_works_too(folder: Path) -> None:
+    private = folder / "private"
+    private.mkdir(mode=0o700)
+    with embedded.postgres(private) as database:
+        assert listens(database)
+
+
+def hold_and_die(folder: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as holder:
+        assert holder.stdout is not None
+        database, broker = holder.stdout.readline().split()
+        assert listens(database)
+        holder.send_signal(signal.SIGKILL)
+    eventually(lambda: not listens(database) and not listens(broker), "the servers died with their parent")
+
+
+def test_servers_die_with_the_process_that_started_them(folder: Path) -> None:
+    hold_and_die(folder)
+
+
+@pytest.mark.soak
+def test_servers_killed_over_and_over_leave_nothing_running_and_start_again(folder: Path) -> None:
+    for _ in range(25):
+        hold_and_die(folder)
