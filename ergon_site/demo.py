@@ -68,6 +68,7 @@ def prepare() -> None:
 
 
 def _fill() -> None:
+    from django.contrib.auth.hashers import make_password
     from django.contrib.auth.models import Group, User
 
     from ergon_site.access import clients
@@ -76,8 +77,9 @@ def _fill() -> None:
     erp = Grant(scopes=["transactions:submit", "transactions:read"])
     clients.create("erp", erp, by="demo", lifetime=timedelta(days=7))
     clients.create("press-line", Grant(zones=["Plant A"], target_zones=["Enterprise"]), by="demo")
+    password = make_password(LOGIN["password"])
     for role in Group.objects.all():
-        person = User.objects.create_user(role.name.replace(" ", "-"), is_staff=True, password=LOGIN["password"])
+        person = User.objects.create(username=role.name.replace(" ", "-"), is_staff=True, password=password)
         person.groups.add(role)
 
 
