@@ -5,3 +5,11 @@ class ConsoleConfig(AdminConfig):
     """Django's admin with Ergon's own site object in place of the default one."""
 
     default_site = "ergon_site.console.Console"
+
+    def ready(self) -> None:
+        super().ready()
+        from django.contrib.admin import site
+        from django_celery_results.models import GroupResult, TaskResult
+
+        # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
+        site.unregister([GroupResult, TaskResult])

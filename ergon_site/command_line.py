@@ -12,7 +12,7 @@ DEPENDENCY_MISSING = os.EX_UNAVAILABLE
 
 
 def run(argv: list[str]) -> None:
-    telemetry.start()
+    telemetry.start(web=argv[1:2] == ["runserver"])
     try:
         execute_from_command_line(argv)
     except OperationalError as error:

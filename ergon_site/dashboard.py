@@ -85,7 +85,7 @@ def _figures(request: HttpRequest) -> Iterator[dict[str, Any]]:
     yield _figure("Zone", settings.ERGON_ZONE)
     yield _figure("Database", _database())
     yield _figure("Broker", _broker())
-    yield _figure("Traces", "exported over OTLP" if settings.OTLP_ENABLED else "off")
+    yield _figure("Traces", "exported over OTLP" if settings.OTLP_TRACES else "off")
 
 
 def _figure(title: str, value: object, address: str = "") -> dict[str, Any]:

@@ -1,28 +1,43 @@
 """What orchestrators and monitoring ask: alive, ready, and the numbers."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import ip_address
 
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.http import require_safe
-from rest_framework.exceptions import NotAuthenticated
+from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
 
 from ergon_site import telemetry
 from ergon_site.access import callers
 from ergon_site.access.api import problems
 
+Handler = Callable[[HttpRequest], HttpResponse]
+
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
 
 
-@require_safe
+def answer_probes(get_response: Handler) -> Handler:
+    """The first middleware: whoever probes by bare address, in plain HTTP, must get an answer all the same."""
+    probes = {"/livez": livez, "/readyz": readyz, "/metrics": metrics}
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        probe = probes.get(request.path)
+        if probe is None:
+            return get_response(request)
+        if request.method not in {"GET", "HEAD"}:
+            return _refuse(MethodNotAllowed(request.method or ""), Allow="GET, HEAD")
+        return probe(request)
+
+    return middleware
+
+
 def livez(_request: HttpRequest) -> JsonResponse:
     """The process answers."""
     return JsonResponse({"status": "alive"})
 
 
-@require_safe
 def readyz(_request: HttpRequest) -> JsonResponse:
     """The process can work: its database answers and has every migration."""
     checks = {"database": "ok", "migrations": "ok"}
@@ -39,19 +54,18 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "ready" if ready else "not ready", "checks": checks}, status=status)
 
 
-@require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """The instruments of this process, for callers on this host or with a token."""
     if not (_is_local(request) or _has_token(request)):
-        refusal = NotAuthenticated("Metrics are for callers on this host or with a token.")
-        return JsonResponse(
-            problems.document(refusal),
-            status=refusal.status_code,
-            headers={"WWW-Authenticate": 'Bearer realm="ergon"'},
-            content_type=problems.MEDIA_TYPE,
-        )
+        why = NotAuthenticated("Metrics are for callers on this host or with a token.")
+        return _refuse(why, **{"WWW-Authenticate": 'Bearer realm="ergon"'})
     body, content_type = telemetry.exposition()
     return HttpResponse(body, content_type=content_type)
+
+
+def _refuse(error: APIException, **headers: str) -> JsonResponse:
+    body = problems.document(error)
+    return JsonResponse(body, status=error.status_code, headers=headers, content_type=problems.MEDIA_TYPE)
 
 
 def _is_local(request: HttpRequest) -> bool:

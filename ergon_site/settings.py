@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
@@ -21,8 +22,12 @@ def read(name: str, parse: Callable[[str], T], default: str = "") -> T:
     try:
         return parse(os.environ.get(name) or default)
     except ValueError as error:
-        sys.stderr.write(f"ergon: {name} {error}\n")
-        sys.exit(os.EX_CONFIG)
+        refuse(name, str(error))
+
+
+def refuse(name: str, why: str) -> NoReturn:
+    sys.stderr.write(f"ergon: {name} {why}\n")
+    sys.exit(os.EX_CONFIG)
 
 
 def keep_secret_key(folder: Path) -> str:
@@ -52,13 +57,14 @@ ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 DEBUG = read("DJANGO_DEBUG", environment.flag, default="0")
 SECURE = read("DJANGO_SECURE", environment.flag, default="0")
 ALLOWED_HOSTS = list(read("DJANGO_ALLOWED_HOSTS", environment.names, default="localhost,127.0.0.1,[::1]"))
-if SECURE or os.environ.get("DJANGO_SECRET_KEY"):
+if os.environ.get("DJANGO_SECRET_KEY"):
     SECRET_KEY = read("DJANGO_SECRET_KEY", environment.secret_key)
+elif SECURE:
+    refuse("DJANGO_SECRET_KEY", "is required with DJANGO_SECURE=1")
 else:
     SECRET_KEY = keep_secret_key(DATA_DIR)
 
 SECURE_SSL_REDIRECT = SECURE
-SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$", r"^metrics$"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
@@ -101,6 +107,7 @@ INSTALLED_APPS = [
     "facts",
 ]
 MIDDLEWARE = [
+    "ergon_site.probes.answer_probes",
     "ergon_site.access.middleware.observe_api",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -145,15 +152,20 @@ STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 LOGGING = logging_to(terminal=sys.stderr.isatty())
 
-# Telemetry: the SDK reads OpenTelemetry's own variables; these only say whether to load it.
-OTLP_ENABLED = not read("OTEL_SDK_DISABLED", environment.flag, default="0") and any(
-    os.environ.get(name)
-    for name in (
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-    )
-)
+
+def exports(signal: str) -> bool:
+    """Whether an OTLP endpoint is named for a signal; the SDK reads the rest of OpenTelemetry's own variables."""
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    named = [name for name in names if os.environ.get(name)]
+    if not named or read("OTEL_SDK_DISABLED", environment.flag, default="0"):
+        return False
+    if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.exporter.otlp") is None:
+        refuse(named[0], "is set, but the exporter is missing: install requirements/production.txt")
+    return True
+
+
+OTLP_TRACES = exports("TRACES")
+OTLP_METRICS = exports("METRICS")
 
 # Celery: without a broker, tasks run where they are called.
 CELERY_BROKER_URL = read("CELERY_BROKER_URL", environment.broker) if os.environ.get("CELERY_BROKER_URL") else None

@@ -6,7 +6,6 @@ always keeps its instruments readable for `/metrics`.
 """
 
 from collections.abc import MutableMapping
-from functools import cache
 from typing import Any
 
 import structlog
@@ -15,16 +14,22 @@ from opentelemetry import metrics, trace
 SERVICE_NAME = "ergon"
 
 
-@cache
+_is_started = False
+
+
 def start(*, web: bool = False) -> None:
-    """Wire the SDK behind the API for this process, as its settings ask."""
+    """Wire the SDK behind the API for this process, once, as its settings ask."""
     from django.conf import settings
 
-    if settings.OTLP_ENABLED:
+    global _is_started  # noqa: PLW0603 (a process has one SDK)
+    if _is_started:
+        return
+    _is_started = True
+    if settings.OTLP_TRACES:
         _export_traces()
         _instrument(web=web)
-    if settings.OTLP_ENABLED or web:
-        _collect_metrics(otlp=settings.OTLP_ENABLED, prometheus=web)
+    if settings.OTLP_METRICS or web:
+        _collect_metrics(otlp=settings.OTLP_METRICS, prometheus=web)
 
 
 def _export_traces() -> None:
@@ -68,8 +73,10 @@ def _resource() -> Any:
     from opentelemetry.sdk.resources import SERVICE_NAME as KEY
     from opentelemetry.sdk.resources import Resource
 
-    # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins over the default name.
-    return Resource({KEY: SERVICE_NAME}).merge(Resource.create())
+    found = Resource.create()
+    # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins; without them the SDK makes up a name.
+    is_named = not str(found.attributes[KEY]).startswith("unknown_service")
+    return found if is_named else found.merge(Resource({KEY: SERVICE_NAME}))
 
 
 def exposition() -> tuple[bytes, str]:

@@ -5,17 +5,12 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from ergon_site import probes
-
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("api/v1/", include("ergon_site.access.api.urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
-    path("livez", probes.livez),
-    path("readyz", probes.readyz),
-    path("metrics", probes.metrics),
 ]
 
 handler400 = "ergon_site.access.api.problems.bad_request"

@@ -1,5 +1,6 @@
 """Tokens: who is let in, and until when."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -142,6 +143,7 @@ def test_the_command_prints_the_token_alone_and_can_rotate_it(client: Client) ->
     [
         (["x", "--scope", "everything"], "unknown scope 'everything'"),
         (["x", "--rotate"], "no API client named 'x'"),
+        (["x", "--rotate", "--scope", "platform"], "--rotate changes the token alone"),
         (["x", "--tenant", "me"], "invalid UUID value"),
         (["x", "--expires", "0"], "whole number of days"),
         (["x", "--rate", "0"], "--rate must be above 0"),
@@ -151,3 +153,18 @@ def test_the_command_refuses_in_one_line(arguments: list[str], words: str) -> No
     with pytest.raises(CommandError, match=words):
         call_command("create_api_client", *arguments)
     assert not ApiToken.objects.exists()
+
+
+def test_a_client_is_switched_off_and_on_by_command(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    token = clients.create("press", Grant(scopes=["platform"]), by="ada").token.text
+    call_command("api_client", "disable", "press", "--reason", "leaked")
+    assert call(client, token) == 401
+    call_command("api_client", "enable", "press", "--reason", "found")
+    assert call(client, token) == 200
+    call_command("api_client", "--json", "list")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["press  disabled  True", "press  enabled  True"]
+    assert json.loads(lines[2])["state"] == "enabled"
+    assert AuditEntry.objects.get(action="api_client.disable").reason == "leaked"
+    with pytest.raises(CommandError, match="no API client named 'other'"):
+        call_command("api_client", "enable", "other", "--reason", "x")

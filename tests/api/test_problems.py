@@ -96,6 +96,17 @@ def test_429_says_when_to_come_back(stranger: Client) -> None:
     assert 0 < int(answer.headers["Retry-After"]) <= 100
 
 
+def test_429_for_an_address_that_guesses_tokens(stranger: Client) -> None:
+    headers = {"Authorization": "Bearer ergon_wrong_token"}
+    answers = [stranger.get("/api/v1/client", headers=headers) for _ in range(30)]
+    problem(answers[0], 401, "unauthenticated")
+    problem(answers[-1], 429, "throttled")
+
+
+def test_problems_are_json_where_the_answer_would_not_be(stranger: Client) -> None:
+    problem(stranger.delete("/api/schema/"), 405, "method_not_allowed")
+
+
 def test_500_tells_nothing_of_the_inside(api: Client) -> None:
     answer = api.get("/api/v1/fail")
     problem(answer, 500, "internal_error")

@@ -1,5 +1,7 @@
 """What stands around the API: schema, docs, pages, probes, metrics."""
 
+from typing import Any
+
 import pytest
 from django.db import connection
 from django.test import Client
@@ -51,6 +53,14 @@ def test_alive_and_ready_are_open_to_all(client: Client, db: None) -> None:
     assert client.get("/livez").json() == {"status": "alive"}
     ready = client.get("/readyz")
     assert ready.json() == {"status": "ready", "checks": {"database": "ok", "migrations": "ok"}}
+
+
+@pytest.mark.parametrize("probe", ["/livez", "/readyz", "/metrics"])
+def test_probes_answer_whatever_host_they_are_called_by(client: Client, db: None, settings: Any, probe: str) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    assert client.get(probe, headers={"Host": "10.1.2.3:8000"}).status_code == 200
+    refused = client.post(probe)
+    assert (refused.status_code, refused.json()["code"]) == (405, "method_not_allowed")
 
 
 def test_not_ready_while_a_migration_waits(client: Client, db: None) -> None:

@@ -82,8 +82,9 @@ def test_giving_a_role_is_in_the_audit_log(browse: Client, hire: Callable[[str],
     assert browse.post(f"/admin/auth/user/{person.pk}/change/", form).status_code == 302
     entry = AuditEntry.objects.get(action="person.change")
     assert (entry.actor, entry.target) == ("ada", "person viewer")
+    assert entry.before is not None
     assert entry.after is not None
-    assert entry.after["roles"] == ["lead"]
+    assert (entry.before["roles"], entry.after["roles"]) == (["viewer"], ["lead"])
 
 
 def test_a_new_person_is_in_the_audit_log(browse: Client) -> None:

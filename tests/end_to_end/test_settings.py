@@ -51,7 +51,7 @@ def test_a_database_that_does_not_answer_is_one_line_too(tmp_path: Path) -> None
 def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
     failed = manage("check", ERGON_DATA_DIR=str(tmp_path), DJANGO_SECURE="1")
     assert failed.returncode == os.EX_CONFIG
-    assert "DJANGO_SECRET_KEY" in failed.stderr
+    assert failed.stderr == "ergon: DJANGO_SECRET_KEY is required with DJANGO_SECURE=1\n"
 
 
 def test_production_settings_pass_the_deployment_checks(tmp_path: Path) -> None:

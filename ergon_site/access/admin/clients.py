@@ -38,11 +38,21 @@ class TokensInline(TabularInline):
         return False
 
 
+class StateFilter(admin.SimpleListFilter):
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("enabled", "Enabled"), ("disabled", "Disabled")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ApiClient]) -> QuerySet[ApiClient]:
+        return queryset.filter(disabled_at__isnull=self.value() == "enabled") if self.value() else queryset
+
+
 @admin.register(ApiClient)
 class ClientsPage(ConsolePage):
     view_right = edit_right = Right.ADMINISTER
     list_display = ("name", "scope_list", "state", "last_used", "created_at", "created_by")
-    list_filter: ClassVar = [("disabled_at", admin.EmptyFieldListFilter)]
+    list_filter: ClassVar = [StateFilter]
     search_fields = ("name",)
     export_fields = ("name", "scopes", "zones", "target_zones", "consumers", "buckets", "tenants", "created_at")
     actions_detail = ("rotate", "disable", "enable")

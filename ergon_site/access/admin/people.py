@@ -66,13 +66,21 @@ class PeoplePage(ConsolePage, UserAdmin):
         names = ["everything (superuser)"] if person.is_superuser else [group.name for group in person.groups.all()]
         return ", ".join(names) or "none"
 
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: FBT001
+        request.before = _standing(User.objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        super().save_model(request, obj, form, change)
+
     def log_addition(self, request: HttpRequest, obj: User, message: Any) -> Any:
         audit.record(actor=actor(request), action="person.create", target=f"person {obj.username}")
 
     def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
-        roles = sorted(obj.groups.values_list("name", flat=True))
-        after = {"active": obj.is_active, "roles": roles, "superuser": obj.is_superuser, "changes": message}
-        audit.record(actor=actor(request), action="person.change", target=f"person {obj.username}", after=after)
+        audit.record(
+            actor=actor(request),
+            action="person.change",
+            target=f"person {obj.username}",
+            before=getattr(request, "before", None),
+            after=_standing(obj) | {"changes": message},
+        )
 
 
 @admin.register(Group)
@@ -95,3 +103,8 @@ class RolesPage(ConsolePage):
     @display(description="active people", ordering="people_count")
     def people(self, role: Any) -> int:
         return int(role.people_count)
+
+
+def _standing(person: User) -> dict[str, Any]:
+    roles = sorted(person.groups.values_list("name", flat=True))
+    return {"active": person.is_active, "staff": person.is_staff, "superuser": person.is_superuser, "roles": roles}

@@ -6,6 +6,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from ergon_site.access import callers
+from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.callers import Caller
 
 SCHEME = "Bearer"
@@ -20,6 +21,7 @@ class TokenAuthentication(BaseAuthentication):
             return None
         caller = callers.identify(text.strip())
         if caller is None:
+            refuse_guessing(request)
             msg = "The token is unknown or expired, or its client is disabled."
             raise AuthenticationFailed(msg)
         return caller, caller

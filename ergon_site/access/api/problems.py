@@ -9,7 +9,6 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import defaults
 from rest_framework import exceptions
-from rest_framework.response import Response
 
 MEDIA_TYPE = "application/problem+json"
 OUR_CODES = {
@@ -28,12 +27,13 @@ class PayloadTooLarge(exceptions.APIException):
     default_detail = "The body is too large."
 
 
-def handle(error: Exception, _context: Mapping[str, Any]) -> Response | None:
+def handle(error: Exception, _context: Mapping[str, Any]) -> JsonResponse | None:
     """The framework's exception handler; what it cannot name becomes a 500 outside."""
     error = _translated(error)
     if not isinstance(error, exceptions.APIException):
         return None
-    return Response(document(error), status=error.status_code, headers=_headers(error), content_type=MEDIA_TYPE)
+    # Rendered here: whatever the view would have answered in, its problems are JSON.
+    return JsonResponse(document(error), status=error.status_code, headers=_headers(error), content_type=MEDIA_TYPE)
 
 
 def document(error: exceptions.APIException) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _problem(status: int, code: str, detail: str) -> dict[str, Any]:
 
 
 def _is_for_machines(request: HttpRequest) -> bool:
-    return request.path.startswith("/api/") or request.path in {"/livez", "/readyz", "/metrics"}
+    return request.path.startswith("/api/")
 
 
 def _answer(status: HTTPStatus, code: str, detail: str) -> JsonResponse:

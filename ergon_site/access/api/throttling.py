@@ -6,37 +6,50 @@ from collections import OrderedDict
 from threading import Lock
 
 from django.conf import settings
+from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from ergon_site.access import callers
 from ergon_site.access.core import rate
+from ergon_site.access.core.rate import Verdict
 
 CALLERS_REMEMBERED = 10_000
+WRONG_TOKENS_PER_SECOND = 20.0
 
 _busy_until: OrderedDict[str, float] = OrderedDict()
 _lock = Lock()
 
 
 class ClientRate(BaseThrottle):
-    """The client's own rate, or the deployment's; a caller without a token counts by its address."""
+    """The client's own rate, or the deployment's; where no token is needed, callers count by their address."""
 
-    retry_after = 0.0
+    verdict: Verdict
 
     def allow_request(self, request: Request, view: object) -> bool:
         client = callers.of(request) if request.auth else None
         caller = f"client:{client.client_id}" if client else f"address:{self.get_ident(request)}"
-        per_second = (client and client.rate) or settings.ERGON_API_RATE
-        with _lock:
-            verdict = rate.admit(_busy_until.pop(caller, 0.0), time.monotonic(), per_second)
-            _busy_until[caller] = verdict.busy_until
-            if len(_busy_until) > CALLERS_REMEMBERED:
-                _busy_until.popitem(last=False)
-        self.retry_after = verdict.retry_after
-        return verdict.is_admitted
+        self.verdict = admit(caller, (client and client.rate) or settings.ERGON_API_RATE)
+        return self.verdict.is_admitted
 
     def wait(self) -> float:
-        return math.ceil(self.retry_after)
+        return math.ceil(self.verdict.retry_after)
+
+
+def refuse_guessing(request: Request) -> None:
+    """Slow down an address that presents wrong tokens."""
+    verdict = admit(f"guesser:{BaseThrottle().get_ident(request)}", WRONG_TOKENS_PER_SECOND)
+    if not verdict.is_admitted:
+        raise Throttled(math.ceil(verdict.retry_after))
+
+
+def admit(caller: str, per_second: float) -> Verdict:
+    with _lock:
+        verdict = rate.admit(_busy_until.pop(caller, 0.0), time.monotonic(), per_second)
+        _busy_until[caller] = verdict.busy_until
+        if len(_busy_until) > CALLERS_REMEMBERED:
+            _busy_until.popitem(last=False)
+    return verdict
 
 
 def forget() -> None:

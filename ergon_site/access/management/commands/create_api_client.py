@@ -76,6 +76,9 @@ class Command(BaseCommand):
         return clients.create(name, grant, by=_operator(), lifetime=options["expires"])
 
     def _rotate(self, name: str, options: dict[str, Any]) -> Issued:
+        if any(options[grant] for grant in ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate")):
+            msg = "--rotate changes the token alone; what the client may do is changed in the console."
+            raise CommandError(msg)
         client = ApiClient.objects.filter(name=name).first()
         if client is None:
             msg = f"There is no API client named {name!r}."

@@ -1,0 +1,57 @@
+"""`manage.py api_client list|disable|enable`: the console's switches for API clients."""
+
+import json
+from argparse import ArgumentParser
+from getpass import getuser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import Max
+
+from ergon_site.access import clients
+from ergon_site.access.models import ApiClient
+
+SWITCHES = {"disable": clients.disable, "enable": clients.enable}
+
+
+class Command(BaseCommand):
+    help = "List API clients, or refuse and accept all tokens of one. Made and rotated by create_api_client."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("list", help="every client, its scopes and state")
+        for verb in SWITCHES:
+            switch = verbs.add_parser(verb, help=f"{verb} a client")
+            switch.add_argument("name")
+            switch.add_argument("--reason", required=True, help="kept in the audit log")
+
+    def handle(self, *, verb: str, **options: Any) -> None:
+        rows = self._list() if verb == "list" else [self._switch(verb, **options)]
+        for row in rows:
+            self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
+
+    def _list(self) -> list[dict[str, Any]]:
+        rows = ApiClient.objects.annotate(last_used_at=Max("tokens__last_used_at"))
+        return [
+            {
+                "name": client.name,
+                "state": _state(client),
+                "scopes": ",".join(client.scopes),
+                "last_used_at": client.last_used_at and client.last_used_at.isoformat(),
+            }
+            for client in rows
+        ]
+
+    def _switch(self, verb: str, *, name: str, reason: str, **_: Any) -> dict[str, Any]:
+        client = ApiClient.objects.filter(name=name).first()
+        if client is None:
+            msg = f"There is no API client named {name!r}."
+            raise CommandError(msg)
+        changed = SWITCHES[verb](client.pk, by=f"command:{getuser()}", reason=reason)
+        client.refresh_from_db()
+        return {"name": name, "state": _state(client), "changed": changed}
+
+
+def _state(client: ApiClient) -> str:
+    return "disabled" if client.disabled_at else "enabled"
