@@ -9,6 +9,8 @@ import pytest
 
 from tests.processes import ROOT, free_port
 
+pytestmark = pytest.mark.once
+
 
 def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command with only these variables set."""

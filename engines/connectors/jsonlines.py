@@ -1,0 +1,66 @@
+"""Transactions as JSON Lines: one object a line, read from one stream and written to another."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from engines.transaction import Transaction
+
+LONGEST_LINE = 16 * 1024 * 1024
+
+
+class JsonLinesConnector:
+    """Reads transactions from `source` and writes them to `sink`, a line each, as `Transaction.to_json` has them."""
+
+    def __init__(self, source: TextIO | None = None, sink: TextIO | None = None) -> None:
+        self._source, self._sink = source, sink
+        self._line = 0
+        self._returned: list[Transaction] = []
+
+    def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
+        """The next ones. A line that is no transaction is refused by its number; those before it are not lost."""
+        batch, self._returned = self._returned[:batch_size], self._returned[batch_size:]
+        try:
+            while len(batch) < batch_size and (transaction := self._read()) is not None:
+                batch.append(transaction)
+        except ValueError:
+            self._returned = batch + self._returned
+            raise
+        return batch
+
+    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> int:
+        if self._sink is None:
+            msg = "this JSON Lines connector has no sink to write to"
+            raise ValueError(msg)
+        self._sink.writelines(f"{transaction.to_json()}\n" for transaction in transactions)
+        self._sink.flush()
+        return len(transactions)
+
+    def release(self, transactions: Sequence[Transaction]) -> None:
+        self._returned = [*transactions, *self._returned]
+
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
+        return await asyncio.to_thread(self.fetch_transactions, batch_size, **extra)
+
+    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
+        return self.dispatch_transactions(transactions)
+
+    async def release_async(self, transactions: Sequence[Transaction]) -> None:
+        self.release(transactions)
+
+    def _read(self) -> Transaction | None:
+        while self._source is not None and (line := self._source.readline(LONGEST_LINE + 1)):
+            self._line += 1
+            if len(line) > LONGEST_LINE:
+                msg = f"line {self._line} is longer than {LONGEST_LINE:,} characters"
+                raise ValueError(msg)
+            if line.strip():
+                return self._parse(line)
+        return None
+
+    def _parse(self, line: str) -> Transaction:
+        try:
+            return Transaction.from_json(line)
+        except (ValueError, TypeError) as error:
+            msg = f"line {self._line} is no transaction: {error}"
+            raise ValueError(msg) from None

@@ -1,0 +1,124 @@
+"""The consumer engines: fetch, process, settle; threads or asyncio, by the same rules."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from engines.connectors import checked, choose, transactions_in
+from engines.core.errors import ConsumerLoopTimeout, FetchException
+from engines.core.lifecycle import Plan
+from engines.core.loops import consumption
+from engines.core.policy import ConsumerPolicy
+from engines.core.report import Report
+from engines.core.steps import Stage
+from engines.drivers.aio import AsyncDriver
+from engines.drivers.threads import ThreadDriver
+from engines.drivers.work import Work
+from engines.registry import Stoppable, Task
+from engines.transaction import Transaction
+
+
+class ConsumerMixin(Stoppable):
+    """Gives a task `consume_transactions`. The author writes `process_transaction` and nothing else."""
+
+    connectors: Mapping[str, Any]
+    consumer_policy: ConsumerPolicy | None = None
+    abandoned_grace = 30.0
+
+    def process_transaction(self, transaction: Transaction) -> Any:
+        raise NotImplementedError
+
+    def handle_transaction_success(self, transaction: Transaction, result: Any) -> Any:
+        """Called once the work is done; may be left as it is."""
+
+    def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> Any:
+        """Called once the work has failed for good; may be left as it is."""
+
+    def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
+        """Consume until there is no more, the limit is reached, or somebody stops it."""
+        policy = policy or self.consumer_policy or ConsumerPolicy()
+        connector = choose(self.connectors, policy.steps.fetch.connector_name)
+        fetch = partial(_fetch, connector, policy)
+        optional = {name: getattr(connector, name, None) for name in ("acknowledge", "release", "count")}
+        driver = ThreadDriver(_work(self, policy, connector, fetch=fetch, **optional))
+        with self._running(driver):
+            return driver.run()
+
+
+class AsyncConsumerMixin(Stoppable):
+    """Gives a task an awaitable `consume_transactions`; its hooks are coroutines."""
+
+    connectors: Mapping[str, Any]
+    consumer_policy: ConsumerPolicy | None = None
+    abandoned_grace = 30.0
+
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        raise NotImplementedError
+
+    async def handle_transaction_success(self, transaction: Transaction, result: Any) -> Any:
+        """Called once the work is done; may be left as it is."""
+
+    async def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> Any:
+        """Called once the work has failed for good; may be left as it is."""
+
+    async def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
+        """Consume until there is no more, the limit is reached, or somebody stops it."""
+        policy = policy or self.consumer_policy or ConsumerPolicy()
+        connector = choose(self.connectors, policy.steps.fetch.connector_name)
+        fetch = partial(_fetch_async, connector, policy)
+        optional = {name: getattr(connector, f"{name}_async", None) for name in ("acknowledge", "release", "count")}
+        driver = AsyncDriver(_work(self, policy, connector, fetch=fetch, **optional))
+        with self._running(driver):
+            return await driver.run()
+
+
+class ConsumerTask(ConsumerMixin, Task):
+    """A threaded task that consumes."""
+
+
+class AsyncConsumerTask(AsyncConsumerMixin, Task):
+    """An async task that consumes."""
+
+
+def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -> Work:
+    loop, steps = policy.loop, policy.steps
+    is_prefetching = getattr(connector, "is_prefetching", False)
+    return Work(
+        task=type(task).__name__,
+        loop=lambda: consumption(policy, is_prefetching=is_prefetching),
+        plan=Plan(Stage.PROCESS, steps.process.retry, steps.success.retry, steps.exception.retry),
+        handlers={
+            Stage.PROCESS: task.process_transaction,
+            Stage.SUCCESS: task.handle_transaction_success,
+            Stage.EXCEPTION: task.handle_transaction_exception,
+        },
+        concurrency=loop.concurrency.value,
+        batch_size=loop.batch.size,
+        timeout=loop.timeout,
+        transaction_timeout=loop.transaction_timeout,
+        timeout_error=ConsumerLoopTimeout,
+        is_streaming=loop.streaming,
+        abandoned_grace=task.abandoned_grace,
+        record_payload=policy.record_payload,
+        **functions,
+    )
+
+
+def _fetch(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transaction]:
+    fetched = connector.fetch_transactions(size, **policy.steps.fetch.extra)
+    try:
+        return checked(fetched, size)
+    except FetchException:
+        if hasattr(connector, "release"):
+            connector.release(transactions_in(fetched))
+        raise
+
+
+async def _fetch_async(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transaction]:
+    fetched = await connector.fetch_transactions_async(size, **policy.steps.fetch.extra)
+    try:
+        return checked(fetched, size)
+    except FetchException:
+        if hasattr(connector, "release_async"):
+            await connector.release_async(transactions_in(fetched))
+        raise

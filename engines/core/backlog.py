@@ -1,0 +1,54 @@
+"""Transactions handed to the slots: who is next, and never two of the same id at once."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+
+class Backlog:
+    """The waiting and the running. Not for several threads at once: its driver sees to that."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Any] = deque()
+        self._running: dict[str, Any] = {}
+        self._deferred: dict[str, deque[Any]] = {}
+
+    def __len__(self) -> int:
+        """How many have not ended."""
+        return len(self._waiting) + len(self._running) + sum(map(len, self._deferred.values()))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> list[Any]:
+        return list(self._running.values())
+
+    def add(self, transactions: Iterable[Any]) -> None:
+        self._waiting.extend(transactions)
+
+    def take(self) -> Any | None:
+        """The next one that may run; one whose twin still runs is passed over until that has ended."""
+        while self._waiting:
+            transaction = self._waiting.popleft()
+            if transaction.id not in self._running:
+                self._running[transaction.id] = transaction
+                return transaction
+            self._deferred.setdefault(transaction.id, deque()).append(transaction)
+        return None
+
+    def end(self, transaction: Any) -> None:
+        """One has ended; its twin, if any, comes next."""
+        del self._running[transaction.id]
+        if self._deferred and (twins := self._deferred.get(transaction.id)):
+            self._waiting.appendleft(twins.popleft())
+            if not twins:
+                del self._deferred[transaction.id]
+
+    def withdraw(self) -> list[Any]:
+        """Everything that has not started, in order; nothing is left waiting."""
+        unstarted = [*self._waiting, *(twin for twins in self._deferred.values() for twin in twins)]
+        self._waiting.clear()
+        self._deferred.clear()
+        return unstarted

@@ -1,0 +1,82 @@
+"""What goes wrong, named. One root; a category says who must act."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engines.core.report import Report
+
+
+class ExceptionType(StrEnum):
+    """Whose failure it is: the task's decision, the system's, or time's."""
+
+    BUSINESS = "BUSINESS"
+    SYSTEM = "SYSTEM"
+    TIMEOUT = "TIMEOUT"
+
+
+class EngineError(Exception):
+    """The root of everything the engines raise."""
+
+
+class TransactionException(EngineError):  # noqa: N818 (the documents' name)
+    """One transaction failed. Tasks raise it to say so themselves; anything else they raise is wrapped in it."""
+
+    def __init__(
+        self,
+        message: str = "",
+        category: ExceptionType = ExceptionType.SYSTEM,
+        *,
+        transaction_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.category = ExceptionType(category)
+        self.transaction_id = transaction_id
+
+
+class FetchException(EngineError):  # noqa: N818 (the documents' name)
+    """The connector could not give the next batch; `report` says what the loop had done."""
+
+    report: "Report | None" = None
+
+
+class FetchTimeoutException(FetchException):
+    """The connector did not give the next batch in time."""
+
+
+class ConnectorError(EngineError):
+    """A connector is missing, ambiguous, or failed to take an outcome."""
+
+
+class AbandonedAttemptsError(EngineError):
+    """Every slot's worth of handlers has outlived its limit and still runs: the process must be replaced."""
+
+
+class PolicyError(EngineError, ValueError):
+    """A policy's field is out of bounds; the message names both."""
+
+
+class LoopTimeout(EngineError, TimeoutError):  # noqa: N818 (the documents' names below)
+    """The loop's own time is up; `report` says what it had done."""
+
+    def __init__(self, message: str, report: "Report") -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class ConsumerLoopTimeout(LoopTimeout):
+    """The consume loop's time is up."""
+
+
+class ProducerLoopTimeout(LoopTimeout):
+    """The produce loop's time is up."""
+
+
+def wrapped(
+    error: BaseException, category: ExceptionType = ExceptionType.SYSTEM, *, transaction_id: str | None = None
+) -> TransactionException:
+    """The error as a transaction's failure, with a message even where the original has none."""
+    failure = TransactionException(str(error) or type(error).__name__, category, transaction_id=transaction_id)
+    failure.__cause__ = error
+    return failure

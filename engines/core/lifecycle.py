@@ -1,0 +1,92 @@
+"""The rules for one transaction: work, then exactly one of success or exception handler, each with its own retries.
+
+Written once for consumers and producers, threads and asyncio: the lifecycle yields what it wants done and is sent what
+came of it.
+"""
+
+from typing import Any, NamedTuple
+
+from engines.core.errors import ExceptionType, FetchException, TransactionException, wrapped
+from engines.core.outcome import Cut, Failure, Outcome, Success
+from engines.core.policy import RetryPolicy
+from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
+
+
+class Plan(NamedTuple):
+    """What differs between lifecycles: which stage is the work, and the retries of each stage."""
+
+    work: Stage
+    retry: RetryPolicy
+    success: RetryPolicy
+    exception: RetryPolicy
+
+
+def lifecycle(plan: Plan) -> Steps[Outcome]:
+    """Work; settle a success; handle a failure, once."""
+    outcome = yield from stage(plan.work, plan.retry)
+    if isinstance(outcome, Success):
+        settled = yield from stage(Stage.SUCCESS, plan.success, outcome.value)
+        if isinstance(settled, Success):
+            return outcome
+        outcome = settled
+    if isinstance(outcome, Failure):
+        return (yield from give_up(outcome, plan.exception))
+    return outcome
+
+
+def give_up(failure: Failure, retry: RetryPolicy) -> Steps[Outcome]:
+    """Tell the task. If the transaction's time is up already, the handler has its own time and no other."""
+    handled = yield from stage(Stage.EXCEPTION, retry, failure.error, is_bounded=not failure.is_expired)
+    match handled:
+        case Success():
+            return failure
+        case Failure():
+            return handled._replace(origin=failure)
+    return handled
+
+
+def stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
+    """All attempts of one stage, as one."""
+    yield Enter(stage, retry)
+    outcome = yield from attempts(stage, retry, argument, is_bounded=is_bounded)
+    yield Leave(outcome)
+    return outcome
+
+
+def attempts(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
+    """Try until it succeeds, is final, or the attempts run out; wait in between."""
+    last = retry.max_attempts - 1
+    attempt = 0
+    while True:
+        outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded)
+        if attempt == last or not isinstance(outcome, Failure) or outcome.is_final:
+            return outcome
+        interruption: Failure | Cut | None = yield Sleep(retry.delay(attempt), is_bounded)
+        if interruption is not None:
+            return _after(outcome, interruption)
+        attempt += 1
+
+
+def classify(error: BaseException, stage: Stage, transaction_id: str | None = None) -> Failure:
+    """What an error that a handler raised means."""
+    if not isinstance(error, TransactionException):
+        return Failure(wrapped(error, transaction_id=transaction_id))
+    if stage is Stage.SUCCESS and error.category is not ExceptionType.SYSTEM:
+        # The work is done: a settling step that fails is always the system's to try again.
+        return Failure(wrapped(error, transaction_id=transaction_id))
+    return Failure(error)
+
+
+def classify_fetch(error: BaseException) -> Failure:
+    """What an error of a connector's fetch means."""
+    if isinstance(error, FetchException):
+        return Failure(error)
+    failure = FetchException(str(error) or type(error).__name__)
+    failure.__cause__ = error
+    return Failure(failure)
+
+
+def _after(failure: Failure, interruption: Failure | Cut) -> Outcome:
+    if isinstance(interruption, Failure) and interruption.error.__cause__ is None:
+        interruption.error.__cause__ = failure.error
+    return interruption

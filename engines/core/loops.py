@@ -1,0 +1,79 @@
+"""The rules for many transactions: what a consumer fetches and when it stops, how a producer works through a list."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from engines.core.lifecycle import stage
+from engines.core.outcome import Cut, Failure, Success
+from engines.core.policy import ConsumerPolicy, ProducerPolicy
+from engines.core.steps import Await, Drain, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
+
+
+def consumption(policy: ConsumerPolicy, *, is_prefetching: bool = False) -> Steps[Stop | Failure]:
+    """Fetch, hand out, wait; until there is no more, the limit is reached, somebody stops it, or a fetch fails."""
+    ending: Stop | Failure | None = None
+    started = empty = 0
+    while ending is None:
+        size = _wanted(policy, started)
+        if size == 0:
+            ending = Stop.LIMIT
+            break
+        match (yield from stage(Stage.FETCH, policy.steps.fetch.retry, size)):
+            case Failure() as failure:
+                ending = failure
+            case Cut():
+                ending = Stop.STOPPED
+            case Success(transactions) if transactions:
+                started, empty = started + len(transactions), 0
+                yield Start(transactions)
+                ending = _stopped((yield Await(for_room=is_prefetching)))
+            case Success() if policy.loop.streaming:
+                ending = _stopped((yield Sleep(policy.loop.empty_queue.delay(empty))))
+                empty += 1
+            case _:
+                ending = Stop.EMPTY
+    return (yield from _finish(ending))
+
+
+def production(policy: ProducerPolicy, transactions: Iterable[Any]) -> Steps[Stop | Failure]:
+    """One batch after the other, each id once; until all are done, the limit is reached, or somebody stops it."""
+    limit, started = policy.loop.limit, 0
+    seen: set[str] = set()
+    source = iter(transactions)
+    while batch := list(islice(source, policy.loop.batch.size)):
+        fresh = list(_unseen(batch, seen))
+        yield Skip(len(batch) - len(fresh))
+        if limit is not None:
+            fresh = fresh[: limit - started]
+        started += len(fresh)
+        yield Start(fresh)
+        if _stopped((yield Await(for_room=False))):
+            return (yield from _finish(Stop.STOPPED))
+        if started == limit:
+            return Stop.LIMIT
+    return Stop.EXHAUSTED
+
+
+def _wanted(policy: ConsumerPolicy, started: int) -> int:
+    loop = policy.loop
+    return loop.batch.size if loop.limit is None else min(loop.batch.size, loop.limit - started)
+
+
+def _stopped(reply: Cut | None) -> Stop | None:
+    return Stop.STOPPED if reply is not None else None
+
+
+def _finish(ending: Stop | Failure) -> Steps[Stop | Failure]:
+    """What has started is let end; what has not is given back if somebody wanted an end."""
+    if ending is Stop.STOPPED:
+        yield Withdraw()
+    yield Drain()
+    return ending
+
+
+def _unseen(batch: list[Any], seen: set[str]) -> Iterator[Any]:
+    for transaction in batch:
+        if transaction.id not in seen:
+            seen.add(transaction.id)
+            yield transaction

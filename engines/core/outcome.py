@@ -1,0 +1,38 @@
+"""How a step, and in the end a transaction, came out."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+from engines.core.errors import ExceptionType, TransactionException
+
+
+class Success(NamedTuple):
+    """It returned a value."""
+
+    value: Any
+
+
+class Failure(NamedTuple):
+    """It failed. `origin` is the failure that called for the handler that then failed as well."""
+
+    error: Any
+    is_expired: bool = False
+    origin: "Failure | None" = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another attempt is pointless: the task decided, or the transaction's time is up."""
+        return self.is_expired or getattr(self.error, "category", None) is ExceptionType.BUSINESS
+
+
+class Cut(NamedTuple):
+    """It was ended from outside, through no fault of the task: the transaction is given back as it was."""
+
+
+CUT = Cut()
+Outcome: TypeAlias = Success | Failure | Cut
+
+
+def timed_out(what: str, limit: float, *, transaction_id: str | None = None, is_expired: bool = False) -> Failure:
+    """A limit of the engine's was reached: of an attempt, or (`is_expired`) of the whole transaction."""
+    message = f"{what} timed out after {limit:g} s"
+    return Failure(TransactionException(message, ExceptionType.TIMEOUT, transaction_id=transaction_id), is_expired)

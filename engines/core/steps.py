@@ -1,0 +1,91 @@
+"""What the core asks a driver to do. Steps are yielded; what came of them is sent back."""
+
+from collections.abc import Generator
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from engines.core.outcome import Outcome
+from engines.core.policy import RetryPolicy
+
+
+class Stage(StrEnum):
+    """A part of a lifecycle with its own retries."""
+
+    FETCH = "fetch"
+    PROCESS = "process"
+    PRODUCE = "produce"
+    SUCCESS = "success"
+    EXCEPTION = "exception"
+
+
+class Enter(NamedTuple):
+    """A stage begins; all its attempts follow. No answer is expected."""
+
+    stage: Stage
+    retry: RetryPolicy
+
+
+class Call(NamedTuple):
+    """Try a stage once. Answer: an outcome."""
+
+    stage: Stage
+    attempt: int
+    retry: RetryPolicy
+    argument: Any
+    is_bounded: bool = True  # by the transaction's time, as well as by the attempt's
+
+
+class Sleep(NamedTuple):
+    """Wait. Answer: None, or the outcome that ended the wait."""
+
+    seconds: float
+    is_bounded: bool = True
+
+
+class Leave(NamedTuple):
+    """The stage that was entered last is over. No answer is expected."""
+
+    outcome: Outcome
+
+
+class Start(NamedTuple):
+    """Hand transactions to the slots. No answer is expected."""
+
+    transactions: list[Any]
+
+
+class Skip(NamedTuple):
+    """So many transactions will not run: their twins did. No answer is expected."""
+
+    how_many: int
+
+
+class Await(NamedTuple):
+    """Wait until all that was handed out has ended, or (`for_room`) until a slot would soon fall idle.
+
+    Answer: None, or Cut if somebody wants the loop to stop.
+    """
+
+    for_room: bool
+
+
+class Withdraw(NamedTuple):
+    """Give back what has not started. No answer is expected."""
+
+
+class Drain(NamedTuple):
+    """Wait until nothing runs, whoever wants to stop. No answer is expected."""
+
+
+class Stop(StrEnum):
+    """Why a loop ended, in the words of its report."""
+
+    EMPTY = "empty"
+    LIMIT = "limit"
+    EXHAUSTED = "exhausted"
+    STOPPED = "stopped"
+
+
+Step: TypeAlias = Enter | Call | Sleep | Leave | Start | Skip | Await | Withdraw | Drain
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Step, Any, T]

@@ -1,0 +1,285 @@
+"""The one wrapper of spans and metrics around what the drivers perform; nothing at all where nobody listens."""
+
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any
+
+from opentelemetry import context as contexts
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+from engines import telemetry as names
+from engines.core.outcome import Cut, Failure, Outcome, Success
+from engines.core.policy import RetryPolicy
+from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Step
+from engines.drivers.work import Work
+
+Attributes = dict[str, Any]
+AsyncRun = Callable[..., Coroutine[Any, Any, Outcome]]
+
+
+def observer_of(work: Work) -> "Observer":
+    """Somebody who watches the loop, or nobody."""
+    return Observer() if not (names.is_tracing() or names.is_metering()) else Recorder(work)
+
+
+class Trace:
+    """What is recorded of one series of steps: a span for each stage, one for each attempt, and their metrics."""
+
+    __slots__ = ("_attempted_at", "_common", "_open", "_recorder", "_value")
+
+    def __init__(self, recorder: "Recorder", common: Attributes) -> None:
+        self._recorder = recorder
+        self._common = common
+        self._open: list[tuple[Span, Any]] = []
+        self._attempted_at = 0.0
+
+    def before(self, step: Step) -> None:
+        match step:
+            case Enter(stage, retry):
+                self.push(self._recorder.spans[stage.value], self._recorder.stage(stage, retry) | self._common)
+            case Call(stage, attempt, retry):
+                attributes = self._recorder.stage(stage, retry) | self._common
+                attributes[names.ATTEMPT] = attempt
+                self.push(f"{self._recorder.spans[stage.value]}.attempt", attributes)
+                self._attempted_at = time.perf_counter()
+
+    def after(self, step: Step, reply: Any) -> None:
+        match step:
+            case Call(stage):
+                self._recorder.attempted(stage, reply, time.perf_counter() - self._attempted_at)
+                self.pop(reply)
+            case Leave(outcome):
+                self.pop(outcome)
+
+    def push(self, name: str, attributes: Attributes, **options: Any) -> None:
+        span = names.tracer.start_span(name, attributes=attributes, **options)
+        self._open.append((span, contexts.attach(set_span_in_context(span))))
+
+    def pop(self, outcome: Outcome) -> None:
+        span, token = self._open.pop()
+        if span.is_recording():
+            self._recorder.describe(span, outcome)
+        span.end()
+        contexts.detach(token)
+
+
+class Cycle:
+    """The span of one fetch and of everything fetched by it; it ends with the last of these."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self._lock = Lock()
+        self._pending = 1  # the fetch itself
+
+    def begin(self, count: int) -> None:
+        with self._lock:
+            self._pending += count
+
+    def end(self) -> None:
+        with self._lock:
+            self._pending -= 1
+            is_over = self._pending == 0
+        if is_over:
+            self.span.end()
+
+
+class Observer:
+    """Watches nothing."""
+
+    is_recording = False
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        yield
+
+    def before(self, step: Step) -> None: ...
+
+    def after(self, step: Step, reply: Any) -> None: ...
+
+    def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
+        return run
+
+    def batch_async(self, run: AsyncRun, count: int) -> AsyncRun:
+        return run
+
+    def abandoned(self) -> None: ...
+
+    def fetched(self, batch: list[Any], depth: int | None) -> None: ...
+
+
+class Recorder(Observer):
+    """Watches one loop, its batches and their transactions."""
+
+    is_recording = True
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.spans = names.CONSUMER_SPANS if work.fetch else names.PRODUCER_SPANS
+        self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
+        self._labels = {names.TASK: work.task}
+        self._stages: dict[Stage, Attributes] = {}
+        self._fetching: Trace | None = None
+        self._cycle: Cycle | None = None
+        self._token: Any = None
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._close_cycle()
+
+    def before(self, step: Step) -> None:
+        if isinstance(step, Enter) and (self.work.is_streaming or self._cycle is None):
+            self._open_cycle()
+            self._fetching = Trace(self, {})
+        if self._fetching is not None:
+            self._fetching.before(step)
+
+    def after(self, step: Step, reply: Any) -> None:
+        if self._fetching is not None:
+            self._fetching.after(step, reply)
+        if isinstance(step, Sleep):
+            names.empty_waits.add(1, self._labels)
+
+    def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
+        cycle = self._begin(count)
+
+        def observed(transaction: Any) -> Outcome:
+            trace, started = self._start(transaction), time.perf_counter()
+            outcome = run(transaction, trace)
+            self._end(trace, outcome, cycle, time.perf_counter() - started)
+            return outcome
+
+        return observed
+
+    def batch_async(self, run: AsyncRun, count: int) -> AsyncRun:
+        cycle = self._begin(count)
+
+        async def observed(transaction: Any) -> Outcome:
+            trace, started = self._start(transaction), time.perf_counter()
+            outcome = await run(transaction, trace)
+            self._end(trace, outcome, cycle, time.perf_counter() - started)
+            return outcome
+
+        return observed
+
+    def abandoned(self) -> None:
+        names.abandoned.add(1, self._labels)
+
+    def fetched(self, batch: list[Any], depth: int | None) -> None:
+        if depth is not None:
+            names.queue_depth.set(depth, self._labels)
+        if batch:
+            oldest = min(transaction.created_at for transaction in batch)
+            names.oldest_age.set((datetime.now(UTC) - oldest).total_seconds(), self._labels)
+
+    def stage(self, stage: Stage, retry: RetryPolicy) -> Attributes:
+        """What is the same in all spans of a stage."""
+        if stage not in self._stages:
+            self._stages[stage] = _known(
+                {
+                    **self._about(),
+                    names.STEP: stage.value,
+                    names.MAX_ATTEMPTS: retry.max_attempts,
+                    "ergon.retry.timeout": retry.timeout,
+                    "ergon.retry.backoff": retry.backoff,
+                    "ergon.retry.backoff_multiplier": retry.backoff_multiplier,
+                    "ergon.retry.backoff_cap": retry.backoff_cap,
+                }
+            )
+        return self._stages[stage]
+
+    def attempted(self, stage: Stage, outcome: Outcome, seconds: float) -> None:
+        labels = {**self._labels, names.STEP: stage.value, names.OUTCOME: _word(outcome)}
+        names.attempts.add(1, labels)
+        names.attempt_duration.record(seconds, labels)
+
+    def describe(self, span: Span, outcome: Outcome) -> None:
+        """How it came out: the type of a result, the message of an error; values only where the policy allows it."""
+        match outcome:
+            case Success(value):
+                span.set_attribute(
+                    names.RESULT, names.text_of(value) if self.work.record_payload else type(value).__name__
+                )
+            case Failure(error):
+                span.set_attributes(_known(_fault(error)))
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+            case Cut():
+                span.set_attribute(names.OUTCOME, "cut")
+
+    def _about(self) -> Attributes:
+        return {
+            names.TASK: self.work.task,
+            names.POLICY_VERSION: self.work.policy_version,
+            "messaging.system": "ergon",
+            "messaging.destination.name": self.work.task,
+        }
+
+    def _open_cycle(self) -> None:
+        self._close_cycle()
+        attributes = self._about() | {
+            names.BATCH_SIZE: self.work.batch_size,
+            names.CONCURRENCY: self.work.concurrency,
+            "messaging.operation.name": "receive" if self.work.fetch else "send",
+        }
+        self._cycle = Cycle(names.tracer.start_span(self.spans["loop"], attributes=_known(attributes)))
+        self._token = contexts.attach(set_span_in_context(self._cycle.span))
+
+    def _close_cycle(self) -> None:
+        if self._cycle is not None:
+            contexts.detach(self._token)
+            self._cycle.end()
+            self._cycle = None
+
+    def _begin(self, count: int) -> Cycle:
+        if self._cycle is None:
+            self._open_cycle()
+        assert self._cycle is not None  # noqa: S101 (opened above)
+        self._cycle.begin(count)
+        return self._cycle
+
+    def _start(self, transaction: Any) -> Trace:
+        names.in_flight.add(1, self._labels)
+        common = {names.TRANSACTION_ID: transaction.id, "messaging.message.id": transaction.id}
+        trace = Trace(self, common)
+        attributes = _known(self._about() | common)
+        attributes["messaging.operation.name"] = "process" if self.work.fetch else "send"
+        if self.work.record_payload:
+            attributes[names.PAYLOAD] = names.text_of(transaction.payload)
+        links = names.links_to(transaction.trace_context)
+        trace.push(self.spans["transaction"], attributes, kind=self._kind, links=links)
+        return trace
+
+    def _end(self, trace: Trace, outcome: Outcome, cycle: Cycle, seconds: float) -> None:
+        trace.pop(outcome)
+        labels = {**self._labels, names.OUTCOME: _word(outcome)}
+        names.in_flight.add(-1, self._labels)
+        names.transactions.add(1, labels)
+        names.transaction_duration.record(seconds, labels)
+        cycle.end()
+
+
+def _known(attributes: Attributes) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _word(outcome: Outcome) -> str:
+    match outcome:
+        case Success():
+            return "success"
+        case Failure(error):
+            return str(getattr(error, "category", "failure")).lower()
+    return "cut"
+
+
+def _fault(error: BaseException) -> Attributes:
+    origin = error.__cause__ or error
+    return {
+        names.ERROR_TYPE: type(origin).__qualname__,
+        names.ERROR_MESSAGE: str(error),
+        names.CATEGORY: getattr(error, "category", None) and str(error.category),  # type: ignore[attr-defined]
+    }

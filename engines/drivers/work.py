@@ -1,0 +1,129 @@
+"""What a driver is given, and what both drivers keep in mind while they run it."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from engines.core.errors import FetchTimeoutException, LoopTimeout
+from engines.core.lifecycle import Plan
+from engines.core.outcome import CUT, Failure, Outcome, timed_out
+from engines.core.steps import Call, Stage, Steps, Stop
+
+# A loop that runs through a given amount of work tolerates more left-behind attempts than one that runs for ever.
+ABANDONED_IN_ONE_RUN = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One loop, ready to run: its rules, the task's handlers, the connector's functions, the limits."""
+
+    task: str
+    loop: Callable[[], Steps[Stop | Failure]]
+    plan: Plan
+    handlers: Mapping[Stage, Callable[..., Any]]
+    fetch: Callable[[int], Any] | None = None
+    acknowledge: Callable[[Any, Outcome], Any] | None = None
+    release: Callable[[list[Any]], Any] | None = None
+    count: Callable[[], Any] | None = None
+    concurrency: int
+    batch_size: int
+    timeout: float | None
+    transaction_timeout: float | None
+    timeout_error: type[LoopTimeout]
+    is_streaming: bool = False
+    abandoned_grace: float = 30.0
+    record_payload: bool = False
+    policy_version: str | None = None
+
+    @property
+    def abandoned_ceiling(self) -> int:
+        """With so many abandoned attempts no further work is begun."""
+        return self.concurrency if self.is_streaming else max(self.concurrency, ABANDONED_IN_ONE_RUN)
+
+
+class Scope(Enum):
+    """Whose time is up."""
+
+    ATTEMPT = auto()
+    TRANSACTION = auto()
+    LOOP = auto()
+
+
+class Limit(NamedTuple):
+    """How long a step may take, and whose limit that is."""
+
+    seconds: float
+    scope: Scope
+
+
+class Deadlines(NamedTuple):
+    """Until when a transaction and its loop may run, on the monotonic clock."""
+
+    transaction: float | None
+    loop: float | None
+
+    def limit(self, seconds: float | None, *, is_bounded: bool) -> Limit | None:
+        """The nearest of three limits that never add up: the step's own, the transaction's, the loop's."""
+        nearest = None if seconds is None else Limit(seconds, Scope.ATTEMPT)
+        if self.transaction is not None and is_bounded:
+            nearest = _nearer(nearest, self.transaction, Scope.TRANSACTION)
+        if self.loop is not None:
+            nearest = _nearer(nearest, self.loop, Scope.LOOP)
+        return nearest
+
+
+def _nearer(limit: Limit | None, deadline: float, scope: Scope) -> Limit:
+    left = max(0.0, deadline - time.monotonic())
+    return limit if limit is not None and limit.seconds <= left else Limit(left, scope)
+
+
+NO_DEADLINES = Deadlines(None, None)
+
+
+class CurrentAttempt(NamedTuple):
+    """The attempt that a handler runs in."""
+
+    step: str
+    number: int  # from 1, for people
+    of: int
+    ends_at: float | None = None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until this attempt is given up, None if nothing limits it."""
+        return None if self.ends_at is None else max(0.0, self.ends_at - time.monotonic())
+
+
+# Outside an engine, as in a test of a handler, it is the first and only attempt.
+_current = ContextVar("attempt", default=CurrentAttempt("process", 1, 1))  # noqa: B039 (immutable)
+
+
+def current_attempt() -> CurrentAttempt:
+    """The attempt that this code runs in; `remaining` lets a handler stop in time by itself."""
+    return _current.get()
+
+
+def announce(call: Call, limit: Limit | None) -> None:
+    """Tell the handler which attempt it is."""
+    ends_at = None if limit is None else time.monotonic() + limit.seconds
+    _current.set(CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at))
+
+
+def reached(limit: Limit, call: Call, work: Work, transaction_id: str | None) -> Outcome:
+    """What it means that a call did not end within its limit."""
+    if limit.scope is Scope.LOOP:
+        return CUT
+    if call.stage is Stage.FETCH:
+        msg = f"the connector did not answer within {limit.seconds:g} s"
+        return Failure(FetchTimeoutException(msg))
+    if limit.scope is Scope.TRANSACTION:
+        return expired(work, transaction_id)
+    return timed_out(f"{call.stage.value} attempt", limit.seconds, transaction_id=transaction_id)
+
+
+def expired(work: Work, transaction_id: str | None) -> Failure:
+    seconds = work.transaction_timeout or 0.0
+    return timed_out("the transaction", seconds, transaction_id=transaction_id, is_expired=True)

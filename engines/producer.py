@@ -1,0 +1,99 @@
+"""The producer engines: produce each transaction of a list, settle it; threads or asyncio, by the same rules."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from engines.core.errors import ProducerLoopTimeout
+from engines.core.lifecycle import Plan
+from engines.core.loops import production
+from engines.core.policy import ProducerPolicy
+from engines.core.report import Report
+from engines.core.steps import Stage
+from engines.drivers.aio import AsyncDriver
+from engines.drivers.threads import ThreadDriver
+from engines.drivers.work import Work
+from engines.registry import Stoppable, Task
+from engines.transaction import Transaction
+
+
+class ProducerMixin(Stoppable):
+    """Gives a task `produce_transactions`. The author writes `produce_transaction` and nothing else."""
+
+    producer_policy: ProducerPolicy | None = None
+    abandoned_grace = 30.0
+
+    def produce_transaction(self, transaction: Transaction) -> Any:
+        raise NotImplementedError
+
+    def handle_produce_success(self, transaction: Transaction, result: Any) -> Any:
+        """Called once the work is done; may be left as it is."""
+
+    def handle_produce_exception(self, transaction: Transaction, exc: Exception) -> Any:
+        """Called once the work has failed for good; may be left as it is."""
+
+    def produce_transactions(self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None) -> Report:
+        """Produce them all, batch by batch, or until the limit is reached or somebody stops it."""
+        driver = ThreadDriver(_work(self, transactions, policy or self.producer_policy or ProducerPolicy()))
+        with self._running(driver):
+            return driver.run()
+
+
+class AsyncProducerMixin(Stoppable):
+    """Gives a task an awaitable `produce_transactions`; its hooks are coroutines."""
+
+    producer_policy: ProducerPolicy | None = None
+    abandoned_grace = 30.0
+
+    async def produce_transaction(self, transaction: Transaction) -> Any:
+        raise NotImplementedError
+
+    async def handle_produce_success(self, transaction: Transaction, result: Any) -> Any:
+        """Called once the work is done; may be left as it is."""
+
+    async def handle_produce_exception(self, transaction: Transaction, exc: Exception) -> Any:
+        """Called once the work has failed for good; may be left as it is."""
+
+    async def produce_transactions(
+        self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None
+    ) -> Report:
+        """Produce them all, batch by batch, or until the limit is reached or somebody stops it."""
+        driver = AsyncDriver(_work(self, transactions, policy or self.producer_policy or ProducerPolicy()))
+        with self._running(driver):
+            return await driver.run()
+
+
+class ProducerTask(ProducerMixin, Task):
+    """A threaded task that produces."""
+
+
+class AsyncProducerTask(AsyncProducerMixin, Task):
+    """An async task that produces."""
+
+
+def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy) -> Work:
+    loop, steps = policy.loop, policy.steps
+    return Work(
+        task=type(task).__name__,
+        loop=lambda: production(policy, _checked(transactions)),
+        plan=Plan(Stage.PRODUCE, steps.produce.retry, steps.success.retry, steps.exception.retry),
+        handlers={
+            Stage.PRODUCE: task.produce_transaction,
+            Stage.SUCCESS: task.handle_produce_success,
+            Stage.EXCEPTION: task.handle_produce_exception,
+        },
+        concurrency=loop.concurrency.value,
+        batch_size=loop.batch.size,
+        timeout=loop.timeout,
+        transaction_timeout=loop.transaction_timeout,
+        timeout_error=ProducerLoopTimeout,
+        abandoned_grace=task.abandoned_grace,
+        record_payload=policy.record_payload,
+    )
+
+
+def _checked(transactions: Iterable[Any]) -> Iterator[Transaction]:
+    for item in transactions:
+        if not isinstance(item, Transaction):
+            msg = f"produce_transactions takes transactions, not {type(item).__name__}"
+            raise TypeError(msg)
+        yield item

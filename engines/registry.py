@@ -1,0 +1,104 @@
+"""The author's contract: what a task is given, how it is named, and how it is found again."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RegistryError(LookupError):
+    """A name that is taken, or that nothing is registered under."""
+
+
+class Stops(Protocol):
+    def stop(self) -> None: ...
+
+
+class Stoppable:
+    """Whatever runs loops can be asked to stop."""
+
+    def stop(self) -> None:
+        """Ask every loop of this task to stop: nothing new begins, what runs is let end."""
+        for driver in self._drivers():
+            driver.stop()
+
+    @contextmanager
+    def _running(self, driver: Stops) -> Iterator[None]:
+        self._drivers().append(driver)
+        try:
+            yield
+        finally:
+            self._drivers().remove(driver)
+
+    def _drivers(self) -> list[Stops]:
+        # Mixins have no constructor of their own to make it in.
+        drivers: list[Stops] = self.__dict__.setdefault("_running_drivers", [])
+        return drivers
+
+
+class Task(Stoppable):
+    """What every task is given: connectors and services by name. Tasks never build their own."""
+
+    def __init__(self, connectors: Mapping[str, Any] | None = None, services: Mapping[str, Any] | None = None) -> None:
+        self.connectors: Mapping[str, Any] = dict(connectors or {})
+        self.services = dict(services or {})
+        for name, connector in self.connectors.items():
+            setattr(self, f"{name}_connector", connector)
+        for name, service in self.services.items():
+            setattr(self, f"{name}_service", service)
+
+
+class Registry:
+    """Things by name."""
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+        self._things: dict[str, Any] = {}
+
+    def add(self, name: str, thing: Any) -> None:
+        known = self._things.get(name)
+        if known is not None and known is not thing and _where(known) != _where(thing):
+            msg = f"the {self._noun} name {name!r} is taken by {_where(known)}"
+            raise RegistryError(msg)
+        self._things[name] = thing
+
+    def find(self, name: str) -> Any:
+        try:
+            return self._things[name]
+        except KeyError:
+            there = ", ".join(sorted(self._things)) or "none"
+            msg = f"there is no {self._noun} named {name!r}; there are: {there}"
+            raise RegistryError(msg) from None
+
+    def names(self) -> list[str]:
+        return sorted(self._things)
+
+
+tasks = Registry("task")
+services = Registry("service")
+
+
+def task(name: str) -> Callable[[C], C]:
+    """Register a task class under a name: `@engines.task("invoices.import")`."""
+
+    def register(cls: C) -> C:
+        tasks.add(name, cls)
+        return cls
+
+    return register
+
+
+def service(name: str) -> Callable[[F], F]:
+    """Register a factory of a service under a name: `@engines.service("mail")`."""
+
+    def register(factory: F) -> F:
+        services.add(name, factory)
+        return factory
+
+    return register
+
+
+def _where(thing: Any) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"

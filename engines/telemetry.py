@@ -1,0 +1,82 @@
+"""Every span, attribute and instrument of the engines, in one place.
+
+Spans of a consumer: `consume_transactions` › `fetch_transactions` › `fetch_transactions.attempt`, and for each
+transaction `start_processing` › `process`, `handle_success`, `handle_exception`, each with its `….attempt` spans. Spans
+of a producer: `produce_transactions` › `start_producing` › `produce`, `handle_produce_success`,
+`handle_produce_exception`, likewise.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.trace import Link
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+CONSUMER_SPANS = {
+    "loop": "consume_transactions",
+    "transaction": "start_processing",
+    "fetch": "fetch_transactions",
+    "process": "process",
+    "success": "handle_success",
+    "exception": "handle_exception",
+}
+PRODUCER_SPANS = {
+    "loop": "produce_transactions",
+    "transaction": "start_producing",
+    "produce": "produce",
+    "success": "handle_produce_success",
+    "exception": "handle_produce_exception",
+}
+
+TASK = "ergon.task"
+STEP = "ergon.step"
+ATTEMPT = "ergon.attempt"  # from 0, as the documents count
+MAX_ATTEMPTS = "ergon.max_attempts"
+RESULT = "ergon.result"
+TRANSACTION_ID = "ergon.transaction.id"
+PAYLOAD = "ergon.transaction.payload"
+POLICY_VERSION = "ergon.policy.version"
+CATEGORY = "ergon.category"
+BATCH_SIZE = "ergon.batch.size"
+CONCURRENCY = "ergon.concurrency"
+OUTCOME = "ergon.outcome"
+ERROR_TYPE = "error.type"
+ERROR_MESSAGE = "exception.message"
+
+tracer = trace.get_tracer("ergon.engines")
+_meter = metrics.get_meter("ergon.engines")
+
+transactions = _meter.create_counter("ergon.transactions", description="Transactions that ended, by outcome")
+transaction_duration = _meter.create_histogram("ergon.transaction.duration", unit="s", description="First step to last")
+in_flight = _meter.create_up_down_counter("ergon.transactions.in_flight", description="Transactions that run now")
+attempts = _meter.create_counter("ergon.attempts", description="Attempts, by step and outcome")
+attempt_duration = _meter.create_histogram("ergon.attempt.duration", unit="s", description="One attempt of one step")
+abandoned = _meter.create_counter("ergon.attempts.abandoned", description="Attempts that outlived their limit")
+queue_depth = _meter.create_gauge("ergon.queue.depth", description="What the connector says is waiting")
+oldest_age = _meter.create_gauge("ergon.queue.oldest_age", unit="s", description="Age of the oldest one fetched last")
+empty_waits = _meter.create_counter("ergon.fetch.empty_waits", description="Waits because a fetch was empty")
+
+
+def is_tracing() -> bool:
+    """Whether anything stands behind the tracing API."""
+    return not type(trace.get_tracer_provider()).__module__.startswith("opentelemetry.trace")
+
+
+def is_metering() -> bool:
+    """Whether anything stands behind the metrics API."""
+    return not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
+
+
+def links_to(trace_context: Mapping[str, str]) -> list[Link]:
+    """A link to the trace that a transaction was made in, if it carries one."""
+    if not trace_context:
+        return []
+    context = TraceContextTextMapPropagator().extract(dict(trace_context))
+    origin = trace.get_current_span(context).get_span_context()
+    return [Link(origin)] if origin.is_valid else []
+
+
+def text_of(value: Any) -> str:
+    """A value as an attribute, where a policy allows values at all."""
+    return value if isinstance(value, str) else repr(value)

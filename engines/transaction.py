@@ -1,0 +1,53 @@
+"""The unit of work: immutable, opaque to the engines, the same at every attempt."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One piece of work. The id is what makes it the same one, wherever it travels."""
+
+    id: str
+    payload: Any
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
+    correlation_id: str | None = None
+    parent_id: str | None = None
+    source: str | None = None
+    created_at: datetime = field(default_factory=_now)
+    trace_context: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            msg = f"Transaction.id must be a text that is not empty, not {self.id!r}"
+            raise ValueError(msg)
+
+    def to_json(self) -> str:
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return json.dumps({**values, "created_at": self.created_at.isoformat()})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Transaction":
+        """The transaction that `to_json` wrote; a missing field takes its default, an unknown one is refused."""
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            msg = f"a transaction must be a JSON object, not {type(values).__name__}"
+            raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
+        known = {one.name for one in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            msg = f"a transaction has no field {unknown[0]!r}; there are: {', '.join(sorted(known))}"
+            raise ValueError(msg)
+        if missing := {"id", "payload"} - set(values):
+            msg = f"a transaction needs the field {min(missing)!r}"
+            raise ValueError(msg)
+        if "created_at" in values:
+            values["created_at"] = datetime.fromisoformat(values["created_at"])
+        return cls(**values)

@@ -1,0 +1,182 @@
+"""One transaction: its stages, retries and endings, as tables of scripted outcomes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.core.errors import ExceptionType, FetchException, FetchTimeoutException, TransactionException
+from engines.core.lifecycle import Plan, attempts, classify, classify_fetch, lifecycle
+from engines.core.outcome import CUT, Cut, Failure, Outcome, Success, timed_out
+from engines.core.policy import RetryPolicy
+from engines.core.steps import Call, Enter, Leave, Sleep, Stage
+from tests.core.playing import Play, play
+
+ok = Success("value")
+system = Failure(TransactionException("broken", ExceptionType.SYSTEM))
+late = Failure(TransactionException("late", ExceptionType.TIMEOUT))
+business = Failure(TransactionException("no", ExceptionType.BUSINESS))
+expired = timed_out("the transaction", 1.0, is_expired=True)
+
+THRICE = RetryPolicy(max_attempts=3, backoff=1.0)
+ONCE = RetryPolicy()
+
+
+def live(
+    *outcomes: Outcome, work: RetryPolicy = ONCE, success: RetryPolicy = ONCE, exception: RetryPolicy = ONCE
+) -> Play:
+    return play(lifecycle(Plan(Stage.PROCESS, work, success, exception)), outcomes, Call)
+
+
+def stages(played: Play) -> list[Stage]:
+    return [call.stage for call in played.of(Call)]
+
+
+def test_a_value_goes_to_the_success_handler() -> None:
+    played = live(ok, Success(None))
+    assert stages(played) == [Stage.PROCESS, Stage.SUCCESS]
+    assert played.of(Call)[1].argument == "value"
+    assert played.result == ok
+
+
+def test_a_business_failure_goes_straight_to_the_exception_handler() -> None:
+    played = live(business, ok, work=THRICE)
+    assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION]
+    assert played.of(Call)[1].argument is business.error
+    assert played.result == business
+
+
+@pytest.mark.parametrize("failure", [system, late])
+def test_a_system_or_timeout_failure_is_tried_again_until_attempts_run_out(failure: Failure) -> None:
+    played = live(failure, failure, failure, ok, work=THRICE)
+    assert stages(played) == [Stage.PROCESS] * 3 + [Stage.EXCEPTION]
+    assert [call.attempt for call in played.of(Call)] == [0, 1, 2, 0]
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [1.0, 2.0]
+    assert played.result == failure
+
+
+def test_a_retry_that_succeeds_is_a_success() -> None:
+    assert live(system, ok, ok, work=THRICE).result == ok
+
+
+def test_the_success_handler_has_its_own_retries_not_the_works() -> None:
+    played = live(ok, system, system, ok, work=THRICE, success=RetryPolicy(max_attempts=2))
+    assert stages(played) == [Stage.PROCESS, Stage.SUCCESS, Stage.SUCCESS, Stage.EXCEPTION]
+    assert played.result == system
+
+
+def test_a_success_handler_that_fails_for_good_calls_the_exception_handler_once() -> None:
+    played = live(ok, system, ok)
+    assert stages(played).count(Stage.EXCEPTION) == 1
+    assert played.of(Call)[-1].argument is system.error
+
+
+def test_an_exception_handler_that_fails_for_good_ends_it_and_keeps_both_failures() -> None:
+    played = live(business, system, system, exception=RetryPolicy(max_attempts=2))
+    assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION, Stage.EXCEPTION]
+    assert played.result.error is system.error
+    assert played.result.origin == business
+
+
+def test_a_business_failure_of_the_exception_handler_is_not_tried_again() -> None:
+    assert stages(live(system, business, exception=THRICE)) == [Stage.PROCESS, Stage.EXCEPTION]
+
+
+def test_an_expired_transaction_is_tried_no_more_and_its_exception_handler_has_its_own_time() -> None:
+    played = live(expired, ok, work=THRICE)
+    assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION]
+    assert [call.is_bounded for call in played.of(Call)] == [True, False]
+    assert played.result == expired
+
+
+def test_an_exception_handler_cut_by_the_transactions_time_is_not_run_again() -> None:
+    played = live(business, expired, exception=THRICE)
+    assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION]
+    assert played.result.is_expired
+    assert played.result.origin == business
+
+
+def test_a_success_handler_cut_by_the_transactions_time_leads_to_the_exception_handler() -> None:
+    assert stages(live(ok, expired, ok, success=THRICE)) == [Stage.PROCESS, Stage.SUCCESS, Stage.EXCEPTION]
+
+
+@pytest.mark.parametrize("outcomes", [[CUT], [ok, CUT], [business, CUT], [system, CUT]])
+def test_what_is_cut_calls_no_further_handler(outcomes: list[Outcome]) -> None:
+    played = live(*outcomes, work=RetryPolicy(max_attempts=2))
+    assert isinstance(played.result, Cut)
+    assert len(played.of(Call)) == len(outcomes)
+
+
+def test_a_wait_that_outlasts_the_transaction_ends_it_and_names_what_went_before() -> None:
+    ending = timed_out("the transaction", 1.0, is_expired=True)
+    played = play(attempts(Stage.PROCESS, THRICE), [system, ending], Call, Sleep)
+    assert played.result is ending
+    assert ending.error.__cause__ is system.error
+
+
+def test_a_wait_that_is_cut_ends_it() -> None:
+    assert play(attempts(Stage.PROCESS, THRICE), [system, CUT], Call, Sleep).result is CUT
+
+
+def test_every_stage_is_entered_and_left_around_all_its_attempts() -> None:
+    played = live(system, ok, ok, work=THRICE)
+    assert played.names() == ["Enter", "Call", "Sleep", "Call", "Leave", "Enter", "Call", "Leave"]
+    assert [step.outcome for step in played.of(Leave)] == [ok, ok]
+    assert [step.stage for step in played.of(Enter)] == [Stage.PROCESS, Stage.SUCCESS]
+
+
+outcome = st.sampled_from([ok, system, late, business, expired, CUT])
+retry = st.builds(RetryPolicy, max_attempts=st.integers(1, 4))
+
+
+@given(st.lists(outcome, min_size=20, max_size=20), retry, retry, retry)
+def test_whatever_happens_exactly_one_handler_has_the_last_word(
+    outcomes: list[Outcome], work: RetryPolicy, success: RetryPolicy, exception: RetryPolicy
+) -> None:
+    played = live(*outcomes, work=work, success=success, exception=exception)
+    entered = [step.stage for step in played.of(Enter)]
+    assert entered[0] is Stage.PROCESS
+    assert entered.count(Stage.EXCEPTION) <= 1
+    assert entered.count(Stage.SUCCESS) <= 1
+    if isinstance(played.result, Success):
+        assert entered == [Stage.PROCESS, Stage.SUCCESS]
+    elif isinstance(played.result, Failure):
+        assert entered[-1] is Stage.EXCEPTION
+    for stage, policy in ((Stage.PROCESS, work), (Stage.SUCCESS, success), (Stage.EXCEPTION, exception)):
+        assert stages(played).count(stage) <= policy.max_attempts
+
+
+def test_any_other_exception_is_wrapped_as_system_and_kept_as_the_cause() -> None:
+    original = KeyError()
+    failure = classify(original, Stage.PROCESS, "t1")
+    assert failure.error.category is ExceptionType.SYSTEM
+    assert failure.error.__cause__ is original
+    assert str(failure.error) == "KeyError"
+    assert failure.error.transaction_id == "t1"
+
+
+def test_a_transaction_exception_keeps_its_category() -> None:
+    raised = TransactionException("no", ExceptionType.BUSINESS)
+    assert classify(raised, Stage.PROCESS).error is raised
+
+
+@pytest.mark.parametrize("category", [ExceptionType.BUSINESS, ExceptionType.TIMEOUT])
+def test_whatever_a_success_handler_raises_is_system(category: ExceptionType) -> None:
+    raised = TransactionException("no", category)
+    failure = classify(raised, Stage.SUCCESS)
+    assert failure.error.category is ExceptionType.SYSTEM
+    assert failure.error.__cause__ is raised
+    assert not failure.is_final
+
+
+def test_a_timeout_that_the_task_raises_itself_is_system() -> None:
+    assert classify(TimeoutError("mine"), Stage.PROCESS).error.category is ExceptionType.SYSTEM
+
+
+def test_errors_of_a_fetch_become_fetch_exceptions() -> None:
+    original = OSError("gone")
+    failure = classify_fetch(original).error
+    assert isinstance(failure, FetchException)
+    assert failure.__cause__ is original
+    told = FetchTimeoutException("late")
+    assert classify_fetch(told).error is told
+    assert str(classify_fetch(KeyError()).error) == "KeyError"

@@ -1,0 +1,138 @@
+"""Many transactions: what is fetched, when a loop ends, and why."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from engines.core.errors import FetchException
+from engines.core.loops import consumption, production
+from engines.core.outcome import CUT, Failure, Success
+from engines.core.policy import (
+    BatchPolicy,
+    ConsumerLoopPolicy,
+    ConsumerPolicy,
+    ConsumerSteps,
+    EmptyQueuePolicy,
+    FetchPolicy,
+    ProducerLoopPolicy,
+    ProducerPolicy,
+    RetryPolicy,
+)
+from engines.core.steps import Await, Call, Drain, Enter, Leave, Skip, Sleep, Start, Step, Stop, Withdraw
+from tests.core.playing import Play, play
+
+
+class Item(NamedTuple):
+    id: str
+
+
+def items(*names: object) -> list[Item]:
+    return [Item(str(name)) for name in names]
+
+
+def policy(*, size: int = 2, retry: RetryPolicy | None = None, **loop: Any) -> ConsumerPolicy:
+    steps = ConsumerSteps(fetch=FetchPolicy(retry=retry or RetryPolicy()))
+    return ConsumerPolicy(loop=ConsumerLoopPolicy(batch=BatchPolicy(size=size), **loop), steps=steps)
+
+
+def consume(policy: ConsumerPolicy, *fetches: Any, is_prefetching: bool = False) -> Play:
+    return play(consumption(policy, is_prefetching=is_prefetching), fetches, Call)
+
+
+def outline(played: Play) -> list[str]:
+    return played.names(Enter, Leave)
+
+
+def test_a_loop_that_is_not_streaming_ends_at_the_first_empty_fetch() -> None:
+    played = consume(policy(), Success(items(1, 2)), Success([]))
+    assert outline(played) == ["Call", "Start", "Await", "Call", "Drain"]
+    assert played.result is Stop.EMPTY
+
+
+def test_what_was_fetched_is_started_as_it_came() -> None:
+    batch = items(3, 1, 2)
+    assert consume(policy(size=3), Success(batch), Success([])).of(Start)[0].transactions == batch
+
+
+def test_it_asks_for_no_more_than_the_limit_leaves() -> None:
+    played = consume(policy(size=4, limit=6), Success(items(1, 2, 3, 4)), Success(items(5, 6)))
+    assert [call.argument for call in played.of(Call)] == [4, 2]
+    assert played.result is Stop.LIMIT
+
+
+def test_a_small_batch_leaves_the_limit_open() -> None:
+    played = consume(policy(size=4, limit=3), Success(items(1)), Success(items(2, 3)))
+    assert [call.argument for call in played.of(Call)] == [3, 2]
+
+
+def test_a_streaming_loop_waits_longer_with_every_empty_fetch_and_begins_anew_after_work() -> None:
+    empty = EmptyQueuePolicy(backoff=1, backoff_multiplier=3, backoff_cap=5)
+    fetches = [Success([])] * 3 + [Success(items(1)), Success([]), CUT]
+    played = consume(policy(streaming=True, empty_queue=empty), *fetches)
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [1, 3, 5, 1]
+    assert played.result is Stop.STOPPED
+
+
+@pytest.mark.parametrize("kind", [Await, Sleep])
+def test_a_stop_gives_back_what_has_not_started_and_lets_the_rest_end(kind: type[Step]) -> None:
+    def answer(step: Step) -> Any:
+        if isinstance(step, Call):
+            return Success([] if kind is Sleep else items(1, 2))
+        return CUT if isinstance(step, kind) else None
+
+    played = play(consumption(policy(streaming=True)), answer)
+    assert outline(played)[-2:] == ["Withdraw", "Drain"]
+    assert played.result is Stop.STOPPED
+
+
+def test_a_failed_fetch_is_tried_again_and_then_ends_the_loop_after_what_runs() -> None:
+    gone = Failure(FetchException("gone"))
+    played = consume(policy(retry=RetryPolicy(max_attempts=2, backoff=1)), Success(items(1)), gone, gone)
+    assert outline(played) == ["Call", "Start", "Await", "Call", "Sleep", "Call", "Drain"]
+    assert played.result is gone
+
+
+def test_a_prefetching_loop_waits_for_room_only() -> None:
+    played = consume(policy(), Success(items(1)), Success([]), is_prefetching=True)
+    assert [step.for_room for step in played.of(Await)] == [True]
+
+
+def produce(names: list[Item], answer: Callable[[Step], Any] = lambda _: None, **loop: Any) -> Play:
+    size = loop.pop("size", 2)
+    rules = ProducerPolicy(loop=ProducerLoopPolicy(batch=BatchPolicy(size=size), **loop))
+    return play(production(rules, names), answer)
+
+
+def started(played: Play) -> list[list[str]]:
+    return [[item.id for item in step.transactions] for step in played.of(Start)]
+
+
+def test_a_producer_works_through_its_list_batch_by_batch() -> None:
+    played = produce(items(1, 2, 3, 4, 5))
+    assert started(played) == [["1", "2"], ["3", "4"], ["5"]]
+    assert [name for name in played.names(Skip)] == ["Start", "Await"] * 3
+    assert played.result is Stop.EXHAUSTED
+
+
+def test_an_empty_list_is_exhausted_at_once() -> None:
+    assert produce([]).result is Stop.EXHAUSTED
+
+
+def test_a_producer_skips_what_it_has_seen() -> None:
+    played = produce(items(1, 1, 2, 1, 3))
+    assert started(played) == [["1"], ["2"], ["3"]]
+    assert sum(step.how_many for step in played.of(Skip)) == 2
+
+
+def test_a_producer_starts_no_more_than_its_limit() -> None:
+    played = produce(items(1, 2, 3, 4, 5), limit=3)
+    assert started(played) == [["1", "2"], ["3"]]
+    assert played.result is Stop.LIMIT
+
+
+def test_a_producer_that_is_stopped_lets_what_runs_end() -> None:
+    played = produce(items(1, 2, 3), lambda step: CUT if isinstance(step, Await) else None)
+    assert started(played) == [["1", "2"]]
+    assert played.of(Withdraw, Drain) == [Withdraw(), Drain()]
+    assert played.result is Stop.STOPPED
