@@ -1,0 +1,239 @@
+"""Three limits that never add up: of an attempt, of a transaction, of the loop."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import engines
+from engines import (
+    ConsumerLoopTimeout,
+    ExceptionType,
+    ProducerLoopTimeout,
+    RetryPolicy,
+    Transaction,
+    TransactionException,
+    run_with_timeout,
+    run_with_timeout_async,
+)
+from engines.connectors.memory import MemoryConnector
+from tests.conformance.harness import FOREVER, Engine, Pause, Script, some
+
+SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
+BUSINESS = TransactionException("no", ExceptionType.BUSINESS)
+# A limit of t returns within t + 50 ms; a busy machine is given as much again.
+SLACK = 0.1
+
+
+def took(started: float) -> float:
+    return time.monotonic() - started
+
+
+def test_an_attempt_that_never_returns_is_given_up_in_time_and_is_timeout(engine: Engine) -> None:
+    script = Script(work=Pause(FOREVER))
+    report = engine.run(script, some(1), work=RetryPolicy(timeout=0.1))
+    assert 0.1 <= report.elapsed < 0.1 + SLACK
+    (given,) = script.arguments("exception")
+    assert given.category is ExceptionType.TIMEOUT
+    assert "0.1 s" in str(given)
+
+
+def test_a_timeout_is_retried_until_the_attempts_run_out(engine: Engine) -> None:
+    script = Script(work=Pause(FOREVER))
+    report = engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=0.05))
+    assert script.stages() == ["work", "work", "work", "exception"]
+    assert report.elapsed < 0.15 + 2 * SLACK
+
+
+def test_the_limit_is_of_each_attempt_not_of_all_together(engine: Engine) -> None:
+    answers = iter([Pause(0.15, SYSTEM), Pause(0.15, SYSTEM), Pause(0.15, "done")])
+    script = Script(work=lambda _: next(answers))
+    assert engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=0.3)).succeeded == 1
+
+
+@pytest.mark.parametrize("stage", ["success", "exception"])
+def test_handlers_have_limits_of_their_own(engine: Engine, stage: str) -> None:
+    script = Script(work=BUSINESS if stage == "exception" else "done", **{stage: Pause(FOREVER)})
+    report = engine.run(script, some(1), **{stage: RetryPolicy(timeout=0.1, max_attempts=2)})
+    assert script.stages().count(stage) == 2
+    assert report.failed == 1
+    assert report.elapsed < 0.2 + 2 * SLACK
+
+
+def test_a_success_handler_that_is_too_slow_is_timeout_for_the_exception_handler(engine: Engine) -> None:
+    script = Script(success=Pause(FOREVER))
+    engine.run(script, some(1), success=RetryPolicy(timeout=0.05))
+    assert script.arguments("exception")[0].category is ExceptionType.TIMEOUT
+
+
+def test_a_late_result_is_seen_by_nobody(engine: Engine) -> None:
+    answers = iter([Pause(0.15, "late"), "in time"])
+    script = Script(work=lambda _: next(answers), success=Pause(0.2))
+    report = engine.run(script, some(1), work=RetryPolicy(max_attempts=2, timeout=0.1))
+    assert script.arguments("success") == ["in time"]
+    assert report.succeeded == 1
+
+
+def test_a_slow_transaction_is_cut_tried_no_more_and_its_exception_handler_runs_once(engine: Engine) -> None:
+    script = Script(work=Pause(FOREVER))
+    report = engine.run(script, some(1), work=RetryPolicy(max_attempts=5), transaction_timeout=0.1)
+    assert script.stages() == ["work", "exception"]
+    (given,) = script.arguments("exception")
+    assert (given.category, str(given)) == (ExceptionType.TIMEOUT, "the transaction timed out after 0.1 s")
+    assert 0.1 <= report.elapsed < 0.1 + SLACK
+
+
+def test_retries_and_waits_count_against_the_transactions_time(engine: Engine) -> None:
+    script = Script(work=SYSTEM)
+    retry = RetryPolicy(max_attempts=100, backoff=0.04, backoff_multiplier=1)
+    report = engine.run(script, some(1), work=retry, transaction_timeout=0.15)
+    assert 2 <= script.stages().count("work") <= 5
+    assert script.stages()[-1] == "exception"
+    assert report.elapsed < 0.15 + SLACK
+    assert script.arguments("exception")[0].__cause__ is SYSTEM
+
+
+def test_after_the_transactions_time_the_exception_handler_has_time_of_its_own(engine: Engine) -> None:
+    script = Script(work=Pause(FOREVER), exception=Pause(0.2))
+    report = engine.run(script, some(1), transaction_timeout=0.1, exception=RetryPolicy(timeout=1))
+    assert script.stages() == ["work", "exception"]
+    assert str(report.failures[0].exception) == "the transaction timed out after 0.1 s"
+
+
+def test_an_exception_handler_that_runs_already_is_cut_and_not_run_again(engine: Engine) -> None:
+    script = Script(work=BUSINESS, exception=Pause(FOREVER))
+    report = engine.run(script, some(1), transaction_timeout=0.1, exception=RetryPolicy(max_attempts=5))
+    assert script.stages() == ["work", "exception"]
+    assert report.elapsed < 0.1 + SLACK
+    assert report.failed == 1
+
+
+def test_every_transaction_has_its_own_time(engine: Engine) -> None:
+    script = Script(work=Pause(0.08, "done"))
+    report = engine.run(script, some(4), batch=4, transaction_timeout=0.3)
+    assert report.succeeded == 4
+    assert report.elapsed > 0.3
+
+
+def test_a_loop_whose_time_is_up_raises_with_the_report_and_runs_no_handler_for_what_is_cut(engine: Engine) -> None:
+    error = ConsumerLoopTimeout if engine.is_consumer else ProducerLoopTimeout
+    script = Script(work=lambda transaction: "done" if transaction.id == "t0" else Pause(FOREVER))
+    started = time.monotonic()
+    with pytest.raises(error) as caught:
+        engine.run(script, some(4), batch=4, concurrency=2, timeout=0.2)
+    assert took(started) < 0.2 + SLACK
+    assert isinstance(caught.value, TimeoutError)
+    assert (caught.value.report.processed, caught.value.report.succeeded) == (1, 1)
+    assert "exception" not in script.stages()
+
+
+def test_what_a_loop_timeout_cuts_is_given_back(consumer: Engine) -> None:
+    connector = MemoryConnector(some(5))
+    script = Script(work=Pause(FOREVER))
+    with pytest.raises(ConsumerLoopTimeout):
+        consumer.run(script, [], connectors={"memory": connector}, batch=4, concurrency=2, timeout=0.1)
+    assert connector.count() == 5
+    assert connector.outcomes == []
+
+
+def test_a_loop_that_ends_in_time_does_not_raise(engine: Engine) -> None:
+    assert engine.run(Script(), some(3), timeout=5).succeeded == 3
+
+
+def test_a_waiting_streaming_loop_ends_in_time_too(consumer: Engine) -> None:
+    started = time.monotonic()
+    with pytest.raises(ConsumerLoopTimeout):
+        consumer.run(Script(), some(2), streaming=True, timeout=0.2)
+    assert took(started) < 0.2 + SLACK
+
+
+def test_a_handler_can_see_how_much_time_is_left(engine: Engine) -> None:
+    def work(_: Transaction) -> Any:
+        attempt = engines.current_attempt()
+        return (attempt.step, attempt.number, attempt.of, attempt.remaining)
+
+    script = Script(work=work)
+    engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=2))
+    ((step, number, of, remaining),) = script.arguments("success")
+    assert (step, number, of) == (engine.work, 1, 3)
+    assert 1.5 < remaining <= 2
+    script = Script(work=work)
+    engine.run(script, some(1))
+    assert script.arguments("success")[0][3] is None
+
+
+def test_outside_an_engine_there_is_one_attempt_without_a_limit() -> None:
+    assert engines.current_attempt().remaining is None
+    assert engines.current_attempt().number == 1
+
+
+def test_a_handler_that_never_returns_does_not_hold_up_the_others(engine: Engine) -> None:
+    script = Script(work=lambda transaction: Pause(FOREVER) if transaction.id == "t1" else "done")
+    report = engine.run(script, some(6), work=RetryPolicy(timeout=0.1), batch=2)
+    assert (report.succeeded, report.failed) == (5, 1)
+
+
+def test_a_nested_limit_is_not_mistaken_for_the_engines_own() -> None:
+    class Nested(engines.ProducerTask):
+        def produce_transaction(self, transaction: Transaction) -> Any:
+            return run_with_timeout(time.sleep, 0.05, 1)
+
+        def handle_produce_exception(self, transaction: Transaction, exc: Exception) -> None:
+            self.given = exc
+
+    task = Nested()
+    task.produce_transactions(some(1), Engine(is_consumer=False, is_async=False).policy(work=RetryPolicy(timeout=5)))
+    assert isinstance(task.given, TransactionException)
+    assert task.given.category is ExceptionType.SYSTEM
+
+
+def test_run_with_timeout_returns_raises_or_gives_up() -> None:
+    assert run_with_timeout(pow, 1.0, 2, 5) == 32
+    assert run_with_timeout(pow, None, 2, 5) == 32
+    with pytest.raises(ZeroDivisionError):
+        run_with_timeout(divmod, 1.0, 1, 0)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        run_with_timeout(time.sleep, 0.1, 10)
+    assert took(started) < 0.1 + SLACK
+
+
+def test_a_result_that_comes_too_late_can_still_be_caught() -> None:
+    late: list[Any] = []
+
+    def slow() -> str:
+        time.sleep(0.1)
+        return "late"
+
+    with pytest.raises(TimeoutError):
+        run_with_timeout(slow, 0.02, late=late.append)
+    time.sleep(0.2)
+    assert late == ["late"]
+
+
+def test_run_with_timeout_async_returns_raises_or_gives_up() -> None:
+    async def double(number: int) -> int:
+        return number * 2
+
+    async def stubborn() -> None:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            try:
+                await asyncio.sleep(0.3)
+            except asyncio.CancelledError:
+                continue
+
+    async def all_of_it() -> None:
+        assert await run_with_timeout_async(double, 1.0, 4) == 8
+        assert await run_with_timeout_async(double, None, 4) == 8
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await run_with_timeout_async(asyncio.sleep, 0.1, 10)
+        with pytest.raises(TimeoutError):
+            await run_with_timeout_async(stubborn, 0.1)
+        assert took(started) < 0.2 + 2 * SLACK
+        with pytest.raises(TypeError, match="coroutine function"):
+            await run_with_timeout_async(pow, 1.0, 2, 3)  # type: ignore[arg-type]
+
+    asyncio.run(all_of_it())
