@@ -5,7 +5,62 @@ only what it uses, and none of them needs a configured Django.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engines.connectors.base import AsyncConnector as AsyncConnector, Connector as Connector
+    from engines.consumer import (
+        AsyncConsumerMixin as AsyncConsumerMixin,
+        AsyncConsumerTask as AsyncConsumerTask,
+        ConsumerMixin as ConsumerMixin,
+        ConsumerTask as ConsumerTask,
+    )
+    from engines.core.errors import (
+        AbandonedAttemptsError as AbandonedAttemptsError,
+        ConnectorError as ConnectorError,
+        ConsumerLoopTimeout as ConsumerLoopTimeout,
+        EngineError as EngineError,
+        ExceptionType as ExceptionType,
+        FetchException as FetchException,
+        FetchTimeoutException as FetchTimeoutException,
+        PolicyError as PolicyError,
+        ProducerLoopTimeout as ProducerLoopTimeout,
+        TransactionException as TransactionException,
+    )
+    from engines.core.outcome import Failure as Failure, Success as Success
+    from engines.core.policy import (
+        BatchPolicy as BatchPolicy,
+        ConcurrencyPolicy as ConcurrencyPolicy,
+        ConsumerLoopPolicy as ConsumerLoopPolicy,
+        ConsumerPolicy as ConsumerPolicy,
+        ConsumerSteps as ConsumerSteps,
+        EmptyQueuePolicy as EmptyQueuePolicy,
+        ExceptionPolicy as ExceptionPolicy,
+        FetchPolicy as FetchPolicy,
+        ProcessPolicy as ProcessPolicy,
+        ProducePolicy as ProducePolicy,
+        ProducerLoopPolicy as ProducerLoopPolicy,
+        ProducerPolicy as ProducerPolicy,
+        ProducerSteps as ProducerSteps,
+        RetryPolicy as RetryPolicy,
+        SuccessPolicy as SuccessPolicy,
+    )
+    from engines.core.report import FailedTransaction as FailedTransaction, Report as Report
+    from engines.drivers.aio import (
+        run_with_timeout_async as run_with_timeout_async,
+        with_context_async as with_context_async,
+    )
+    from engines.drivers.threads import run_with_timeout as run_with_timeout, with_context as with_context
+    from engines.drivers.work import current_attempt as current_attempt
+    from engines.hybrid import AsyncHybridTask as AsyncHybridTask, HybridTask as HybridTask
+    from engines.producer import (
+        AsyncProducerMixin as AsyncProducerMixin,
+        AsyncProducerTask as AsyncProducerTask,
+        ProducerMixin as ProducerMixin,
+        ProducerTask as ProducerTask,
+    )
+    from engines.registry import service as service, task as task
+    from engines.transaction import Transaction as Transaction
 
 _HOMES = {
     "engines.transaction": ["Transaction"],

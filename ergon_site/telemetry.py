@@ -70,8 +70,7 @@ def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
 
 
 def _resource() -> Any:
-    from opentelemetry.sdk.resources import SERVICE_NAME as KEY
-    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.resources import SERVICE_NAME as KEY, Resource
 
     found = Resource.create()
     # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins; without them the SDK makes up a name.

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_run_once(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("once")) or bool({"core", "architecture"} & set(item.path.parts))
+    return bool(item.get_closest_marker("once")) or bool({"core", "architecture", "conformance"} & set(item.path.parts))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -143,7 +143,7 @@ class Engine:
         task.script = script
         return task
 
-    def policy(
+    def policy(  # noqa: PLR0913 (one argument for each thing that a test may set)
         self,
         *,
         work: RetryPolicy | None = None,
@@ -156,7 +156,7 @@ class Engine:
         **loop: Any,
     ) -> Any:
         once = RetryPolicy()
-        settling = {
+        settling: dict[str, Any] = {
             "success": SuccessPolicy(retry=success or once),
             "exception": ExceptionPolicy(retry=exception or once),
         }

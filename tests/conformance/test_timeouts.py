@@ -54,7 +54,8 @@ def test_the_limit_is_of_each_attempt_not_of_all_together(engine: Engine) -> Non
 
 @pytest.mark.parametrize("stage", ["success", "exception"])
 def test_handlers_have_limits_of_their_own(engine: Engine, stage: str) -> None:
-    script = Script(work=BUSINESS if stage == "exception" else "done", **{stage: Pause(FOREVER)})
+    script = Script(work=BUSINESS if stage == "exception" else "done")
+    setattr(script, stage, Pause(FOREVER))
     report = engine.run(script, some(1), **{stage: RetryPolicy(timeout=0.1, max_attempts=2)})
     assert script.stages().count(stage) == 2
     assert report.failed == 1
@@ -117,13 +118,14 @@ def test_every_transaction_has_its_own_time(engine: Engine) -> None:
 
 
 def test_a_loop_whose_time_is_up_raises_with_the_report_and_runs_no_handler_for_what_is_cut(engine: Engine) -> None:
-    error = ConsumerLoopTimeout if engine.is_consumer else ProducerLoopTimeout
+    error: Any = ConsumerLoopTimeout if engine.is_consumer else ProducerLoopTimeout
     script = Script(work=lambda transaction: "done" if transaction.id == "t0" else Pause(FOREVER))
     started = time.monotonic()
     with pytest.raises(error) as caught:
         engine.run(script, some(4), batch=4, concurrency=2, timeout=0.2)
     assert took(started) < 0.2 + SLACK
     assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, error)
     assert (caught.value.report.processed, caught.value.report.succeeded) == (1, 1)
     assert "exception" not in script.stages()
 
@@ -234,6 +236,6 @@ def test_run_with_timeout_async_returns_raises_or_gives_up() -> None:
             await run_with_timeout_async(stubborn, 0.1)
         assert took(started) < 0.2 + 2 * SLACK
         with pytest.raises(TypeError, match="coroutine function"):
-            await run_with_timeout_async(pow, 1.0, 2, 3)  # type: ignore[arg-type]
+            await run_with_timeout_async(pow, 1.0, 2, 3)
 
     asyncio.run(all_of_it())

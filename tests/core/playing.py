@@ -32,7 +32,9 @@ def play(steps: Steps[Any], answer: Callable[[Step], Any] | Iterable[Any], *answ
         except StopIteration as end:
             return Play(seen, end.value)
         seen.append(step)
-        if script is None:
-            reply = answer(step)  # type: ignore[operator]
+        if callable(answer):
+            reply = answer(step)
+        elif script is not None and isinstance(step, answered):
+            reply = next(script)
         else:
-            reply = next(script) if isinstance(step, answered) else None
+            reply = None

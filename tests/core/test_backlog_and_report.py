@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engines.core.backlog import Backlog
 from engines.core.errors import ConsumerLoopTimeout, TransactionException

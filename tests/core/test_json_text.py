@@ -1,8 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ergon_site.access.core import json_text
 from ergon_site.access.core.json_text import MalformedJSONError

@@ -1,8 +1,7 @@
 """One transaction: its stages, retries and endings, as tables of scripted outcomes."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engines.core.errors import ExceptionType, FetchException, FetchTimeoutException, TransactionException
 from engines.core.lifecycle import Plan, attempts, classify, classify_fetch, lifecycle

@@ -111,7 +111,7 @@ def started(played: Play) -> list[list[str]]:
 def test_a_producer_works_through_its_list_batch_by_batch() -> None:
     played = produce(items(1, 2, 3, 4, 5))
     assert started(played) == [["1", "2"], ["3", "4"], ["5"]]
-    assert [name for name in played.names(Skip)] == ["Start", "Await"] * 3
+    assert played.names(Skip) == ["Start", "Await"] * 3
     assert played.result is Stop.EXHAUSTED
 
 

@@ -1,5 +1,4 @@
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ergon_site.access.core import tokens
 from ergon_site.access.core.tokens import ENTROPY

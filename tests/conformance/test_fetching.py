@@ -1,0 +1,269 @@
+"""How consumers fetch, how loops end, and what bad connectors cannot do."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engines import (
+    ConnectorError,
+    EmptyQueuePolicy,
+    FetchException,
+    FetchPolicy,
+    FetchTimeoutException,
+    RetryPolicy,
+    Success,
+    Transaction,
+)
+from engines.connectors.memory import MemoryConnector
+from tests.conformance.harness import Engine, Pause, Script, some
+
+
+class Source(MemoryConnector):
+    """A connector whose fetches are scripted first, and real afterwards."""
+
+    def __init__(self, transactions: list[Transaction], *script: Any) -> None:
+        super().__init__(transactions)
+        self.script = list(script)
+        self.asked: list[tuple[int, dict[str, Any]]] = []
+
+    def fetch_transactions(self, batch_size: int, **extra: Any) -> Any:
+        self.asked.append((batch_size, extra))
+        if not self.script:
+            return super().fetch_transactions(batch_size)
+        answer = self.script.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(self, batch_size) if callable(answer) else answer
+
+
+def consume(consumer: Engine, source: Any, script: Script | None = None, **options: Any) -> Any:
+    return consumer.run(script or Script(), [], connectors={"source": source}, **options)
+
+
+def test_extra_goes_to_the_connector_with_the_batch_size(consumer: Engine) -> None:
+    source = Source(some(3))
+    consume(consumer, source, batch=2, fetch=FetchPolicy(extra={"region": "north"}))
+    assert source.asked[0] == (2, {"region": "north"})
+
+
+def test_a_loop_ends_when_there_is_nothing_and_it_does_not_stream(consumer: Engine) -> None:
+    report = consume(consumer, Source(some(3)), batch=2)
+    assert (report.stopped_by, report.processed) == ("empty", 3)
+
+
+def test_exactly_the_limit_is_started_and_no_more_is_fetched(consumer: Engine) -> None:
+    source = Source(some(250))
+    report = consume(consumer, source, batch=100, limit=110, concurrency=4)
+    assert (report.stopped_by, report.processed) == ("limit", 110)
+    assert [size for size, _ in source.asked] == [100, 10]
+    assert source.count() == 140
+
+
+def test_a_producer_starts_exactly_its_limit(producer: Engine) -> None:
+    report = producer.run(Script(), some(25), batch=10, limit=12)
+    assert (report.stopped_by, report.processed) == ("limit", 12)
+
+
+def test_a_producer_ends_when_its_list_is_exhausted(producer: Engine) -> None:
+    report = producer.run(Script(), some(25), batch=10, concurrency=3)
+    assert (report.stopped_by, report.processed) == ("exhausted", 25)
+
+
+def test_a_producer_takes_any_iterable_and_batch_after_batch(producer: Engine) -> None:
+    script = Script()
+    report = producer.run(script, (one for one in some(7)), batch=3)  # type: ignore[arg-type]
+    assert report.processed == 7
+    order = [name for stage, name, _ in script.calls if stage == "work"]
+    assert order == [f"t{number}" for number in range(7)]
+
+
+def test_a_producer_refuses_what_is_no_transaction(producer: Engine) -> None:
+    script = Script()
+    with pytest.raises(TypeError, match="takes transactions, not dict"):
+        producer.run(script, [*some(2), {"id": "x"}], batch=2)  # type: ignore[list-item]
+    assert script.stages().count("success") == 2
+
+
+def test_a_stream_goes_on_after_nothing_and_waits_longer_each_time(consumer: Engine) -> None:
+    source = Source(some(1), [], [], [])
+    waits = EmptyQueuePolicy(backoff=0.02, backoff_multiplier=2)
+    report = consume(consumer, source, streaming=True, limit=1, empty_queue=waits)
+    assert report.processed == 1
+    assert 0.14 <= report.elapsed < 0.5
+
+
+def test_a_failing_fetch_is_retried_by_its_own_policy(consumer: Engine) -> None:
+    source = Source(some(1), OSError("gone"), OSError("gone"))
+    retry = RetryPolicy(max_attempts=3, backoff=0.01)
+    assert consume(consumer, source, fetch=FetchPolicy(retry=retry)).processed == 1
+
+
+def test_a_fetch_that_fails_for_good_ends_the_loop_after_what_runs_has_ended(consumer: Engine) -> None:
+    class Prefetching(Source):
+        is_prefetching = True
+
+    original = OSError("gone")
+    source = Prefetching(some(2), MemoryConnector.fetch_transactions, original)
+    script = Script(work=Pause(0.1, "done"))
+    with pytest.raises(FetchException, match="gone") as caught:
+        consume(consumer, source, script, batch=2, concurrency=2)
+    assert caught.value.__cause__ is original
+    assert script.stages().count("success") == 2
+    assert caught.value.report is not None
+    assert caught.value.report.succeeded == 2
+
+
+def test_a_fetch_that_is_too_slow_is_a_fetch_timeout(consumer: Engine) -> None:
+    class Slow(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            time.sleep(1)
+
+        async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
+            import asyncio
+
+            await asyncio.sleep(1)
+
+    started = time.monotonic()
+    with pytest.raises(FetchTimeoutException, match=r"0\.1 s"):
+        consume(consumer, Slow(), fetch=FetchPolicy(retry=RetryPolicy(timeout=0.1)))
+    assert time.monotonic() - started < 0.3
+
+
+def test_what_a_late_fetch_still_brings_is_given_back() -> None:
+    class Late(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **extra: Any) -> Any:
+            batch = super().fetch_transactions(batch_size)
+            time.sleep(0.2)
+            return batch
+
+    source = Late(some(3))
+    with pytest.raises(FetchTimeoutException):
+        consume(Engine(is_consumer=True, is_async=False), source, fetch=FetchPolicy(retry=RetryPolicy(timeout=0.05)))
+    time.sleep(0.3)
+    assert source.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("garbage", "words"),
+    [
+        (None, "returned NoneType where a list of transactions was expected"),
+        ("transactions", "returned str where a list"),
+        ({"id": 1}, "returned dict where a list"),
+        (7, "returned int where a list"),
+        ([{"id": 1}], "returned dict in a list of transactions"),
+    ],
+)
+def test_a_connector_that_returns_garbage_fails_clearly(consumer: Engine, garbage: Any, words: str) -> None:
+    script = Script()
+    with pytest.raises(FetchException, match=words):
+        consume(consumer, Source(some(2), garbage), script)
+    assert script.calls == []
+
+
+def test_a_connector_that_returns_too_many_fails_and_loses_none(consumer: Engine) -> None:
+    source = Source(some(5), lambda self, _: MemoryConnector.fetch_transactions(self, 5))
+    script = Script()
+    with pytest.raises(FetchException, match="5 transactions where at most 2 were asked for"):
+        consume(consumer, source, script, batch=2)
+    assert (source.count(), script.calls) == (5, [])
+
+
+def test_good_transactions_among_garbage_are_given_back(consumer: Engine) -> None:
+    good = Transaction("good", 1)
+    source = Source([], [good, "garbage"])
+    with pytest.raises(FetchException):
+        consume(consumer, source, batch=2)
+    assert source.count() == 1
+
+
+def test_what_the_connector_returned_is_not_merged_split_or_reordered(consumer: Engine) -> None:
+    script = Script()
+    source = Source([], some(5)[::-1], [Transaction("x", 1)], [])
+    consume(consumer, source, script, batch=10)
+    assert [name for stage, name, _ in script.calls if stage == "work"] == ["t4", "t3", "t2", "t1", "t0", "x"]
+    assert [size for size, _ in source.asked] == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("connectors", "name", "words"),
+    [
+        ({"a": MemoryConnector(), "b": MemoryConnector()}, None, r"several \(a, b\): name one in steps.fetch"),
+        ({"a": MemoryConnector()}, "c", "no connector named 'c'; there are: a"),
+    ],
+)
+def test_an_unclear_connector_is_an_error_before_anything_is_fetched(
+    consumer: Engine, connectors: dict[str, Any], name: str | None, words: str
+) -> None:
+    with pytest.raises(ConnectorError, match=words):
+        consumer.run(Script(), [], connectors=connectors, fetch=FetchPolicy(connector_name=name))
+
+
+def test_no_connector_at_all_is_an_error_too(consumer: Engine) -> None:
+    task = consumer.task(Script())
+    with pytest.raises(ConnectorError, match="has none"):
+        consumer.drive(lambda: task.consume_transactions(consumer.policy()))
+
+
+def test_the_policy_picks_among_several_connectors(consumer: Engine) -> None:
+    connectors = {"a": MemoryConnector(some(1)), "b": MemoryConnector(some(4))}
+    report = consumer.run(Script(), [], connectors=connectors, fetch=FetchPolicy(connector_name="b"))
+    assert report.processed == 4
+
+
+def test_outcomes_are_acknowledged_once_each(consumer: Engine) -> None:
+    source = MemoryConnector(some(20))
+    consume(consumer, source, Script(work="done"), batch=7, concurrency=3)
+    assert sorted(name for name, _ in source.outcomes) == sorted(f"t{number}" for number in range(20))
+    assert {outcome for _, outcome in source.outcomes} == {Success("done")}
+
+
+def test_a_connector_that_cannot_take_an_outcome_ends_the_loop_with_its_error(consumer: Engine) -> None:
+    class Broken(MemoryConnector):
+        def acknowledge(self, *_: Any) -> None:
+            msg = "disk full"
+            raise OSError(msg)
+
+    with pytest.raises(ConnectorError, match="failed to take an outcome: disk full"):
+        consume(consumer, Broken(some(3)))
+
+
+def test_a_connector_needs_nothing_but_a_fetch(consumer: Engine) -> None:
+    class Bare:
+        def __init__(self) -> None:
+            self.batches = [some(2), []]
+
+        def fetch_transactions(self, batch_size: int) -> list[Transaction]:
+            return self.batches.pop(0)
+
+        async def fetch_transactions_async(self, batch_size: int) -> list[Transaction]:
+            return self.batches.pop(0)
+
+    assert consume(consumer, Bare(), batch=2).processed == 2
+
+
+def test_a_request_to_leave_gives_back_what_was_fetched(consumer: Engine) -> None:
+    source = MemoryConnector(some(4))
+    with pytest.raises(SystemExit):
+        consume(consumer, source, Script(work=SystemExit(1)), batch=4)
+    assert source.count() == 4
+    assert source.outcomes == []
+
+
+def wrong_kind(engine: Engine) -> Callable[..., Any]:
+    if engine.is_async:
+        return lambda _: "a plain value"
+
+    async def coroutine(_: Transaction) -> str:
+        return "never awaited"
+
+    return coroutine
+
+
+def test_a_hook_of_the_wrong_kind_fails_its_transaction_in_words_and_not_the_loop(engine: Engine) -> None:
+    task = engine.task(Script())
+    task.process_transaction = task.produce_transaction = wrong_kind(engine)
+    report = engine.drive(lambda: engine.start(task, some(2), engine.policy(batch=2)))
+    assert report.failed == 2
+    assert "coroutine" in str(report.failures[0].exception)

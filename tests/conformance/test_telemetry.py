@@ -1,0 +1,284 @@
+"""Spans and metrics: names, hierarchy, attributes, links; and what is never in them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from engines import EmptyQueuePolicy, ExceptionType, RetryPolicy, Transaction, TransactionException
+from tests.conformance.harness import Engine, Pause, Script, some
+from tests.processes import ROOT
+
+BUSINESS = TransactionException("account 7 is closed", ExceptionType.BUSINESS)
+SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
+ORIGIN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+exporter = InMemorySpanExporter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tracing() -> Iterator[None]:
+    """A real SDK behind the tracing API for these tests, and nothing behind it for the others."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with pytest.MonkeyPatch.context() as patch:
+        # The API takes a provider once per process and for good; these tests want one for a while.
+        patch.setattr(trace, "_TRACER_PROVIDER", provider)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    exporter.clear()
+
+
+def spans() -> list[ReadableSpan]:
+    return sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+
+
+def named(name: str) -> list[ReadableSpan]:
+    return [span for span in spans() if span.name == name]
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def tree() -> list[str]:
+    """Every span as the path of names that leads to it."""
+    by_id = {span.context.span_id: span for span in spans() if span.context}
+
+    def path(span: ReadableSpan) -> str:
+        parent = by_id.get(span.parent.span_id) if span.parent else None
+        return f"{path(parent)} › {span.name}" if parent else span.name
+
+    return [path(span) for span in spans()]
+
+
+def names_of(engine: Engine) -> dict[str, str]:
+    if engine.is_consumer:
+        return {
+            "loop": "consume_transactions",
+            "one": "start_processing",
+            "work": "process",
+            "success": "handle_success",
+            "exception": "handle_exception",
+        }
+    return {
+        "loop": "produce_transactions",
+        "one": "start_producing",
+        "work": "produce",
+        "success": "handle_produce_success",
+        "exception": "handle_produce_exception",
+    }
+
+
+def test_a_success_is_a_subtree_of_the_loops_span(engine: Engine) -> None:
+    engine.run(Script(), some(1))
+    name = names_of(engine)
+    one = f"{name['loop']} › {name['one']}"
+    expected = [
+        name["loop"],
+        one,
+        f"{one} › {name['work']}",
+        f"{one} › {name['work']} › {name['work']}.attempt",
+        f"{one} › {name['success']}",
+        f"{one} › {name['success']} › {name['success']}.attempt",
+    ]
+    assert [path for path in tree() if "fetch" not in path] == expected
+
+
+def test_a_failure_ends_in_the_exception_handlers_span(engine: Engine) -> None:
+    engine.run(Script(work=BUSINESS), some(1))
+    name = names_of(engine)
+    assert f"{name['loop']} › {name['one']} › {name['exception']} › {name['exception']}.attempt" in tree()
+    assert named(name["success"]) == []
+
+
+def test_fetches_have_spans_below_the_loops(consumer: Engine) -> None:
+    consumer.run(Script(), some(1))
+    assert "consume_transactions › fetch_transactions › fetch_transactions.attempt" in tree()
+
+
+def test_every_attempt_says_what_it_is(engine: Engine) -> None:
+    retry = RetryPolicy(max_attempts=3, timeout=5, backoff=0.01, backoff_multiplier=1.5, backoff_cap=2)
+    engine.run(Script(work=SYSTEM), some(1), work=retry)
+    attempts = named(f"{engine.work}.attempt")
+    assert [attributes(span)["ergon.attempt"] for span in attempts] == [0, 1, 2]
+    expected = {
+        "ergon.task": "Awaited" if engine.is_async else "Threaded",
+        "ergon.step": engine.work,
+        "ergon.max_attempts": 3,
+        "ergon.retry.timeout": 5,
+        "ergon.retry.backoff": 0.01,
+        "ergon.retry.backoff_multiplier": 1.5,
+        "ergon.retry.backoff_cap": 2,
+        "ergon.transaction.id": "t0",
+        "exception.message": "unreachable",
+        "error.type": "TransactionException",
+        "messaging.system": "ergon",
+        "messaging.message.id": "t0",
+    }
+    for span in attempts:
+        assert expected.items() <= attributes(span).items()
+        assert span.status.status_code is StatusCode.ERROR
+
+
+def test_every_stage_says_which_it_is(engine: Engine) -> None:
+    engine.run(Script(work=BUSINESS), some(1))
+    steps = [attributes(span).get("ergon.step") for span in spans() if span.name.endswith(".attempt")]
+    assert [step for step in steps if step != "fetch"] == [engine.work, "exception"]
+
+
+def test_a_result_is_told_by_its_type_and_by_its_value_only_where_the_policy_allows_it(engine: Engine) -> None:
+    engine.run(Script(work={"total": 3}), some(1))
+    assert attributes(named(engine.work)[0])["ergon.result"] == "dict"
+    exporter.clear()
+    engine.run(Script(work={"total": 3}), some(1), record_payload=True)
+    assert attributes(named(engine.work)[0])["ergon.result"] == "{'total': 3}"
+
+
+def test_payloads_are_nowhere_unless_the_policy_allows_it(engine: Engine) -> None:
+    engine.run(Script(work=lambda transaction: transaction.payload), some(3), batch=3)
+    assert "payload 0" not in str([span.to_json() for span in spans()])
+    exporter.clear()
+    engine.run(Script(), some(1), record_payload=True)
+    one = named(names_of(engine)["one"])[0]
+    assert "payload 0" in attributes(one)["ergon.transaction.payload"]
+
+
+def test_connector_settings_and_extra_are_nowhere(consumer: Engine) -> None:
+    from engines import FetchPolicy
+
+    consumer.run(Script(), some(1), fetch=FetchPolicy(extra={"password": "hunter2"}))
+    assert "hunter2" not in str([span.to_json() for span in spans()])
+
+
+def test_the_loops_span_tells_batch_and_concurrency(engine: Engine) -> None:
+    engine.run(Script(), some(4), batch=4, concurrency=2)
+    loop = attributes(named(names_of(engine)["loop"])[0])
+    assert (loop["ergon.batch.size"], loop["ergon.concurrency"]) == (4, 2)
+
+
+def test_a_transaction_links_to_the_trace_it_was_made_in(engine: Engine) -> None:
+    engine.run(Script(), [Transaction("a", 1, trace_context={"traceparent": ORIGIN}), Transaction("b", 2)], batch=2)
+    first, second = named(names_of(engine)["one"])
+    assert [format(link.context.trace_id, "032x") for link in first.links] == ["0af7651916cd43dd8448eb211c80319c"]
+    assert second.links == ()
+    assert first.kind is (SpanKind.CONSUMER if engine.is_consumer else SpanKind.PRODUCER)
+
+
+def test_a_broken_trace_context_is_no_reason_to_fail(engine: Engine) -> None:
+    assert engine.run(Script(), [Transaction("a", 1, trace_context={"traceparent": "nonsense"})]).succeeded == 1
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_spans_of_the_handler_are_children_of_its_attempt(engine: Engine, timeout: float | None) -> None:
+    def work(_: Transaction) -> str:
+        from engines import telemetry
+
+        telemetry.tracer.start_span("inside").end()
+        return "done"
+
+    engine.run(Script(work=work), some(1), work=RetryPolicy(timeout=timeout))
+    assert any(path.endswith(f"{engine.work}.attempt › inside") for path in tree())
+
+
+def test_no_transactions_span_is_an_ancestor_of_anothers(engine: Engine) -> None:
+    engine.run(Script(work=Pause(0.002, "done")), some(30), concurrency=8, batch=10)
+    one = names_of(engine)["one"]
+    assert max(path.count(one) for path in tree()) == 1
+    by_id = {span.context.span_id: span for span in spans() if span.context}
+    for span in spans():
+        mine, parent = (
+            attributes(span).get("ergon.transaction.id"),
+            by_id.get(span.parent.span_id if span.parent else 0),
+        )
+        if mine and parent and "ergon.transaction.id" in attributes(parent):
+            assert attributes(parent)["ergon.transaction.id"] == mine
+
+
+def test_all_attempts_of_a_transaction_are_in_one_trace(engine: Engine) -> None:
+    engine.run(Script(work=SYSTEM), some(1), work=RetryPolicy(max_attempts=3))
+    assert len({span.context.trace_id for span in spans() if span.context}) == 1
+
+
+def test_the_callers_context_is_as_it_was(engine: Engine) -> None:
+    before = trace.get_current_span()
+    engine.run(Script(work=BUSINESS), some(5), concurrency=2, batch=5)
+    assert trace.get_current_span() is before
+
+
+def test_a_streaming_loop_has_a_span_for_every_fetch_and_drain(consumer: Engine) -> None:
+    waits = EmptyQueuePolicy(backoff=0.01)
+    consumer.run(Script(), some(4), batch=2, streaming=True, limit=4, empty_queue=waits)
+    assert len(named("consume_transactions")) == 2
+    assert len({span.context.trace_id for span in named("consume_transactions") if span.context}) == 2
+    assert len(named("start_processing")) == 4
+
+
+def test_all_spans_end(engine: Engine) -> None:
+    engine.run(Script(work=Pause(0.01, SYSTEM)), some(6), concurrency=3, batch=3, work=RetryPolicy(max_attempts=2))
+    assert all(span.end_time is not None for span in spans())
+    parents = {span.parent.span_id for span in spans() if span.parent}
+    assert parents <= {span.context.span_id for span in spans() if span.context}
+
+
+MEASURE = """
+import asyncio, json, time
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+from engines import EmptyQueuePolicy, RetryPolicy
+from engines.connectors.memory import MemoryConnector
+from tests.conformance.harness import Engine, Pause, Script, some
+from tests.conformance.test_telemetry import BUSINESS
+for is_async in (False, True):
+    engine = Engine(is_consumer=True, is_async=is_async)
+    script = Script(work=lambda one: BUSINESS if one.id == "t0" else Pause(0.3) if one.id == "t1" else "done")
+    waits = EmptyQueuePolicy(backoff=0.01)
+    source = MemoryConnector(some(5))
+    engine.run(script, [], connectors={"m": source}, batch=4, work=RetryPolicy(timeout=0.05), limit=5)
+    task = engine.task(Script(), {"m": MemoryConnector()})
+    import threading
+    threading.Timer(0.1, task.stop).start()
+    engine.drive(lambda: engine.start(task, [], engine.policy(streaming=True, empty_queue=waits)))
+found = {}
+for resource in reader.get_metrics_data().resource_metrics:
+    for scope in resource.scope_metrics:
+        for metric in scope.metrics:
+            for point in metric.data.data_points:
+                labels = [str(value) for _, value in sorted(point.attributes.items())]
+                value = point.value if hasattr(point, "value") else point.count
+                found.setdefault(metric.name, {})[" ".join(labels)] = value
+print(json.dumps(found))
+"""
+
+
+def test_metrics_count_transactions_attempts_waits_and_what_was_abandoned() -> None:
+    measured = subprocess.run([sys.executable, "-c", MEASURE], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert measured.returncode == 0, measured.stderr
+    found = json.loads(measured.stdout)
+    for task in ("Threaded", "Awaited"):
+        assert found["ergon.transactions"][f"success {task}"] == 3
+        assert found["ergon.transactions"][f"business {task}"] == 1
+        assert found["ergon.transactions"][f"timeout {task}"] == 1
+        assert found["ergon.attempts"][f"success process {task}"] == 3
+        assert found["ergon.attempts"][f"success exception {task}"] == 2
+        assert found["ergon.transaction.duration"][f"success {task}"] == 3
+        assert found["ergon.attempt.duration"][f"timeout process {task}"] == 1
+        assert found["ergon.transactions.in_flight"][task] == 0
+        assert found["ergon.queue.depth"][task] == 0
+        assert found["ergon.queue.oldest_age"][task] >= 0
+        assert found["ergon.fetch.empty_waits"][task] >= 1
+    assert found["ergon.attempts.abandoned"] == {"Threaded": 1}
