@@ -119,7 +119,17 @@ class Recorder(Observer):
         self.work = work
         self.spans = names.CONSUMER_SPANS if work.fetch else names.PRODUCER_SPANS
         self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
+        self._is_metering = names.is_metering()
         self._labels = {names.TASK: work.task}
+        self._about = _known(
+            {
+                names.TASK: work.task,
+                names.POLICY_VERSION: work.policy_version,
+                "messaging.system": "ergon",
+                "messaging.destination.name": work.task,
+            }
+        )
+        self._one = {**self._about, "messaging.operation.name": "process" if work.fetch else "send"}
         self._stages: dict[Stage, Attributes] = {}
         self._fetching: Trace | None = None
         self._cycle: Cycle | None = None
@@ -182,7 +192,7 @@ class Recorder(Observer):
         if stage not in self._stages:
             self._stages[stage] = _known(
                 {
-                    **self._about(),
+                    **self._about,
                     names.STEP: stage.value,
                     names.MAX_ATTEMPTS: retry.max_attempts,
                     "ergon.retry.timeout": retry.timeout,
@@ -194,6 +204,8 @@ class Recorder(Observer):
         return self._stages[stage]
 
     def attempted(self, stage: Stage, outcome: Outcome, seconds: float) -> None:
+        if not self._is_metering:
+            return
         labels = {**self._labels, names.STEP: stage.value, names.OUTCOME: _word(outcome)}
         names.attempts.add(1, labels)
         names.attempt_duration.record(seconds, labels)
@@ -211,22 +223,15 @@ class Recorder(Observer):
             case Cut():
                 span.set_attribute(names.OUTCOME, "cut")
 
-    def _about(self) -> Attributes:
-        return {
-            names.TASK: self.work.task,
-            names.POLICY_VERSION: self.work.policy_version,
-            "messaging.system": "ergon",
-            "messaging.destination.name": self.work.task,
-        }
-
     def _open_cycle(self) -> None:
         self._close_cycle()
-        attributes = self._about() | {
+        attributes = {
+            **self._about,
             names.BATCH_SIZE: self.work.batch_size,
             names.CONCURRENCY: self.work.concurrency,
             "messaging.operation.name": "receive" if self.work.fetch else "send",
         }
-        self._cycle = Cycle(names.tracer.start_span(self.spans["loop"], attributes=_known(attributes)))
+        self._cycle = Cycle(names.tracer.start_span(self.spans["loop"], attributes=attributes))
         self._token = contexts.attach(set_span_in_context(self._cycle.span))
 
     def _close_cycle(self) -> None:
@@ -243,11 +248,11 @@ class Recorder(Observer):
         return self._cycle
 
     def _start(self, transaction: Any) -> Trace:
-        names.in_flight.add(1, self._labels)
+        if self._is_metering:
+            names.in_flight.add(1, self._labels)
         common = {names.TRANSACTION_ID: transaction.id, "messaging.message.id": transaction.id}
         trace = Trace(self, common)
-        attributes = _known(self._about() | common)
-        attributes["messaging.operation.name"] = "process" if self.work.fetch else "send"
+        attributes = self._one | common
         if self.work.record_payload:
             attributes[names.PAYLOAD] = names.text_of(transaction.payload)
         links = names.links_to(transaction.trace_context)
@@ -256,11 +261,12 @@ class Recorder(Observer):
 
     def _end(self, trace: Trace, outcome: Outcome, cycle: Cycle, seconds: float) -> None:
         trace.pop(outcome)
-        labels = {**self._labels, names.OUTCOME: _word(outcome)}
-        names.in_flight.add(-1, self._labels)
-        names.transactions.add(1, labels)
-        names.transaction_duration.record(seconds, labels)
         cycle.end()
+        if self._is_metering:
+            labels = {**self._labels, names.OUTCOME: _word(outcome)}
+            names.in_flight.add(-1, self._labels)
+            names.transactions.add(1, labels)
+            names.transaction_duration.record(seconds, labels)
 
 
 def _known(attributes: Attributes) -> Attributes:

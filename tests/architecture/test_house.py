@@ -122,3 +122,20 @@ def test_every_variable_is_documented() -> None:
     names = set(re.findall(r'read\(\s*"([A-Z_]+)"', settings))
     assert names
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
+def test_every_test_that_the_conformance_page_names_exists() -> None:
+    page = (ROOT / "docs" / "reference" / "conformance.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
+    there = {name for path in tracked("tests/*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    assert named
+    assert named - there == set()
+
+
+def test_every_page_is_linked_to_where_it_is() -> None:
+    broken = []
+    for page in tracked("*.md"):
+        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text()):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.name}: {target}")
+    assert broken == []

@@ -1,0 +1,181 @@
+"""What an engine costs per transaction: a no-op handler, 10,000 transactions, concurrency 8, an in-memory connector.
+
+The baseline makes the same calls (work and success handler) in the same run without an engine: a bare loop, a bare
+`ThreadPoolExecutor`, a bare `asyncio` loop with a semaphore. With an SDK, the baseline opens the same spans by hand.
+"""
+
+import asyncio
+import gc
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from engines import (
+    AsyncHybridTask,
+    BatchPolicy,
+    ConcurrencyPolicy,
+    ConsumerLoopPolicy,
+    ConsumerPolicy,
+    HybridTask,
+    ProducerLoopPolicy,
+    ProducerPolicy,
+    Transaction,
+)
+from engines.connectors.memory import MemoryConnector
+
+COUNT, CONCURRENCY, BATCH, ROUNDS = 10_000, 8, 100, 5
+TRACED = 2_000
+TRANSACTIONS = [Transaction(str(number), None) for number in range(COUNT)]
+LIMITS: dict[str, Any] = {"concurrency": ConcurrencyPolicy(value=CONCURRENCY), "batch": BatchPolicy(size=BATCH)}
+CONSUME = ConsumerPolicy(loop=ConsumerLoopPolicy(**LIMITS))
+PRODUCE = ProducerPolicy(loop=ProducerLoopPolicy(**LIMITS))
+
+
+class Idle(HybridTask):
+    def process_transaction(self, transaction: Transaction) -> int:
+        return 1
+
+    def handle_transaction_success(self, transaction: Transaction, result: Any) -> None: ...
+
+    produce_transaction = process_transaction
+    handle_produce_success = handle_transaction_success
+
+
+class AsyncIdle(AsyncHybridTask):
+    async def process_transaction(self, transaction: Transaction) -> int:
+        return 1
+
+    async def handle_transaction_success(self, transaction: Transaction, result: Any) -> None: ...
+
+    produce_transaction = process_transaction
+    handle_produce_success = handle_transaction_success
+
+
+def consumer(transactions: list[Transaction]) -> None:
+    Idle({"memory": MemoryConnector(transactions)}).consume_transactions(CONSUME)
+
+
+def async_consumer(transactions: list[Transaction]) -> None:
+    asyncio.run(AsyncIdle({"memory": MemoryConnector(transactions)}).consume_transactions(CONSUME))
+
+
+def producer(transactions: list[Transaction]) -> None:
+    Idle().produce_transactions(transactions, PRODUCE)
+
+
+def async_producer(transactions: list[Transaction]) -> None:
+    asyncio.run(AsyncIdle().produce_transactions(transactions, PRODUCE))
+
+
+def bare_loop(transactions: list[Transaction]) -> None:
+    task = Idle()
+    for transaction in transactions:
+        task.handle_transaction_success(transaction, task.process_transaction(transaction))
+
+
+def bare_pool(transactions: list[Transaction]) -> None:
+    task = Idle()
+
+    def both(transaction: Transaction) -> None:
+        task.handle_transaction_success(transaction, task.process_transaction(transaction))
+
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
+        for future in [pool.submit(both, transaction) for transaction in transactions]:
+            future.result()
+
+
+def bare_asyncio(transactions: list[Transaction]) -> None:
+    task = AsyncIdle()
+
+    async def all_of_them() -> None:
+        slots = asyncio.Semaphore(CONCURRENCY)
+
+        async def both(transaction: Transaction) -> None:
+            async with slots:
+                await task.handle_transaction_success(transaction, await task.process_transaction(transaction))
+
+        await asyncio.gather(*(both(transaction) for transaction in transactions))
+
+    asyncio.run(all_of_them())
+
+
+def spans_by_hand(transactions: list[Transaction]) -> None:
+    """The five spans of a successful transaction, opened the usual way with the same attributes."""
+    from opentelemetry import trace
+
+    from engines import telemetry as names
+
+    tracer, task = trace.get_tracer("by hand"), Idle()
+    start = tracer.start_as_current_span
+    about = {names.TASK: "Idle", "messaging.system": "ergon", "messaging.destination.name": "Idle"}
+    retry = {
+        names.MAX_ATTEMPTS: 1,
+        "ergon.retry.backoff": 0.0,
+        "ergon.retry.backoff_multiplier": 2.0,
+        "ergon.retry.backoff_cap": 0.0,
+    }
+    for transaction in transactions:
+        one = {**about, names.TRANSACTION_ID: transaction.id, "messaging.message.id": transaction.id}
+        with start("start_processing", attributes={**one, "messaging.operation.name": "process"}):
+            for name, step in (("process", "process"), ("handle_success", "success")):
+                stage = {**one, **retry, names.STEP: step}
+                with start(name, attributes=stage) as outer:
+                    with start(f"{name}.attempt", attributes={**stage, names.ATTEMPT: 0}) as inner:
+                        result = task.process_transaction(transaction)
+                        inner.set_attribute(names.RESULT, type(result).__name__)
+                    outer.set_attribute(names.RESULT, type(result).__name__)
+
+
+ENGINES = {
+    "consumer": consumer,
+    "async consumer": async_consumer,
+    "producer": producer,
+    "async producer": async_producer,
+}
+BASELINES = {"bare loop": bare_loop, "bare thread pool": bare_pool, "bare asyncio": bare_asyncio}
+AGAINST = {"consumer": "bare thread pool", "producer": "bare thread pool"}
+
+
+def main() -> None:
+    print(f"{COUNT:,} transactions, concurrency {CONCURRENCY}, batch {BATCH}, no SDK; median of {ROUNDS}, µs each")
+    costs = measure({**BASELINES, **ENGINES}, TRANSACTIONS)
+    for name, (middle, low, high) in costs.items():
+        against = AGAINST.get(name, "bare asyncio") if name in ENGINES else None
+        ratio = f"  {middle / costs[against][0]:5.2f}x {against}" if against else ""
+        print(f"  {name:18} {middle:7.1f}  ({low:.1f} to {high:.1f}){ratio}")
+    # The API takes a provider for good, so the traced half runs in a process of its own.
+    subprocess.run([sys.executable, "-m", "benchmarks.engines", "traced"], check=True)
+
+
+def traced() -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    trace.set_tracer_provider(TracerProvider())
+    print(f"{TRACED:,} transactions, every span recorded; median of {ROUNDS}, µs each")
+    costs = measure({"spans by hand": spans_by_hand, **ENGINES}, TRANSACTIONS[:TRACED])
+    for name, (middle, low, high) in costs.items():
+        ratio = f"  {middle / costs['spans by hand'][0]:5.2f}x spans by hand" if name in ENGINES else ""
+        print(f"  {name:18} {middle:7.1f}  ({low:.1f} to {high:.1f}){ratio}")
+
+
+def measure(
+    contenders: dict[str, Callable[[list[Transaction]], None]], transactions: list[Transaction]
+) -> dict[str, tuple[float, float, float]]:
+    """Microseconds per transaction: median, least, most; the contenders take turns."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        for name, run in contenders.items():
+            gc.collect()
+            started = time.perf_counter()
+            run(transactions)
+            times[name].append((time.perf_counter() - started) / len(transactions) * 1e6)
+    return {name: (statistics.median(all_), min(all_), max(all_)) for name, all_ in times.items()}
+
+
+if __name__ == "__main__":
+    (traced if sys.argv[1:] == ["traced"] else main)()
