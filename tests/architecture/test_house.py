@@ -133,9 +133,10 @@ def test_every_test_that_the_conformance_page_names_exists() -> None:
 
 
 def test_every_page_is_linked_to_where_it_is() -> None:
-    broken = []
-    for page in tracked("*.md"):
-        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text()):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.name}: {target}")
-    assert broken == []
+    links = [
+        (page, target)
+        for page in tracked("*.md")
+        for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text())
+    ]
+    assert links
+    assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
