@@ -111,8 +111,8 @@ def spans_by_hand(transactions: list[Transaction]) -> None:
 
     tracer, task = trace.get_tracer("by hand"), Idle()
     start = tracer.start_as_current_span
-    about = {names.TASK: "Idle", "messaging.system": "ergon", "messaging.destination.name": "Idle"}
-    retry = {
+    about: dict[str, Any] = {names.TASK: "Idle", "messaging.system": "ergon", "messaging.destination.name": "Idle"}
+    retry: dict[str, Any] = {
         names.MAX_ATTEMPTS: 1,
         "ergon.retry.backoff": 0.0,
         "ergon.retry.backoff_multiplier": 2.0,
