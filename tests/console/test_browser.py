@@ -20,8 +20,9 @@ WIDTHS = {"wide": 1280, "narrow": 400}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """A browser for this module only: while it lives, its event loop runs in this thread."""
     if CHROMIUM is None and os.environ.get("CI") != "true":
         pytest.skip("needs Chromium: install the package chromium")
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
