@@ -39,6 +39,20 @@ class LinesField(forms.CharField):
             raise forms.ValidationError(msg) from None
 
 
+class LifetimeField(forms.IntegerField):
+    """Days that a token lives; none means for ever."""
+
+    widget = UnfoldAdminIntegerFieldWidget
+
+    def __init__(self, **options: Any) -> None:
+        help_text = "Empty: the token does not expire."
+        super().__init__(min_value=1, max_value=LONGEST_LIFETIME, required=False, help_text=help_text, **options)
+
+    def clean(self, value: Any) -> timedelta | None:
+        number = super().clean(value)
+        return timedelta(days=number) if number else None
+
+
 class ClientForm(forms.ModelForm):
     """What a client may do."""
 
@@ -65,17 +79,10 @@ class ClientForm(forms.ModelForm):
 class NewClientForm(ClientForm):
     """A client and its first token."""
 
-    lifetime = forms.IntegerField(
-        label="Token lives for days",
-        min_value=1,
-        max_value=LONGEST_LIFETIME,
-        required=False,
-        widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Empty: the token does not expire.",
-    )
+    lifetime = LifetimeField(label="Token lives for days")
 
     def lifetime_given(self) -> timedelta | None:
-        return _days(self.cleaned_data["lifetime"])
+        return self.cleaned_data["lifetime"]  # type: ignore[no-any-return]
 
 
 class RotationForm(forms.Form):
@@ -89,21 +96,10 @@ class RotationForm(forms.Form):
         widget=UnfoldAdminIntegerFieldWidget,
         help_text="Time to put the new token in place. 0 stops the earlier ones at once.",
     )
-    lifetime = forms.IntegerField(
-        label="New token lives for days",
-        min_value=1,
-        max_value=LONGEST_LIFETIME,
-        required=False,
-        widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Empty: the token does not expire.",
-    )
+    lifetime = LifetimeField(label="New token lives for days")
 
     def terms(self) -> dict[str, Any]:
         return {
             "overlap": timedelta(minutes=self.cleaned_data["overlap"]),
-            "lifetime": _days(self.cleaned_data["lifetime"]),
+            "lifetime": self.cleaned_data["lifetime"],
         }
-
-
-def _days(number: int | None) -> timedelta | None:
-    return timedelta(days=number) if number else None
