@@ -46,11 +46,12 @@ if TYPE_CHECKING:
         SuccessPolicy as SuccessPolicy,
     )
     from engines.core.report import FailedTransaction as FailedTransaction, Report as Report
-    from engines.drivers.aio import (
+    from engines.drivers.limits import (
+        run_with_timeout as run_with_timeout,
         run_with_timeout_async as run_with_timeout_async,
+        with_context as with_context,
         with_context_async as with_context_async,
     )
-    from engines.drivers.threads import run_with_timeout as run_with_timeout, with_context as with_context
     from engines.drivers.work import current_attempt as current_attempt
     from engines.hybrid import AsyncHybridTask as AsyncHybridTask, HybridTask as HybridTask
     from engines.producer import (
@@ -100,8 +101,7 @@ _HOMES = {
     "engines.producer": ["AsyncProducerMixin", "AsyncProducerTask", "ProducerMixin", "ProducerTask"],
     "engines.hybrid": ["AsyncHybridTask", "HybridTask"],
     "engines.registry": ["service", "task"],
-    "engines.drivers.threads": ["run_with_timeout", "with_context"],
-    "engines.drivers.aio": ["run_with_timeout_async", "with_context_async"],
+    "engines.drivers.limits": ["run_with_timeout", "run_with_timeout_async", "with_context", "with_context_async"],
     "engines.drivers.work": ["current_attempt"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from engines.connectors import checked, choose, transactions_in
-from engines.core.errors import ConsumerLoopTimeout, FetchException
+from engines.connectors import check, choose, take, transactions_in
+from engines.core.errors import ConsumerLoopTimeout
 from engines.core.lifecycle import Plan
 from engines.core.loops import consumption
 from engines.core.policy import ConsumerPolicy
@@ -36,7 +36,7 @@ class ConsumerMixin(Stoppable):
 
     def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
         """Consume until there is no more, the limit is reached, or somebody stops it."""
-        policy = policy or self.consumer_policy or ConsumerPolicy()
+        policy = _policy(policy, self.consumer_policy)
         connector = choose(self.connectors, policy.steps.fetch.connector_name)
         fetch = partial(_fetch, connector, policy)
         optional = {name: getattr(connector, name, None) for name in ("acknowledge", "release", "count")}
@@ -63,7 +63,7 @@ class AsyncConsumerMixin(Stoppable):
 
     async def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
         """Consume until there is no more, the limit is reached, or somebody stops it."""
-        policy = policy or self.consumer_policy or ConsumerPolicy()
+        policy = _policy(policy, self.consumer_policy)
         connector = choose(self.connectors, policy.steps.fetch.connector_name)
         fetch = partial(_fetch_async, connector, policy)
         optional = {name: getattr(connector, f"{name}_async", None) for name in ("acknowledge", "release", "count")}
@@ -81,10 +81,11 @@ class AsyncConsumerTask(AsyncConsumerMixin, Task):
 
 
 def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -> Work:
-    loop, steps = policy.loop, policy.steps
     is_prefetching = getattr(connector, "is_prefetching", False)
+    steps = policy.steps
     return Work(
         task=type(task).__name__,
+        policy=policy,
         loop=lambda: consumption(policy, is_prefetching=is_prefetching),
         plan=Plan(Stage.PROCESS, steps.process.retry, steps.success.retry, steps.exception.retry),
         handlers={
@@ -92,33 +93,39 @@ def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -
             Stage.SUCCESS: task.handle_transaction_success,
             Stage.EXCEPTION: task.handle_transaction_exception,
         },
-        concurrency=loop.concurrency.value,
-        batch_size=loop.batch.size,
-        timeout=loop.timeout,
-        transaction_timeout=loop.transaction_timeout,
         timeout_error=ConsumerLoopTimeout,
-        is_streaming=loop.streaming,
         abandoned_grace=task.abandoned_grace,
-        record_payload=policy.record_payload,
         **functions,
     )
 
 
 def _fetch(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transaction]:
-    fetched = connector.fetch_transactions(size, **policy.steps.fetch.extra)
+    batch: list[Any] = []
     try:
-        return checked(fetched, size)
-    except FetchException:
-        if hasattr(connector, "release"):
-            connector.release(transactions_in(fetched))
+        take(connector.fetch_transactions(size, **policy.steps.fetch.extra), into=batch)
+        check(batch, size)
+    except BaseException:
+        if batch and hasattr(connector, "release"):
+            connector.release(transactions_in(batch))
         raise
+    return batch
 
 
 async def _fetch_async(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transaction]:
-    fetched = await connector.fetch_transactions_async(size, **policy.steps.fetch.extra)
+    batch: list[Any] = []
     try:
-        return checked(fetched, size)
-    except FetchException:
-        if hasattr(connector, "release_async"):
-            await connector.release_async(transactions_in(fetched))
+        take(await connector.fetch_transactions_async(size, **policy.steps.fetch.extra), into=batch)
+        check(batch, size)
+    except BaseException:
+        if batch and hasattr(connector, "release_async"):
+            await connector.release_async(transactions_in(batch))
         raise
+    return batch
+
+
+def _policy(given: Any, own: ConsumerPolicy | None) -> ConsumerPolicy:
+    policy: Any = given or own or ConsumerPolicy()
+    if not isinstance(policy, ConsumerPolicy):
+        msg = f"a consumer takes a ConsumerPolicy, not {type(policy).__name__}"
+        raise TypeError(msg)
+    return policy

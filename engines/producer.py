@@ -33,7 +33,7 @@ class ProducerMixin(Stoppable):
 
     def produce_transactions(self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None) -> Report:
         """Produce them all, batch by batch, or until the limit is reached or somebody stops it."""
-        driver = ThreadDriver(_work(self, transactions, policy or self.producer_policy or ProducerPolicy()))
+        driver = ThreadDriver(_work(self, transactions, _policy(policy, self.producer_policy)))
         with self._running(driver):
             return driver.run()
 
@@ -57,7 +57,7 @@ class AsyncProducerMixin(Stoppable):
         self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None
     ) -> Report:
         """Produce them all, batch by batch, or until the limit is reached or somebody stops it."""
-        driver = AsyncDriver(_work(self, transactions, policy or self.producer_policy or ProducerPolicy()))
+        driver = AsyncDriver(_work(self, transactions, _policy(policy, self.producer_policy)))
         with self._running(driver):
             return await driver.run()
 
@@ -71,9 +71,10 @@ class AsyncProducerTask(AsyncProducerMixin, Task):
 
 
 def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy) -> Work:
-    loop, steps = policy.loop, policy.steps
+    steps = policy.steps
     return Work(
         task=type(task).__name__,
+        policy=policy,
         loop=lambda: production(policy, _checked(transactions)),
         plan=Plan(Stage.PRODUCE, steps.produce.retry, steps.success.retry, steps.exception.retry),
         handlers={
@@ -81,13 +82,8 @@ def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy
             Stage.SUCCESS: task.handle_produce_success,
             Stage.EXCEPTION: task.handle_produce_exception,
         },
-        concurrency=loop.concurrency.value,
-        batch_size=loop.batch.size,
-        timeout=loop.timeout,
-        transaction_timeout=loop.transaction_timeout,
         timeout_error=ProducerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
-        record_payload=policy.record_payload,
     )
 
 
@@ -97,3 +93,11 @@ def _checked(transactions: Iterable[Any]) -> Iterator[Transaction]:
             msg = f"produce_transactions takes transactions, not {type(item).__name__}"
             raise TypeError(msg)
         yield item
+
+
+def _policy(given: Any, own: ProducerPolicy | None) -> ProducerPolicy:
+    policy: Any = given or own or ProducerPolicy()
+    if not isinstance(policy, ProducerPolicy):
+        msg = f"a producer takes a ProducerPolicy, not {type(policy).__name__}"
+        raise TypeError(msg)
+    return policy

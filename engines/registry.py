@@ -21,7 +21,7 @@ class Stoppable:
 
     def stop(self) -> None:
         """Ask every loop of this task to stop: nothing new begins, what runs is let end."""
-        for driver in self._drivers():
+        for driver in list(self._drivers()):
             driver.stop()
 
     @contextmanager

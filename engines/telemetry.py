@@ -46,12 +46,24 @@ ERROR_MESSAGE = "exception.message"
 
 tracer = trace.get_tracer("ergon.engines")
 _meter = metrics.get_meter("ergon.engines")
+_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300]
+LONGEST_TEXT = 4096
 
 transactions = _meter.create_counter("ergon.transactions", description="Transactions that ended, by outcome")
-transaction_duration = _meter.create_histogram("ergon.transaction.duration", unit="s", description="First step to last")
+transaction_duration = _meter.create_histogram(
+    "ergon.transaction.duration",
+    unit="s",
+    description="A transaction from its first step to its last",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
 in_flight = _meter.create_up_down_counter("ergon.transactions.in_flight", description="Transactions that run now")
 attempts = _meter.create_counter("ergon.attempts", description="Attempts, by step and outcome")
-attempt_duration = _meter.create_histogram("ergon.attempt.duration", unit="s", description="One attempt of one step")
+attempt_duration = _meter.create_histogram(
+    "ergon.attempt.duration",
+    unit="s",
+    description="One attempt of one step",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
 abandoned = _meter.create_counter("ergon.attempts.abandoned", description="Attempts that outlived their limit")
 queue_depth = _meter.create_gauge("ergon.queue.depth", description="What the connector says is waiting")
 oldest_age = _meter.create_gauge("ergon.queue.oldest_age", unit="s", description="Age of the oldest one fetched last")
@@ -68,9 +80,9 @@ def is_metering() -> bool:
     return not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
 
 
-def links_to(trace_context: Mapping[str, str]) -> list[Link]:
+def links_to(trace_context: Any) -> list[Link]:
     """A link to the trace that a transaction was made in, if it carries one."""
-    if not trace_context:
+    if not isinstance(trace_context, Mapping) or not all(isinstance(value, str) for value in trace_context.values()):
         return []
     context = TraceContextTextMapPropagator().extract(dict(trace_context))
     origin = trace.get_current_span(context).get_span_context()
@@ -79,4 +91,8 @@ def links_to(trace_context: Mapping[str, str]) -> list[Link]:
 
 def text_of(value: Any) -> str:
     """A value as an attribute, where a policy allows values at all."""
-    return value if isinstance(value, str) else repr(value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:  # noqa: BLE001 (a value that cannot be shown is no reason to fail)
+        text = f"<{type(value).__name__}>"
+    return text[:LONGEST_TEXT]

@@ -26,13 +26,20 @@ class Transaction:
     trace_context: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not self.id:
-            msg = f"Transaction.id must be a text that is not empty, not {self.id!r}"
+        self._require("id", isinstance(self.id, str) and self.id != "", "a text that is not empty")
+        self._require("metadata", isinstance(self.metadata, Mapping), "an object")
+        self._require("trace_context", isinstance(self.trace_context, Mapping), "an object")
+        self._require("created_at", isinstance(self.created_at, datetime), "a time")
+
+    def _require(self, name: str, is_right: bool, what: str) -> None:  # noqa: FBT001
+        if not is_right:
+            msg = f"Transaction.{name} must be {what}, not {getattr(self, name)!r}"
             raise ValueError(msg)
 
     def to_json(self) -> str:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return json.dumps({**values, "created_at": self.created_at.isoformat()})
+        plain = {"metadata": dict(self.metadata), "trace_context": dict(self.trace_context)}
+        return json.dumps({**values, **plain, "created_at": self.created_at.isoformat()})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Transaction":
@@ -48,6 +55,6 @@ class Transaction:
         if missing := {"id", "payload"} - set(values):
             msg = f"a transaction needs the field {min(missing)!r}"
             raise ValueError(msg)
-        if "created_at" in values:
+        if isinstance(values.get("created_at"), str):
             values["created_at"] = datetime.fromisoformat(values["created_at"])
         return cls(**values)

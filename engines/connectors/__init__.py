@@ -21,12 +21,16 @@ def choose(connectors: Mapping[str, Any], name: str | None) -> Any:
     return next(iter(connectors.values()))
 
 
-def checked(fetched: Any, size: int) -> list[Transaction]:
-    """What a connector returned, if it is what was asked for."""
+def take(fetched: Any, into: list[Any]) -> None:
+    """Put what a connector returned into a list, one by one, so that none is lost if it fails midway."""
     if not isinstance(fetched, Iterable) or isinstance(fetched, str | bytes | Mapping):
         msg = f"the connector returned {type(fetched).__name__} where a list of transactions was expected"
         raise FetchException(msg)
-    batch = list(fetched)
+    into.extend(fetched)
+
+
+def check(batch: list[Any], size: int) -> None:
+    """Refuse a batch that is not what was asked for."""
     for item in batch:
         if not isinstance(item, Transaction):
             msg = f"the connector returned {type(item).__name__} in a list of transactions"
@@ -34,12 +38,11 @@ def checked(fetched: Any, size: int) -> list[Transaction]:
     if len(batch) > size:
         msg = f"the connector returned {len(batch)} transactions where at most {size} were asked for"
         raise FetchException(msg)
-    return batch
 
 
-def transactions_in(fetched: Any) -> list[Transaction]:
-    """The transactions in whatever a connector returned, so that none of them is lost with the rest."""
-    return [item for item in fetched if isinstance(item, Transaction)] if isinstance(fetched, list | tuple) else []
+def transactions_in(batch: list[Any]) -> list[Transaction]:
+    """The transactions in a batch, so that none of them is lost with the rest."""
+    return [item for item in batch if isinstance(item, Transaction)]
 
 
 def _listed(connectors: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, TextIO
 
 from engines.transaction import Transaction
@@ -15,38 +16,52 @@ class JsonLinesConnector:
     def __init__(self, source: TextIO | None = None, sink: TextIO | None = None) -> None:
         self._source, self._sink = source, sink
         self._line = 0
+        self._reading, self._writing = Lock(), Lock()
         self._returned: list[Transaction] = []
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
         """The next ones. A line that is no transaction is refused by its number; those before it are not lost."""
-        batch, self._returned = self._returned[:batch_size], self._returned[batch_size:]
-        try:
-            while len(batch) < batch_size and (transaction := self._read()) is not None:
-                batch.append(transaction)
-        except ValueError:
-            self._returned = batch + self._returned
-            raise
-        return batch
+        with self._reading:
+            batch, self._returned = self._returned[:batch_size], self._returned[batch_size:]
+            try:
+                while len(batch) < batch_size and (transaction := self._read()) is not None:
+                    batch.append(transaction)
+            except ValueError:
+                self._returned = batch + self._returned
+                raise
+            return batch
 
     def dispatch_transactions(self, transactions: Sequence[Transaction]) -> int:
         if self._sink is None:
             msg = "this JSON Lines connector has no sink to write to"
             raise ValueError(msg)
-        self._sink.writelines(f"{transaction.to_json()}\n" for transaction in transactions)
-        self._sink.flush()
+        text = "".join(f"{transaction.to_json()}\n" for transaction in transactions)
+        with self._writing:
+            self._sink.write(text)
+            self._sink.flush()
         return len(transactions)
 
     def release(self, transactions: Sequence[Transaction]) -> None:
         self._returned = [*transactions, *self._returned]
 
     async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
-        return await asyncio.to_thread(self.fetch_transactions, batch_size, **extra)
+        reading = asyncio.ensure_future(asyncio.to_thread(self.fetch_transactions, batch_size, **extra))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            # The thread reads on; what it still reads is for the next fetch.
+            reading.add_done_callback(self._keep)
+            raise
 
     async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
         return self.dispatch_transactions(transactions)
 
     async def release_async(self, transactions: Sequence[Transaction]) -> None:
         self.release(transactions)
+
+    def _keep(self, late: "asyncio.Future[list[Transaction]]") -> None:
+        if late.exception() is None:
+            self.release(late.result())
 
     def _read(self) -> Transaction | None:
         while self._source is not None and (line := self._source.readline(LONGEST_LINE + 1)):

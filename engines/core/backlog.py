@@ -12,14 +12,12 @@ class Backlog:
         self._waiting: deque[Any] = deque()
         self._running: dict[str, Any] = {}
         self._deferred: dict[str, deque[Any]] = {}
-
-    def __len__(self) -> int:
-        """How many have not ended."""
-        return len(self._waiting) + len(self._running) + sum(map(len, self._deferred.values()))
+        self._twins = 0
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        """How many have not started, those that wait for their twins included."""
+        return len(self._waiting) + self._twins
 
     @property
     def running(self) -> list[Any]:
@@ -36,6 +34,7 @@ class Backlog:
                 self._running[transaction.id] = transaction
                 return transaction
             self._deferred.setdefault(transaction.id, deque()).append(transaction)
+            self._twins += 1
         return None
 
     def end(self, transaction: Any) -> None:
@@ -43,6 +42,7 @@ class Backlog:
         del self._running[transaction.id]
         if self._deferred and (twins := self._deferred.get(transaction.id)):
             self._waiting.appendleft(twins.popleft())
+            self._twins -= 1
             if not twins:
                 del self._deferred[transaction.id]
 
@@ -51,4 +51,5 @@ class Backlog:
         unstarted = [*self._waiting, *(twin for twins in self._deferred.values() for twin in twins)]
         self._waiting.clear()
         self._deferred.clear()
+        self._twins = 0
         return unstarted

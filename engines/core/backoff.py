@@ -1,6 +1,5 @@
 """How long to wait before trying again."""
 
-import math
 import sys
 
 LONGEST = sys.float_info.max
@@ -19,7 +18,5 @@ def exponential(retry: int, *, backoff: float, multiplier: float, cap: float) ->
 
 
 def is_duration(seconds: object) -> bool:
-    """A number of seconds: finite and not negative."""
-    return (
-        isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds) and seconds >= 0
-    )
+    """A number of seconds: not negative, and one that a clock can count to."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST

@@ -1,7 +1,7 @@
 """What goes wrong, named. One root; a category says who must act."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engines.core.report import Report
@@ -16,7 +16,9 @@ class ExceptionType(StrEnum):
 
 
 class EngineError(Exception):
-    """The root of everything the engines raise."""
+    """The root of everything the engines raise; one that ended a loop carries its `report`."""
+
+    report: "Report | None" = None
 
 
 class TransactionException(EngineError):  # noqa: N818 (the documents' name)
@@ -36,9 +38,7 @@ class TransactionException(EngineError):  # noqa: N818 (the documents' name)
 
 
 class FetchException(EngineError):  # noqa: N818 (the documents' name)
-    """The connector could not give the next batch; `report` says what the loop had done."""
-
-    report: "Report | None" = None
+    """The connector could not give the next batch."""
 
 
 class FetchTimeoutException(FetchException):
@@ -64,6 +64,9 @@ class LoopTimeout(EngineError, TimeoutError):  # noqa: N818 (the documents' name
         super().__init__(message)
         self.report = report
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.report)
+
 
 class ConsumerLoopTimeout(LoopTimeout):
     """The consume loop's time is up."""
@@ -73,10 +76,18 @@ class ProducerLoopTimeout(LoopTimeout):
     """The produce loop's time is up."""
 
 
+def told(error: BaseException) -> str:
+    """What an error says, or its name if it says nothing or cannot be asked."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 (its own __str__ is broken)
+        return type(error).__name__
+
+
 def wrapped(
     error: BaseException, category: ExceptionType = ExceptionType.SYSTEM, *, transaction_id: str | None = None
 ) -> TransactionException:
     """The error as a transaction's failure, with a message even where the original has none."""
-    failure = TransactionException(str(error) or type(error).__name__, category, transaction_id=transaction_id)
+    failure = TransactionException(told(error), category, transaction_id=transaction_id)
     failure.__cause__ = error
     return failure

@@ -6,7 +6,7 @@ came of it.
 
 from typing import Any, NamedTuple
 
-from engines.core.errors import ExceptionType, FetchException, TransactionException, wrapped
+from engines.core.errors import ExceptionType, FetchException, TransactionException, told, wrapped
 from engines.core.outcome import Cut, Failure, Outcome, Success
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
@@ -56,20 +56,22 @@ def stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded:
 def attempts(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
     """Try until it succeeds, is final, or the attempts run out; wait in between."""
     last = retry.max_attempts - 1
-    attempt = 0
+    attempt, previous = 0, None
     while True:
         outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded)
         if attempt == last or not isinstance(outcome, Failure) or outcome.is_final:
-            return outcome
+            return _after(previous, outcome)
         interruption: Failure | Cut | None = yield Sleep(retry.delay(attempt), is_bounded)
         if interruption is not None:
             return _after(outcome, interruption)
-        attempt += 1
+        attempt, previous = attempt + 1, outcome
 
 
 def classify(error: BaseException, stage: Stage, transaction_id: str | None = None) -> Failure:
     """What an error that a handler raised means."""
     if not isinstance(error, TransactionException):
+        return Failure(wrapped(error, transaction_id=transaction_id))
+    if getattr(error, "category", None) is None:  # a subclass that never called our constructor
         return Failure(wrapped(error, transaction_id=transaction_id))
     if stage is Stage.SUCCESS and error.category is not ExceptionType.SYSTEM:
         # The work is done: a settling step that fails is always the system's to try again.
@@ -81,12 +83,13 @@ def classify_fetch(error: BaseException) -> Failure:
     """What an error of a connector's fetch means."""
     if isinstance(error, FetchException):
         return Failure(error)
-    failure = FetchException(str(error) or type(error).__name__)
+    failure = FetchException(told(error))
     failure.__cause__ = error
     return Failure(failure)
 
 
-def _after(failure: Failure, interruption: Failure | Cut) -> Outcome:
-    if isinstance(interruption, Failure) and interruption.error.__cause__ is None:
-        interruption.error.__cause__ = failure.error
-    return interruption
+def _after(previous: Failure | None, outcome: Outcome) -> Outcome:
+    """A transaction whose time is up names the failure that went before."""
+    if previous is not None and isinstance(outcome, Failure) and outcome.is_expired:
+        outcome.error.__cause__ = previous.error
+    return outcome

@@ -41,7 +41,8 @@ def production(policy: ProducerPolicy, transactions: Iterable[Any]) -> Steps[Sto
     limit, started = policy.loop.limit, 0
     seen: set[str] = set()
     source = iter(transactions)
-    while batch := list(islice(source, policy.loop.batch.size)):
+    while True:
+        batch, error = _take(source, policy.loop.batch.size)
         fresh = list(_unseen(batch, seen))
         yield Skip(len(batch) - len(fresh))
         if limit is not None:
@@ -50,9 +51,12 @@ def production(policy: ProducerPolicy, transactions: Iterable[Any]) -> Steps[Sto
         yield Start(fresh)
         if _stopped((yield Await(for_room=False))):
             return (yield from _finish(Stop.STOPPED))
+        if error is not None:
+            raise error
         if started == limit:
             return Stop.LIMIT
-    return Stop.EXHAUSTED
+        if len(batch) < policy.loop.batch.size:
+            return Stop.EXHAUSTED
 
 
 def _wanted(policy: ConsumerPolicy, started: int) -> int:
@@ -70,6 +74,16 @@ def _finish(ending: Stop | Failure) -> Steps[Stop | Failure]:
         yield Withdraw()
     yield Drain()
     return ending
+
+
+def _take(source: Iterator[Any], size: int) -> tuple[list[Any], Exception | None]:
+    """The next ones, and what kept the source from giving all of them."""
+    batch: list[Any] = []
+    try:
+        batch.extend(islice(source, size))
+    except Exception as error:  # noqa: BLE001 (raised once the good ones are done)
+        return batch, error
+    return batch, None
 
 
 def _unseen(batch: list[Any], seen: set[str]) -> Iterator[Any]:

@@ -42,7 +42,7 @@ class Policy:
     def from_json(cls, text: str | bytes) -> Self:
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             msg = f"{cls.__name__} is not JSON: {error}"
             raise PolicyError(msg) from None
         return cls.from_dict(values)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
@@ -11,7 +10,8 @@ from opentelemetry import context as contexts
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from engines import telemetry as names
-from engines.core.outcome import Cut, Failure, Outcome, Success
+from engines.core.errors import told
+from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Step
 from engines.drivers.work import Work
@@ -28,13 +28,18 @@ def observer_of(work: Work) -> "Observer":
 class Trace:
     """What is recorded of one series of steps: a span for each stage, one for each attempt, and their metrics."""
 
-    __slots__ = ("_attempted_at", "_common", "_open", "_recorder", "_value")
+    __slots__ = ("_attempted_at", "_common", "_open", "_recorder", "_shows_values")
 
-    def __init__(self, recorder: "Recorder", common: Attributes) -> None:
+    def __init__(self, recorder: "Recorder", common: Attributes, *, shows_values: bool = False) -> None:
         self._recorder = recorder
+        self._shows_values = shows_values
         self._common = common
         self._open: list[tuple[Span, Any]] = []
         self._attempted_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._open)
 
     def before(self, step: Step) -> None:
         match step:
@@ -61,9 +66,14 @@ class Trace:
     def pop(self, outcome: Outcome) -> None:
         span, token = self._open.pop()
         if span.is_recording():
-            self._recorder.describe(span, outcome)
+            self._recorder.describe(span, outcome, shows_value=self._shows_values)
         span.end()
         contexts.detach(token)
+
+    def close(self, outcome: Outcome = CUT) -> None:
+        """End what is open; after an interruption that is more than the outermost."""
+        while self._open:
+            self.pop(outcome)
 
 
 class Cycle:
@@ -78,12 +88,14 @@ class Cycle:
         with self._lock:
             self._pending += count
 
-    def end(self) -> None:
+    def end(self) -> bool:
+        """One of them has ended; True if it was the last."""
         with self._lock:
             self._pending -= 1
-            is_over = self._pending == 0
-        if is_over:
-            self.span.end()
+            if self._pending:
+                return False
+        self.span.end()
+        return True
 
 
 class Observer:
@@ -133,6 +145,7 @@ class Recorder(Observer):
         self._stages: dict[Stage, Attributes] = {}
         self._fetching: Trace | None = None
         self._cycle: Cycle | None = None
+        self._cycles: set[Cycle] = set()
         self._token: Any = None
 
     @contextmanager
@@ -140,7 +153,12 @@ class Recorder(Observer):
         try:
             yield
         finally:
+            if self._fetching is not None:
+                self._fetching.close()
             self._close_cycle()
+            # What was fetched but given back never started, and ends nowhere else.
+            for cycle in self._cycles:
+                cycle.span.end()
 
     def before(self, step: Step) -> None:
         if isinstance(step, Enter) and (self.work.is_streaming or self._cycle is None):
@@ -152,7 +170,7 @@ class Recorder(Observer):
     def after(self, step: Step, reply: Any) -> None:
         if self._fetching is not None:
             self._fetching.after(step, reply)
-        if isinstance(step, Sleep):
+        if isinstance(step, Sleep) and not (self._fetching and self._fetching.is_open):
             names.empty_waits.add(1, self._labels)
 
     def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
@@ -160,8 +178,11 @@ class Recorder(Observer):
 
         def observed(transaction: Any) -> Outcome:
             trace, started = self._start(transaction), time.perf_counter()
-            outcome = run(transaction, trace)
-            self._end(trace, outcome, cycle, time.perf_counter() - started)
+            outcome: Outcome = CUT
+            try:
+                outcome = run(transaction, trace)
+            finally:
+                self._end(trace, outcome, cycle, time.perf_counter() - started)
             return outcome
 
         return observed
@@ -171,8 +192,11 @@ class Recorder(Observer):
 
         async def observed(transaction: Any) -> Outcome:
             trace, started = self._start(transaction), time.perf_counter()
-            outcome = await run(transaction, trace)
-            self._end(trace, outcome, cycle, time.perf_counter() - started)
+            outcome: Outcome = CUT
+            try:
+                outcome = await run(transaction, trace)
+            finally:
+                self._end(trace, outcome, cycle, time.perf_counter() - started)
             return outcome
 
         return observed
@@ -184,8 +208,8 @@ class Recorder(Observer):
         if depth is not None:
             names.queue_depth.set(depth, self._labels)
         if batch:
-            oldest = min(transaction.created_at for transaction in batch)
-            names.oldest_age.set((datetime.now(UTC) - oldest).total_seconds(), self._labels)
+            oldest = min(transaction.created_at.timestamp() for transaction in batch)
+            names.oldest_age.set(time.time() - oldest, self._labels)
 
     def stage(self, stage: Stage, retry: RetryPolicy) -> Attributes:
         """What is the same in all spans of a stage."""
@@ -210,16 +234,16 @@ class Recorder(Observer):
         names.attempts.add(1, labels)
         names.attempt_duration.record(seconds, labels)
 
-    def describe(self, span: Span, outcome: Outcome) -> None:
+    def describe(self, span: Span, outcome: Outcome, *, shows_value: bool) -> None:
         """How it came out: the type of a result, the message of an error; values only where the policy allows it."""
         match outcome:
+            case Success(value) if shows_value:
+                span.set_attribute(names.RESULT, names.text_of(value))
             case Success(value):
-                span.set_attribute(
-                    names.RESULT, names.text_of(value) if self.work.record_payload else type(value).__name__
-                )
+                span.set_attribute(names.RESULT, type(value).__name__)
             case Failure(error):
                 span.set_attributes(_known(_fault(error)))
-                span.set_status(Status(StatusCode.ERROR, str(error)))
+                span.set_status(Status(StatusCode.ERROR, told(error)))
             case Cut():
                 span.set_attribute(names.OUTCOME, "cut")
 
@@ -227,18 +251,23 @@ class Recorder(Observer):
         self._close_cycle()
         attributes = {
             **self._about,
-            names.BATCH_SIZE: self.work.batch_size,
+            names.BATCH_SIZE: self.work.policy.loop.batch.size,
             names.CONCURRENCY: self.work.concurrency,
             "messaging.operation.name": "receive" if self.work.fetch else "send",
         }
         self._cycle = Cycle(names.tracer.start_span(self.spans["loop"], attributes=attributes))
+        self._cycles.add(self._cycle)
         self._token = contexts.attach(set_span_in_context(self._cycle.span))
 
     def _close_cycle(self) -> None:
         if self._cycle is not None:
             contexts.detach(self._token)
-            self._cycle.end()
+            self._end_one(self._cycle)
             self._cycle = None
+
+    def _end_one(self, cycle: Cycle) -> None:
+        if cycle.end():
+            self._cycles.discard(cycle)
 
     def _begin(self, count: int) -> Cycle:
         if self._cycle is None:
@@ -251,17 +280,17 @@ class Recorder(Observer):
         if self._is_metering:
             names.in_flight.add(1, self._labels)
         common = {names.TRANSACTION_ID: transaction.id, "messaging.message.id": transaction.id}
-        trace = Trace(self, common)
+        trace = Trace(self, common, shows_values=self.work.policy.record_payload)
         attributes = self._one | common
-        if self.work.record_payload:
+        if self.work.policy.record_payload:
             attributes[names.PAYLOAD] = names.text_of(transaction.payload)
         links = names.links_to(transaction.trace_context)
         trace.push(self.spans["transaction"], attributes, kind=self._kind, links=links)
         return trace
 
     def _end(self, trace: Trace, outcome: Outcome, cycle: Cycle, seconds: float) -> None:
-        trace.pop(outcome)
-        cycle.end()
+        trace.close(outcome)
+        self._end_one(cycle)
         if self._is_metering:
             labels = {**self._labels, names.OUTCOME: _word(outcome)}
             names.in_flight.add(-1, self._labels)
@@ -286,6 +315,6 @@ def _fault(error: BaseException) -> Attributes:
     origin = error.__cause__ or error
     return {
         names.ERROR_TYPE: type(origin).__qualname__,
-        names.ERROR_MESSAGE: str(error),
+        names.ERROR_MESSAGE: told(error),
         names.CATEGORY: getattr(error, "category", None) and str(error.category),  # type: ignore[attr-defined]
     }

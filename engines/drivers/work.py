@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from engines.core.errors import FetchTimeoutException, LoopTimeout
 from engines.core.lifecycle import Plan
 from engines.core.outcome import CUT, Failure, Outcome, timed_out
+from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Call, Stage, Steps, Stop
 
 # A loop that runs through a given amount of work tolerates more left-behind attempts than one that runs for ever.
@@ -18,9 +19,10 @@ ABANDONED_IN_ONE_RUN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One loop, ready to run: its rules, the task's handlers, the connector's functions, the limits."""
+    """One loop, ready to run: its policy and rules, the task's handlers, the connector's functions."""
 
     task: str
+    policy: ConsumerPolicy | ProducerPolicy
     loop: Callable[[], Steps[Stop | Failure]]
     plan: Plan
     handlers: Mapping[Stage, Callable[..., Any]]
@@ -28,15 +30,17 @@ class Work:
     acknowledge: Callable[[Any, Outcome], Any] | None = None
     release: Callable[[list[Any]], Any] | None = None
     count: Callable[[], Any] | None = None
-    concurrency: int
-    batch_size: int
-    timeout: float | None
-    transaction_timeout: float | None
     timeout_error: type[LoopTimeout]
-    is_streaming: bool = False
     abandoned_grace: float = 30.0
-    record_payload: bool = False
     policy_version: str | None = None
+
+    @property
+    def concurrency(self) -> int:
+        return self.policy.loop.concurrency.value
+
+    @property
+    def is_streaming(self) -> bool:
+        return isinstance(self.policy, ConsumerPolicy) and self.policy.loop.streaming
 
     @property
     def abandoned_ceiling(self) -> int:
@@ -64,6 +68,14 @@ class Deadlines(NamedTuple):
 
     transaction: float | None
     loop: float | None
+
+    def limit_of(self, call: Call) -> Limit | None:
+        """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
+        limit = self.limit(call.retry.timeout, is_bounded=call.is_bounded)
+        is_first = call.stage is Stage.EXCEPTION and call.attempt == 0
+        if is_first and limit is not None and limit.scope is Scope.TRANSACTION and limit.seconds <= 0:
+            return self.limit(call.retry.timeout, is_bounded=False)
+        return limit
 
     def limit(self, seconds: float | None, *, is_bounded: bool) -> Limit | None:
         """The nearest of three limits that never add up: the step's own, the transaction's, the loop's."""
@@ -124,6 +136,16 @@ def reached(limit: Limit, call: Call, work: Work, transaction_id: str | None) ->
     return timed_out(f"{call.stage.value} attempt", limit.seconds, transaction_id=transaction_id)
 
 
+def slept(limit: Limit | None, work: Work, transaction_id: str) -> Outcome | None:
+    """What it means that a wait has ended: nothing, or that somebody's time is up."""
+    match limit and limit.scope:
+        case Scope.TRANSACTION:
+            return expired(work, transaction_id)
+        case Scope.LOOP:
+            return CUT
+    return None
+
+
 def expired(work: Work, transaction_id: str | None) -> Failure:
-    seconds = work.transaction_timeout or 0.0
+    seconds = work.policy.loop.transaction_timeout or 0.0
     return timed_out("the transaction", seconds, transaction_id=transaction_id, is_expired=True)

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from engines import EmptyQueuePolicy, ExceptionType, RetryPolicy, Transaction, TransactionException
+from engines.connectors.memory import MemoryConnector
 from tests.conformance.harness import Engine, Pause, Script, some
 from tests.processes import ROOT
 
@@ -176,10 +177,6 @@ def test_a_transaction_links_to_the_trace_it_was_made_in(engine: Engine) -> None
     assert first.kind is (SpanKind.CONSUMER if engine.is_consumer else SpanKind.PRODUCER)
 
 
-def test_a_broken_trace_context_is_no_reason_to_fail(engine: Engine) -> None:
-    assert engine.run(Script(), [Transaction("a", 1, trace_context={"traceparent": "nonsense"})]).succeeded == 1
-
-
 @pytest.mark.parametrize("timeout", [None, 5.0])
 def test_spans_of_the_handler_are_children_of_its_attempt(engine: Engine, timeout: float | None) -> None:
     def work(_: Transaction) -> str:
@@ -225,11 +222,44 @@ def test_a_streaming_loop_has_a_span_for_every_fetch_and_drain(consumer: Engine)
     assert len(named("start_processing")) == 4
 
 
+def unended() -> set[int]:
+    """Parents that were never exported."""
+    ended = {span.context.span_id for span in spans() if span.context}
+    return {span.parent.span_id for span in spans() if span.parent} - ended
+
+
 def test_all_spans_end(engine: Engine) -> None:
     engine.run(Script(work=Pause(0.01, SYSTEM)), some(6), concurrency=3, batch=3, work=RetryPolicy(max_attempts=2))
-    assert all(span.end_time is not None for span in spans())
-    parents = {span.parent.span_id for span in spans() if span.parent}
-    assert parents <= {span.context.span_id for span in spans() if span.context}
+    assert unended() == set()
+
+
+def test_all_spans_end_when_a_loop_is_stopped_with_work_left(engine: Engine) -> None:
+    task = engine.task(Script(), {"m": MemoryConnector(some(6))})
+    task.script = Script(work=lambda _: task.stop() or "done")
+    engine.drive(lambda: engine.start(task, some(6), engine.policy(batch=6)))
+    assert unended() == set()
+    assert len(named(names_of(engine)["loop"])) == 1
+
+
+def test_all_spans_end_when_a_loops_time_is_up(engine: Engine) -> None:
+    with pytest.raises(TimeoutError):
+        engine.run(Script(work=Pause(0.5)), some(6), batch=6, concurrency=2, timeout=0.05)
+    assert unended() == set()
+    assert len(named(names_of(engine)["loop"])) == 1
+
+
+@pytest.mark.parametrize("context", [{"traceparent": 5}, {"traceparent": "nonsense"}])
+def test_a_trace_context_that_is_none_is_passed_over(engine: Engine, context: dict[str, Any]) -> None:
+    assert engine.run(Script(), [Transaction("a", 1, trace_context=context)]).succeeded == 1
+
+
+def test_a_payload_that_cannot_be_shown_is_no_reason_to_fail(engine: Engine) -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise ValueError
+
+    script = Script(work=lambda transaction: transaction.payload)
+    assert engine.run(script, [Transaction("a", Shy())], record_payload=True).succeeded == 1
 
 
 MEASURE = """

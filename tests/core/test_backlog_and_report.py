@@ -1,5 +1,6 @@
 """Who is next, and what it came to."""
 
+import pickle
 from typing import NamedTuple
 
 from hypothesis import given, strategies as st
@@ -31,7 +32,7 @@ def test_a_twin_waits_its_turn_and_comes_next() -> None:
     backlog.end(other)
     assert backlog.take() is None
     backlog.end(first)
-    assert (backlog.take(), len(backlog)) == (twin, 2)
+    assert (backlog.take(), backlog.waiting) == (twin, 1)
     backlog.end(twin)
     assert backlog.take() == triplet
 
@@ -42,7 +43,7 @@ def test_what_has_not_started_can_be_withdrawn() -> None:
     backlog.take()
     backlog.take()
     assert backlog.withdraw() == [Item("c"), Item("a", 2)]
-    assert (backlog.waiting, len(backlog)) == (0, 2)
+    assert (backlog.waiting, len(backlog.running)) == (0, 2)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60))
@@ -91,3 +92,4 @@ def test_a_loop_timeout_is_a_timeout_error_with_the_report() -> None:
     error = ConsumerLoopTimeout("late", report)
     assert isinstance(error, TimeoutError)
     assert error.report is report
+    assert pickle.loads(pickle.dumps(error)).report == report  # noqa: S301 (our own bytes)

@@ -179,3 +179,22 @@ def test_errors_of_a_fetch_become_fetch_exceptions() -> None:
     told = FetchTimeoutException("late")
     assert classify_fetch(told).error is told
     assert str(classify_fetch(KeyError()).error) == "KeyError"
+
+
+def test_a_last_attempt_that_outlasts_the_transaction_names_the_failure_before_it() -> None:
+    ending = timed_out("the transaction", 1.0, is_expired=True)
+    assert play(attempts(Stage.PROCESS, THRICE), [system, ending], Call).result is ending
+    assert ending.error.__cause__ is system.error
+
+
+def test_an_error_that_cannot_be_asked_is_told_by_its_name() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    class Hollow(TransactionException):
+        def __init__(self) -> None:
+            pass
+
+    assert str(classify(MuteError(), Stage.PROCESS).error) == "MuteError"
+    assert classify(Hollow(), Stage.SUCCESS).error.category is ExceptionType.SYSTEM

@@ -1,6 +1,6 @@
 """Many transactions: what is fetched, when a loop ends, and why."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -136,3 +136,21 @@ def test_a_producer_that_is_stopped_lets_what_runs_end() -> None:
     assert started(played) == [["1", "2"]]
     assert played.of(Withdraw, Drain) == [Withdraw(), Drain()]
     assert played.result is Stop.STOPPED
+
+
+def test_a_producer_whose_input_fails_does_the_good_ones_first() -> None:
+    def failing() -> Iterator[Item]:
+        yield from items(1, 2, 3)
+        msg = "no more"
+        raise OSError(msg)
+
+    seen: list[list[str]] = []
+
+    def answer(step: Step) -> None:
+        if isinstance(step, Start):
+            seen.append([item.id for item in step.transactions])
+
+    rules = ProducerPolicy(loop=ProducerLoopPolicy(batch=BatchPolicy(size=2)))
+    with pytest.raises(OSError, match="no more"):
+        play(production(rules, failing()), answer)
+    assert seen == [["1", "2"], ["3"]]

@@ -34,6 +34,8 @@ from engines.core.policy import (
         (lambda: RetryPolicy(backoff=math.nan), "RetryPolicy.backoff"),
         (lambda: RetryPolicy(backoff_multiplier=0.5), "RetryPolicy.backoff_multiplier must be a number of at least 1"),
         (lambda: RetryPolicy(backoff_cap=math.inf), "RetryPolicy.backoff_cap"),
+        (lambda: RetryPolicy(timeout=10**400), "RetryPolicy.timeout"),
+        (lambda: RetryPolicy.from_json("[" * 100_000), "RetryPolicy is not JSON"),
         (lambda: RetryPolicy(timeout="5"), "RetryPolicy.timeout"),  # type: ignore[arg-type]
         (lambda: ConcurrencyPolicy(value=0), "ConcurrencyPolicy.value"),
         (lambda: ConcurrencyPolicy(value=2, min=3), r"ConcurrencyPolicy.min must be at most value \(2\), not 3"),

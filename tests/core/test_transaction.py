@@ -44,6 +44,9 @@ def test_it_knows_when_it_was_made() -> None:
         ('{"id": "a"}', "needs the field 'payload'"),
         ('{"id": "a", "payload": 1, "colour": 2}', "no field 'colour'"),
         ('{"id": "", "payload": 1}', "must be a text"),
+        ('{"id": "a", "payload": 1, "created_at": null}', "created_at must be a time"),
+        ('{"id": "a", "payload": 1, "trace_context": "x"}', "trace_context must be an object"),
+        ('{"id": "a", "payload": 1, "metadata": 5}', "metadata must be an object"),
     ],
 )
 def test_json_that_is_no_transaction_is_refused_in_words(text: str, words: str) -> None:

@@ -1,0 +1,245 @@
+"""Bounding time and handing over context, for threads and for asyncio: nothing else in the engines does either.
+
+A thread cannot be killed and a coroutine can refuse to be cancelled. A call that outlives its limit is abandoned: its
+late result reaches nobody, and it is counted until it ends.
+"""
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from types import CoroutineType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# How long a cancelled call may take to end before it counts as abandoned.
+CANCELLING = 0.02
+
+
+class LimitReached(TimeoutError):  # noqa: N818 (it reads as what happened)
+    """`run_with_timeout` gave up on `function`."""
+
+    def __init__(self, function: Callable[..., Any], seconds: float) -> None:
+        super().__init__(f"no result within {seconds:g} s")
+        self.function = function
+
+
+class Abandoned:
+    """How many calls have outlived their limit and still run."""
+
+    def __init__(self, note: Callable[[], None] = lambda: None) -> None:
+        self._changed = threading.Condition()
+        self._note = note
+        self.count = 0
+
+    def begin(self) -> None:
+        with self._changed:
+            self.count += 1
+        self._note()
+
+    def end(self) -> None:
+        with self._changed:
+            self.count -= 1
+            self._changed.notify_all()
+
+    def wait_below(self, ceiling: int, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self.count < ceiling, seconds)
+
+
+class _Errand:
+    """A call carried out by another thread."""
+
+    __slots__ = ("_abandoned", "_call", "_done", "_late", "_state", "error", "value")
+
+    def __init__(self, call: Callable[[], Any], late: Callable[[Any], Any] | None) -> None:
+        self._call = call
+        self._late = late
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._state = threading.Lock()
+        self._abandoned: Abandoned | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def carry_out(self) -> None:
+        try:
+            self.value = self._call()
+        except BaseException as error:  # noqa: BLE001 (handed to the caller)
+            self.error = error
+        with self._state:
+            abandoned = self._abandoned
+            self._done.release()
+        if abandoned is not None:
+            abandoned.end()
+            if self._late is not None and self.error is None:
+                self._late(self.value)
+
+    def wait(self, seconds: float) -> bool:
+        return self._done.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
+
+    def result(self) -> Any:
+        if self.error is None:
+            return self.value
+        try:
+            raise self.error
+        finally:
+            self.error = None  # the traceback holds this frame, and this frame must not hold the traceback
+
+    def abandon(self, abandoned: Abandoned) -> bool:
+        """Give up on it; False if it has just ended after all."""
+        with self._state:
+            if self._done.acquire(blocking=False):
+                return False
+            self._abandoned = abandoned
+            abandoned.begin()
+            return True
+
+
+class _Runner(threading.Thread):
+    """A daemon thread that carries out errands, one after the other, and is used again when it is free."""
+
+    idle: list["_Runner"] = []
+
+    def __init__(self) -> None:
+        super().__init__(name="ergon-attempt", daemon=True)
+        self.errands: SimpleQueue[_Errand] = SimpleQueue()
+        self.start()
+
+    @classmethod
+    def send(cls, errand: _Errand) -> None:
+        try:
+            runner = cls.idle.pop()
+        except IndexError:
+            runner = cls()
+        runner.errands.put(errand)
+
+    def run(self) -> None:
+        while True:
+            self.errands.get().carry_out()
+            self.idle.append(self)
+
+
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=_Runner.idle.clear)
+
+_all_abandoned = Abandoned()
+
+
+def with_context(function: Callable[P, T], context: Context | None = None) -> Callable[P, T]:
+    """The function bound to the context of now: every call, in whatever thread, runs in its own copy of it."""
+    bound = copy_context() if context is None else context
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return bound.copy().run(function, *args, **kwargs)
+
+    return run
+
+
+def run_with_timeout(
+    function: Callable[..., T],
+    timeout: float | None,
+    *args: Any,
+    abandoned: Abandoned = _all_abandoned,
+    late: Callable[[T], Any] | None = None,
+    **kwargs: Any,
+) -> T:
+    """Call the function, but return or raise within the timeout, whatever the function does.
+
+    A result that comes after that is given to `late`, if anybody wants it, and to nobody else.
+    """
+    if timeout is None:
+        return function(*args, **kwargs)
+    context = copy_context()
+    errand = _Errand(lambda: context.run(function, *args, **kwargs), late)
+    _Runner.send(errand)
+    try:
+        is_late = not errand.wait(timeout) and errand.abandon(abandoned)
+    except BaseException:
+        errand.abandon(abandoned)
+        raise
+    if is_late:
+        raise LimitReached(function, timeout)
+    return errand.result()  # type: ignore[no-any-return]
+
+
+def with_context_async(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, "asyncio.Task[T]"]:
+    """The coroutine function bound to the context of now: every call is a task in its own copy of it."""
+    bound = copy_context()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> "asyncio.Task[T]":
+        return asyncio.get_running_loop().create_task(function(*args, **kwargs), context=bound.copy())
+
+    return run
+
+
+async def run_with_timeout_async(
+    function: Callable[..., Awaitable[T]],
+    timeout: float | None,  # noqa: ASYNC109 (bounding time is what it is for)
+    *args: Any,
+    abandoned: Abandoned = _all_abandoned,
+    late: Callable[[T], Coroutine[Any, Any, Any]] | None = None,
+    **kwargs: Any,
+) -> T:
+    """Await the function, but return or raise within the timeout, whatever the function does.
+
+    A result that comes after that is given to `late`, if anybody wants it, and to nobody else.
+    """
+    if timeout is None:
+        value: T = await awaitable(function(*args, **kwargs))
+        return value
+    task = asyncio.ensure_future(_contained(function, *args, **kwargs))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=min(timeout, threading.TIMEOUT_MAX))
+    except asyncio.CancelledError:
+        await _give_up_on(task, abandoned, late)
+        raise
+    if done:
+        request, value = task.result()
+        if request is not None:
+            raise request
+        return value
+    await _give_up_on(task, abandoned, late)
+    raise LimitReached(function, timeout)
+
+
+async def _contained(
+    function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any
+) -> tuple[BaseException | None, Any]:
+    # Let loose in a task of its own, a request to leave would tear down the event loop.
+    try:
+        return None, await awaitable(function(*args, **kwargs))
+    except (KeyboardInterrupt, SystemExit) as request:
+        return request, None
+
+
+_stragglers: set["asyncio.Task[Any]"] = set()
+
+
+async def _give_up_on(
+    task: "asyncio.Future[Any]", abandoned: Abandoned, late: Callable[[Any], Coroutine[Any, Any, Any]] | None
+) -> None:
+    def ended(task: "asyncio.Future[Any]") -> None:
+        if not task.cancelled() and task.exception() is None and late is not None:
+            straggler = asyncio.ensure_future(late(task.result()[1]))
+            _stragglers.add(straggler)
+            straggler.add_done_callback(_stragglers.discard)
+
+    task.add_done_callback(ended)
+    task.cancel()
+    await asyncio.wait({task}, timeout=CANCELLING)
+    if not task.done():
+        abandoned.begin()
+        task.add_done_callback(lambda _: abandoned.end())
+
+
+def awaitable(value: Any) -> Awaitable[Any]:
+    if type(value) is CoroutineType or inspect.isawaitable(value):
+        return value
+    msg = "a handler of an async task must be a coroutine function; this one returned a plain value"
+    raise TypeError(msg)

@@ -1,0 +1,292 @@
+"""What must not wedge a loop, lose a transaction or tell of it twice."""
+
+import asyncio
+import io
+import os
+import pickle
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import engines
+from engines import (
+    ConsumerLoopTimeout,
+    EmptyQueuePolicy,
+    ExceptionType,
+    FetchException,
+    FetchPolicy,
+    FetchTimeoutException,
+    RetryPolicy,
+    Transaction,
+    TransactionException,
+)
+from engines.connectors.jsonlines import JsonLinesConnector
+from engines.connectors.memory import MemoryConnector
+from tests.conformance.harness import FOREVER, Engine, Pause, Script, some
+
+SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
+THREADS = Engine(is_consumer=True, is_async=False)
+ASYNCIO = Engine(is_consumer=True, is_async=True)
+
+
+class MuteError(Exception):
+    """An error that cannot be asked what it says."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Hollow(TransactionException):
+    """A subclass that forgot to call its parent's constructor."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("raised", [MuteError(), Hollow()])
+@pytest.mark.parametrize("stage", ["work", "success", "exception"])
+def test_an_error_that_is_broken_itself_is_a_failure_like_any_other(
+    engine: Engine, stage: str, raised: Exception
+) -> None:
+    script = Script(work=SYSTEM if stage == "exception" else "done")
+    setattr(script, stage, raised)
+    report = engine.run(script, some(2), batch=2)
+    assert report.failed == 2
+    assert type(raised).__name__ in str(report.failures[0].exception)
+
+
+def test_an_exception_handler_whose_turn_comes_after_the_transactions_time_runs_all_the_same(engine: Engine) -> None:
+    def work(_: Transaction) -> Any:
+        time.sleep(0.1)  # blocks the event loop too, so that no limit can cut it there
+        return TransactionException("no", ExceptionType.BUSINESS)
+
+    script = Script(work=work)
+    engine.run(script, some(1), transaction_timeout=0.099)
+    assert script.stages() == ["work", "exception"]
+
+
+def test_the_failure_before_the_transactions_time_was_up_is_kept_as_the_cause(engine: Engine) -> None:
+    answers = iter([SYSTEM, Pause(FOREVER)])
+    script = Script(work=lambda _: next(answers))
+    engine.run(script, some(1), work=RetryPolicy(max_attempts=2), transaction_timeout=0.1)
+    assert script.arguments("exception")[0].__cause__ is SYSTEM
+
+
+class SlowToSettle(MemoryConnector):
+    def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
+        time.sleep(0.3)
+        super().acknowledge(transaction, outcome)
+
+    async def acknowledge_async(self, transaction: Transaction, outcome: Any) -> None:
+        await asyncio.sleep(0.3)
+        MemoryConnector.acknowledge(self, transaction, outcome)
+
+
+def test_what_is_being_acknowledged_when_a_person_interrupts_is_not_given_back_too() -> None:
+    source = SlowToSettle(some(4))
+    threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        THREADS.run(Script(), [], connectors={"m": source}, batch=4, concurrency=2)
+    time.sleep(0.4)
+    assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
+    assert source.count() == 2
+
+
+def test_what_is_being_acknowledged_when_the_loop_is_cancelled_is_not_given_back_too() -> None:
+    source = SlowToSettle(some(4))
+
+    async def cancel() -> None:
+        policy = ASYNCIO.policy(batch=4, concurrency=2)
+        running = asyncio.ensure_future(ASYNCIO.start(ASYNCIO.task(Script(), {"m": source}), [], policy))
+        await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await asyncio.sleep(0.4)
+
+    asyncio.run(cancel())
+    assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
+    assert source.count() == 2
+
+
+def test_an_interrupted_fetch_loses_nothing() -> None:
+    class Slow(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            batch = super().fetch_transactions(batch_size)
+            time.sleep(0.3)
+            return batch
+
+    source = Slow(some(3))
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        THREADS.run(Script(), [], connectors={"m": source}, batch=3, fetch=FetchPolicy(retry=RetryPolicy(timeout=5)))
+    time.sleep(0.4)
+    assert source.count() == 3
+
+
+@pytest.mark.parametrize("kind", [deque, iter, tuple])
+def test_too_many_in_anything_are_given_back(consumer: Engine, kind: Any) -> None:
+    class Generous(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            return kind(super().fetch_transactions(5))
+
+    source = Generous(some(5))
+    with pytest.raises(FetchException, match="5 transactions where at most 2"):
+        consumer.run(Script(), [], connectors={"m": source}, batch=2)
+    assert source.count() == 5
+
+
+def test_a_fetch_that_fails_midway_gives_back_what_it_brought(consumer: Engine) -> None:
+    class Failing(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            yield from super().fetch_transactions(2)
+            msg = "cut off"
+            raise OSError(msg)
+
+    source = Failing(some(2))
+    with pytest.raises(FetchException, match="cut off"):
+        consumer.run(Script(), [], connectors={"m": source}, batch=5)
+    assert source.count() == 2
+
+
+def test_a_loop_whose_time_is_up_while_it_drains_says_so(consumer: Engine) -> None:
+    class Prefetching(MemoryConnector):
+        is_prefetching = True
+
+    source = Prefetching(some(2))
+    with pytest.raises(ConsumerLoopTimeout):
+        consumer.run(Script(work=Pause(FOREVER)), [], connectors={"m": source}, batch=2, concurrency=2, timeout=0.15)
+    assert source.count() == 2
+
+
+def test_a_hanging_fetch_is_retried_in_a_stream_too(consumer: Engine) -> None:
+    asked: list[int] = []
+
+    class Hanging(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            asked.append(batch_size)
+            time.sleep(0.5)
+
+        async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
+            asked.append(batch_size)
+            await asyncio.sleep(0.5)
+
+    fetch = FetchPolicy(retry=RetryPolicy(max_attempts=3, timeout=0.05))
+    with pytest.raises(FetchTimeoutException):
+        consumer.run(Script(), [], connectors={"m": Hanging()}, streaming=True, fetch=fetch)
+    assert len(asked) == 3
+
+
+def test_redelivered_twins_do_not_make_a_prefetching_loop_fetch_without_end(consumer: Engine) -> None:
+    class Repeating(MemoryConnector):
+        is_prefetching = True
+        fetches = 0
+
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            self.fetches += 1
+            return [Transaction("same", self.fetches)]
+
+    source = Repeating()
+    with pytest.raises(ConsumerLoopTimeout):
+        consumer.run(Script(work=Pause(0.5)), [], connectors={"m": source}, concurrency=2, streaming=True, timeout=0.2)
+    assert source.fetches <= 5
+
+
+def test_an_async_stream_that_does_not_wait_still_lets_others_run() -> None:
+    async def both() -> Any:
+        task = ASYNCIO.task(Script(), {"m": MemoryConnector()})
+        policy = ASYNCIO.policy(streaming=True, empty_queue=EmptyQueuePolicy(backoff=0))
+        asyncio.get_running_loop().call_later(0.1, task.stop)
+        return await ASYNCIO.start(task, [], policy)
+
+    assert asyncio.run(both()).stopped_by == "stopped"
+
+
+@pytest.mark.parametrize("raised", [SystemExit(2), KeyboardInterrupt()])
+def test_a_connector_that_asks_to_leave_is_heard(consumer: Engine, raised: BaseException) -> None:
+    class Leaving(MemoryConnector):
+        def acknowledge(self, *_: Any) -> None:
+            raise raised
+
+    with pytest.raises(type(raised)):
+        consumer.run(Script(), [], connectors={"m": Leaving(some(3))}, batch=3)
+
+
+def test_a_loop_ended_by_its_connector_still_reports(consumer: Engine) -> None:
+    class Broken(MemoryConnector):
+        def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
+            if transaction.id == "t2":
+                msg = "disk full"
+                raise OSError(msg)
+
+    with pytest.raises(engines.ConnectorError) as caught:
+        consumer.run(Script(), [], connectors={"m": Broken(some(5))}, batch=5)
+    assert caught.value.report is not None
+    assert caught.value.report.processed == 3
+
+
+def test_a_producer_does_the_good_ones_before_it_tells_that_its_input_failed(producer: Engine) -> None:
+    def failing() -> Iterator[Transaction]:
+        yield from some(14)
+        msg = "no more"
+        raise OSError(msg)
+
+    script = Script()
+    with pytest.raises(OSError, match="no more"):
+        producer.run(script, failing(), batch=10)  # type: ignore[arg-type]
+    assert script.stages().count("success") == 14
+
+
+def test_stop_is_heard_while_waiting_for_the_abandoned() -> None:
+    task = THREADS.task(Script(work=Pause(1.5)), {"m": MemoryConnector(some(4))})
+    threading.Timer(0.3, task.stop).start()
+    policy = THREADS.policy(work=RetryPolicy(timeout=0.05), streaming=True)
+    report = THREADS.start(task, [], policy)
+    assert report.stopped_by == "stopped"
+    assert report.elapsed < 0.8
+
+
+def test_a_backoff_does_not_keep_an_interrupted_loops_slots() -> None:
+    retry = RetryPolicy(max_attempts=2, backoff=30)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        THREADS.run(Script(work=SYSTEM), some(1), work=retry)
+    time.sleep(0.2)
+    slots = [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("ergon-Threaded")]
+    assert slots == []
+
+
+def test_a_policy_of_the_wrong_kind_is_refused_in_words(engine: Engine) -> None:
+    wrong = engines.ProducerPolicy() if engine.is_consumer else engines.ConsumerPolicy()
+    with pytest.raises(TypeError, match=r"takes a \w+Policy, not \w+Policy"):
+        engine.drive(lambda: engine.start(engine.task(Script()), some(1), wrong))
+
+
+def test_a_slow_line_is_not_lost_to_a_fetch_that_gave_up() -> None:
+    class Pipe(io.StringIO):
+        def readline(self, size: int | None = -1) -> str:  # type: ignore[override]
+            time.sleep(0.1)
+            return super().readline(size if size is not None else -1)
+
+    for engine in (THREADS, ASYNCIO):
+        lines = "".join(f'{{"id": "{number}", "payload": 1}}\n' for number in range(3))
+        source = JsonLinesConnector(Pipe(lines))
+        fetch = FetchPolicy(retry=RetryPolicy(timeout=0.25, max_attempts=20))
+        report = engine.run(Script(), [], connectors={"lines": source}, batch=3, fetch=fetch)
+        time.sleep(0.3)
+        left = source.fetch_transactions(10)
+        assert report.processed + len(left) == 3
+
+
+def test_a_loop_timeout_survives_pickling() -> None:
+    with pytest.raises(ConsumerLoopTimeout) as caught:
+        THREADS.run(Script(), [], connectors={"m": MemoryConnector()}, streaming=True, timeout=0.05)
+    copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 (our own bytes)
+    assert copy.report == caught.value.report
+    assert str(copy) == str(caught.value)
