@@ -82,6 +82,8 @@ def is_metering() -> bool:
 
 def links_to(trace_context: Any) -> list[Link]:
     """A link to the trace that a transaction was made in, if it carries one."""
+    if not trace_context:
+        return []
     if not isinstance(trace_context, Mapping) or not all(isinstance(value, str) for value in trace_context.values()):
         return []
     context = TraceContextTextMapPropagator().extract(dict(trace_context))

@@ -92,10 +92,15 @@ class Cycle:
         """One of them has ended; True if it was the last."""
         with self._lock:
             self._pending -= 1
-            if self._pending:
-                return False
-        self.span.end()
-        return True
+            is_over = self._pending == 0
+        if is_over:
+            self.close()
+        return is_over
+
+    def close(self) -> None:
+        """The loop is over: what was fetched but given back never started, and ends nowhere else."""
+        if self.span.is_recording():
+            self.span.end()
 
 
 class Observer:
@@ -156,9 +161,8 @@ class Recorder(Observer):
             if self._fetching is not None:
                 self._fetching.close()
             self._close_cycle()
-            # What was fetched but given back never started, and ends nowhere else.
             for cycle in self._cycles:
-                cycle.span.end()
+                cycle.close()
 
     def before(self, step: Step) -> None:
         if isinstance(step, Enter) and (self.work.is_streaming or self._cycle is None):
