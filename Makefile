@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
+# uv installs in seconds; where it cannot reach the packages, pip with its own configuration can.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format lock bench soak clean
@@ -53,6 +55,8 @@ clean: ## Remove the virtual environment, caches and demo data
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ergon needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	@echo "Installing requirements/dev.txt …"
-	@if command -v uv >/dev/null; then uv pip sync --quiet --python $(BIN)/python requirements/dev.txt; \
-	else $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements/dev.txt; fi
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements/dev.txt > .venv/uv.txt
+	@$(PIP) -r .venv/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt \
+	  || $(PIP) -r requirements/dev.txt
 	@touch $@

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
@@ -15,6 +16,11 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from tests import database
 from tests.processes import Site, serve
+
+
+# Enough examples to find what there is to find; how long one takes says nothing on a busy machine.
+hypothesis.settings.register_profile("suite", max_examples=50, deadline=None)
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
