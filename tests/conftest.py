@@ -19,7 +19,7 @@ from tests.processes import Site, serve
 
 
 # Enough examples to find what there is to find; how long one takes says nothing on a busy machine.
-hypothesis.settings.register_profile("suite", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("suite", max_examples=30, deadline=None)
 hypothesis.settings.load_profile("suite")
 
 

@@ -14,6 +14,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.processes import Site
 
+# The browser sees pages, not databases: the other console tests run on both.
+pytestmark = pytest.mark.once
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-sync", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 WIDTHS = {"wide": 1280, "narrow": 400}
