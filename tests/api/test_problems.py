@@ -96,9 +96,11 @@ def test_429_says_when_to_come_back(stranger: Client) -> None:
     assert 0 < int(answer.headers["Retry-After"]) <= 100
 
 
-def test_429_for_an_address_that_guesses_tokens(stranger: Client) -> None:
+def test_429_for_an_address_that_guesses_tokens(stranger: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    # At the real rate, how many calls it takes would depend on how fast this machine is.
+    monkeypatch.setattr(throttling, "WRONG_TOKENS_PER_SECOND", 0.01)
     headers = {"Authorization": "Bearer ergon_wrong_token"}
-    answers = [stranger.get("/api/v1/client", headers=headers) for _ in range(30)]
+    answers = [stranger.get("/api/v1/client", headers=headers) for _ in range(3)]
     problem(answers[0], 401, "unauthenticated")
     problem(answers[-1], 429, "throttled")
 
