@@ -17,7 +17,6 @@ from ergon_site.access.clients import Grant
 from tests import database
 from tests.processes import Site, serve
 
-
 # Enough examples to find what there is to find; how long one takes says nothing on a busy machine.
 hypothesis.settings.register_profile("suite", max_examples=30, deadline=None)
 hypothesis.settings.load_profile("suite")
