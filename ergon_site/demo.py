@@ -90,7 +90,8 @@ def supervise(port: int) -> int:
         manager.add_process(name, f"exec {command.format(port=port)}", env={**os.environ, "PATH": path}, cwd=BASE_DIR)
     print(_welcome(port), flush=True)
     manager.loop()
-    return int(manager.returncode or 0)
+    # Ended by the person who started it: that is how a demo ends well.
+    return 0 if manager.returncode in {None, 128 + signal.SIGINT, 128 + signal.SIGTERM} else int(manager.returncode)
 
 
 def _welcome(port: int) -> str:

@@ -23,9 +23,9 @@ class Plan(NamedTuple):
 
 def lifecycle(plan: Plan) -> Steps[Outcome]:
     """Work; settle a success; handle a failure, once."""
-    outcome = yield from stage(plan.work, plan.retry)
+    outcome = yield from run_stage(plan.work, plan.retry)
     if isinstance(outcome, Success):
-        settled = yield from stage(Stage.SUCCESS, plan.success, outcome.value)
+        settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value)
         if isinstance(settled, Success):
             return outcome
         outcome = settled
@@ -36,7 +36,7 @@ def lifecycle(plan: Plan) -> Steps[Outcome]:
 
 def give_up(failure: Failure, retry: RetryPolicy) -> Steps[Outcome]:
     """Tell the task. If the transaction's time is up already, the handler has its own time and no other."""
-    handled = yield from stage(Stage.EXCEPTION, retry, failure.error, is_bounded=not failure.is_expired)
+    handled = yield from run_stage(Stage.EXCEPTION, retry, failure.error, is_bounded=not failure.is_expired)
     match handled:
         case Success():
             return failure
@@ -45,7 +45,7 @@ def give_up(failure: Failure, retry: RetryPolicy) -> Steps[Outcome]:
     return handled
 
 
-def stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
+def run_stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
     """All attempts of one stage, as one."""
     yield Enter(stage, retry)
     outcome = yield from attempts(stage, retry, argument, is_bounded=is_bounded)

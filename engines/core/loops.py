@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from engines.core.lifecycle import stage
+from engines.core.lifecycle import run_stage
 from engines.core.outcome import Cut, Failure, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Await, Drain, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
@@ -19,7 +19,7 @@ def consumption(policy: ConsumerPolicy, *, is_prefetching: bool = False) -> Step
         if size == 0:
             ending = Stop.LIMIT
             break
-        match (yield from stage(Stage.FETCH, policy.steps.fetch.retry, size)):
+        match (yield from run_stage(Stage.FETCH, policy.steps.fetch.retry, size)):
             case Failure() as failure:
                 ending = failure
             case Cut():

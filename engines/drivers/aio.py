@@ -108,7 +108,7 @@ class AsyncDriver:
         except LimitReached as error:
             if limit is None or error.function is not self.work.fetch:
                 return classify_fetch(error)
-            self._run.interruption()
+            self._run.look_at_the_clock()
             return reached(limit, call, self.work, None)
         except Exception as error:  # noqa: BLE001 (classified)
             return classify_fetch(error)
@@ -145,7 +145,7 @@ class AsyncDriver:
         """A slot is free: it goes to the next in line, and only otherwise back to the semaphore."""
         run, entry = self._run, self._tasks.pop(task)
         run.end(entry, self._outcome_of(task))
-        following = None if run.is_stopping or self._run.is_over else run.backlog.take()
+        following = None if run.is_stopping else run.backlog.take()
         if following is not None:
             self._occupy(following)
         else:

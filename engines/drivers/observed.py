@@ -9,7 +9,7 @@ from typing import Any
 from opentelemetry import context as contexts
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from engines import telemetry as names
+from engines import telemetry
 from engines.core.errors import told
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.policy import RetryPolicy
@@ -22,7 +22,7 @@ AsyncRun = Callable[..., Coroutine[Any, Any, Outcome]]
 
 def observer_of(work: Work) -> "Observer":
     """Somebody who watches the loop, or nobody."""
-    return Observer() if not (names.is_tracing() or names.is_metering()) else Recorder(work)
+    return Observer() if not (telemetry.is_tracing() or telemetry.is_metering()) else Recorder(work)
 
 
 class Trace:
@@ -47,7 +47,7 @@ class Trace:
                 self.push(self._recorder.spans[stage.value], self._recorder.stage(stage, retry) | self._common)
             case Call(stage, attempt, retry):
                 attributes = self._recorder.stage(stage, retry) | self._common
-                attributes[names.ATTEMPT] = attempt
+                attributes[telemetry.ATTEMPT] = attempt
                 self.push(f"{self._recorder.spans[stage.value]}.attempt", attributes)
                 self._attempted_at = time.perf_counter()
 
@@ -60,7 +60,7 @@ class Trace:
                 self.pop(outcome)
 
     def push(self, name: str, attributes: Attributes, **options: Any) -> None:
-        span = names.tracer.start_span(name, attributes=attributes, **options)
+        span = telemetry.tracer.start_span(name, attributes=attributes, **options)
         self._open.append((span, contexts.attach(set_span_in_context(span))))
 
     def pop(self, outcome: Outcome) -> None:
@@ -134,14 +134,14 @@ class Recorder(Observer):
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.spans = names.CONSUMER_SPANS if work.fetch else names.PRODUCER_SPANS
+        self.spans = telemetry.CONSUMER_SPANS if work.fetch else telemetry.PRODUCER_SPANS
         self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
-        self._is_metering = names.is_metering()
-        self._labels = {names.TASK: work.task}
+        self._is_metering = telemetry.is_metering()
+        self._labels = {telemetry.TASK: work.task}
         self._about = _known(
             {
-                names.TASK: work.task,
-                names.POLICY_VERSION: work.policy_version,
+                telemetry.TASK: work.task,
+                telemetry.POLICY_VERSION: work.policy_version,
                 "messaging.system": "ergon",
                 "messaging.destination.name": work.task,
             }
@@ -175,7 +175,7 @@ class Recorder(Observer):
         if self._fetching is not None:
             self._fetching.after(step, reply)
         if isinstance(step, Sleep) and not (self._fetching and self._fetching.is_open):
-            names.empty_waits.add(1, self._labels)
+            telemetry.empty_waits.add(1, self._labels)
 
     def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
         cycle = self._begin(count)
@@ -206,14 +206,14 @@ class Recorder(Observer):
         return observed
 
     def abandoned(self) -> None:
-        names.abandoned.add(1, self._labels)
+        telemetry.abandoned.add(1, self._labels)
 
     def fetched(self, batch: list[Any], depth: int | None) -> None:
         if depth is not None:
-            names.queue_depth.set(depth, self._labels)
+            telemetry.queue_depth.set(depth, self._labels)
         if batch:
             oldest = min(transaction.created_at.timestamp() for transaction in batch)
-            names.oldest_age.set(time.time() - oldest, self._labels)
+            telemetry.oldest_age.set(time.time() - oldest, self._labels)
 
     def stage(self, stage: Stage, retry: RetryPolicy) -> Attributes:
         """What is the same in all spans of a stage."""
@@ -221,8 +221,8 @@ class Recorder(Observer):
             self._stages[stage] = _known(
                 {
                     **self._about,
-                    names.STEP: stage.value,
-                    names.MAX_ATTEMPTS: retry.max_attempts,
+                    telemetry.STEP: stage.value,
+                    telemetry.MAX_ATTEMPTS: retry.max_attempts,
                     "ergon.retry.timeout": retry.timeout,
                     "ergon.retry.backoff": retry.backoff,
                     "ergon.retry.backoff_multiplier": retry.backoff_multiplier,
@@ -234,32 +234,32 @@ class Recorder(Observer):
     def attempted(self, stage: Stage, outcome: Outcome, seconds: float) -> None:
         if not self._is_metering:
             return
-        labels = {**self._labels, names.STEP: stage.value, names.OUTCOME: _word(outcome)}
-        names.attempts.add(1, labels)
-        names.attempt_duration.record(seconds, labels)
+        labels = {**self._labels, telemetry.STEP: stage.value, telemetry.OUTCOME: _word(outcome)}
+        telemetry.attempts.add(1, labels)
+        telemetry.attempt_duration.record(seconds, labels)
 
     def describe(self, span: Span, outcome: Outcome, *, shows_value: bool) -> None:
         """How it came out: the type of a result, the message of an error; values only where the policy allows it."""
         match outcome:
             case Success(value) if shows_value:
-                span.set_attribute(names.RESULT, names.text_of(value))
+                span.set_attribute(telemetry.RESULT, telemetry.text_of(value))
             case Success(value):
-                span.set_attribute(names.RESULT, type(value).__name__)
+                span.set_attribute(telemetry.RESULT, type(value).__name__)
             case Failure(error):
                 span.set_attributes(_known(_fault(error)))
                 span.set_status(Status(StatusCode.ERROR, told(error)))
             case Cut():
-                span.set_attribute(names.OUTCOME, "cut")
+                span.set_attribute(telemetry.OUTCOME, "cut")
 
     def _open_cycle(self) -> None:
         self._close_cycle()
         attributes = {
             **self._about,
-            names.BATCH_SIZE: self.work.policy.loop.batch.size,
-            names.CONCURRENCY: self.work.concurrency,
+            telemetry.BATCH_SIZE: self.work.policy.loop.batch.size,
+            telemetry.CONCURRENCY: self.work.concurrency,
             "messaging.operation.name": "receive" if self.work.fetch else "send",
         }
-        self._cycle = Cycle(names.tracer.start_span(self.spans["loop"], attributes=attributes))
+        self._cycle = Cycle(telemetry.tracer.start_span(self.spans["loop"], attributes=attributes))
         self._cycles.add(self._cycle)
         self._token = contexts.attach(set_span_in_context(self._cycle.span))
 
@@ -282,13 +282,13 @@ class Recorder(Observer):
 
     def _start(self, transaction: Any) -> Trace:
         if self._is_metering:
-            names.in_flight.add(1, self._labels)
-        common = {names.TRANSACTION_ID: transaction.id, "messaging.message.id": transaction.id}
+            telemetry.in_flight.add(1, self._labels)
+        common = {telemetry.TRANSACTION_ID: transaction.id, "messaging.message.id": transaction.id}
         trace = Trace(self, common, shows_values=self.work.policy.record_payload)
         attributes = self._one | common
         if self.work.policy.record_payload:
-            attributes[names.PAYLOAD] = names.text_of(transaction.payload)
-        links = names.links_to(transaction.trace_context)
+            attributes[telemetry.PAYLOAD] = telemetry.text_of(transaction.payload)
+        links = telemetry.links_to(transaction.trace_context)
         trace.push(self.spans["transaction"], attributes, kind=self._kind, links=links)
         return trace
 
@@ -296,10 +296,10 @@ class Recorder(Observer):
         trace.close(outcome)
         self._end_one(cycle)
         if self._is_metering:
-            labels = {**self._labels, names.OUTCOME: _word(outcome)}
-            names.in_flight.add(-1, self._labels)
-            names.transactions.add(1, labels)
-            names.transaction_duration.record(seconds, labels)
+            labels = {**self._labels, telemetry.OUTCOME: _word(outcome)}
+            telemetry.in_flight.add(-1, self._labels)
+            telemetry.transactions.add(1, labels)
+            telemetry.transaction_duration.record(seconds, labels)
 
 
 def _known(attributes: Attributes) -> Attributes:
@@ -318,7 +318,7 @@ def _word(outcome: Outcome) -> str:
 def _fault(error: BaseException) -> Attributes:
     origin = error.__cause__ or error
     return {
-        names.ERROR_TYPE: type(origin).__qualname__,
-        names.ERROR_MESSAGE: told(error),
-        names.CATEGORY: getattr(error, "category", None) and str(error.category),  # type: ignore[attr-defined]
+        telemetry.ERROR_TYPE: type(origin).__qualname__,
+        telemetry.ERROR_MESSAGE: told(error),
+        telemetry.CATEGORY: getattr(error, "category", None) and str(error.category),  # type: ignore[attr-defined]
     }

@@ -55,10 +55,13 @@ class Run:
         left = max(0.0, self.ends_at - time.monotonic())
         return left if seconds is None else min(seconds, left)
 
-    def interruption(self) -> Cut | None:
-        """Cut, if somebody or the clock wants the loop to end."""
+    def look_at_the_clock(self) -> None:
         if self.ends_at is not None and time.monotonic() >= self.ends_at:
             self.is_late = True
+
+    def interruption(self) -> Cut | None:
+        """Cut, if somebody or the clock wants the loop to end."""
+        self.look_at_the_clock()
         return CUT if self.is_stopping or self.is_late else None
 
     def settle(self, transaction_id: str) -> bool:
@@ -78,7 +81,7 @@ class Run:
         self._settled.discard(entry.id)
         if isinstance(outcome, Cut) and not self.is_over:
             self.given_back.append(entry.transaction)
-            self.interruption()
+            self.look_at_the_clock()
 
     def withdraw(self) -> None:
         """What has not started is to be given back."""

@@ -103,7 +103,7 @@ class ThreadDriver:
         except LimitReached as error:
             if limit is None or error.function is not self.work.fetch:
                 return classify_fetch(error)
-            self._run.interruption()
+            self._run.look_at_the_clock()
             return reached(limit, call, self.work, None)
         except Exception as error:  # noqa: BLE001 (classified)
             return classify_fetch(error)
@@ -154,7 +154,7 @@ class ThreadDriver:
             with self._changed:
                 if ended is not None:
                     run.end(ended, outcome)
-                entry = None if run.is_stopping or self._run.is_over else run.backlog.take()
+                entry = None if run.is_stopping else run.backlog.take()
                 if entry is None:
                     self._serving -= 1
                     self._changed.notify_all()
