@@ -34,6 +34,14 @@ THREADS = Engine(is_consumer=True, is_async=False)
 ASYNCIO = Engine(is_consumer=True, is_async=True)
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the suite itself was started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class MuteError(Exception):
     """An error that cannot be asked what it says."""
 
@@ -87,6 +95,7 @@ class SlowToSettle(MemoryConnector):
         MemoryConnector.acknowledge(self, transaction, outcome)
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_what_is_being_acknowledged_when_a_person_interrupts_is_not_given_back_too() -> None:
     source = SlowToSettle(some(4))
     threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -114,6 +123,7 @@ def test_what_is_being_acknowledged_when_the_loop_is_cancelled_is_not_given_back
     assert source.count() == 2
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupted_fetch_loses_nothing() -> None:
     class Slow(MemoryConnector):
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
@@ -251,6 +261,7 @@ def test_stop_is_heard_while_waiting_for_the_abandoned() -> None:
     assert report.elapsed < 0.8
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_a_backoff_does_not_keep_an_interrupted_loops_slots() -> None:
     retry = RetryPolicy(max_attempts=2, backoff=30)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
