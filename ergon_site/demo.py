@@ -22,7 +22,8 @@ LOGIN = {"username": "admin", "password": "demo"}
 PROCESSES = {
     "web": "granian --interface wsgi --host 127.0.0.1 --port {port} --no-ws --log-level error"
     " --blocking-threads 8 --backpressure 64 ergon_site.wsgi:application",
-    "worker": "celery --quiet -A ergon_site worker --concurrency 1 --loglevel WARNING --without-gossip",
+    "worker": "celery --quiet -A ergon_site worker --concurrency 1 --loglevel WARNING"
+    " --without-gossip --without-mingle",
 }
 
 
