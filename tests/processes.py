@@ -23,7 +23,7 @@ class Site:
     url: str
 
 
-def test_database_url() -> str:
+def database_url() -> str:
     """The address of the database that this run's tests use."""
     name = connection.settings_dict["NAME"]
     if connection.vendor == "sqlite":
@@ -31,12 +31,9 @@ def test_database_url() -> str:
     return urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
 
 
-test_database_url.__test__ = False  # type: ignore[attr-defined]
-
-
 def environment(**changes: str) -> dict[str, str]:
     """A child's environment: this one's, on the test's database."""
-    return {**os.environ, "DATABASE_URL": test_database_url(), **changes}
+    return {**os.environ, "DATABASE_URL": database_url(), **changes}
 
 
 def run(*command: str, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -27,6 +27,7 @@ from engines import (
 )
 from engines.connectors.jsonlines import JsonLinesConnector
 from engines.connectors.memory import MemoryConnector
+from tests.broken import Hollow, MuteError
 from tests.conformance.harness import FOREVER, Engine, Pause, Script, some
 
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
@@ -40,20 +41,6 @@ def _interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-class MuteError(Exception):
-    """An error that cannot be asked what it says."""
-
-    def __str__(self) -> str:
-        raise ValueError
-
-
-class Hollow(TransactionException):
-    """A subclass that forgot to call its parent's constructor."""
-
-    def __init__(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("raised", [MuteError(), Hollow()])

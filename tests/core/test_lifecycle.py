@@ -8,6 +8,7 @@ from engines.core.lifecycle import Plan, attempts, classify, classify_fetch, lif
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success, timed_out
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage
+from tests.broken import Hollow, MuteError
 from tests.core.playing import Play, play
 
 ok = Success("value")
@@ -188,13 +189,5 @@ def test_a_last_attempt_that_outlasts_the_transaction_names_the_failure_before_i
 
 
 def test_an_error_that_cannot_be_asked_is_told_by_its_name() -> None:
-    class MuteError(Exception):
-        def __str__(self) -> str:
-            raise ValueError
-
-    class Hollow(TransactionException):
-        def __init__(self) -> None:
-            pass
-
     assert str(classify(MuteError(), Stage.PROCESS).error) == "MuteError"
     assert classify(Hollow(), Stage.SUCCESS).error.category is ExceptionType.SYSTEM
