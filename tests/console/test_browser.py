@@ -77,7 +77,7 @@ everywhere = pytest.mark.parametrize("page", ["wide light", "narrow dark"], indi
 @everywhere
 def test_a_person_logs_in_and_sees_the_dashboard(page: Page, administrator: User) -> None:
     log_in(page, "correct horse")
-    expect(page.get_by_role("heading", name="All calm: nothing needs a person.")).to_be_visible()
+    expect(page.get_by_role("heading", name="All calm: nothing needs you.")).to_be_visible()
     assert fits(page)
 
 

@@ -22,7 +22,7 @@ DIALOG = {"_form_submitted": "on", "reason": "token leaked"}
 
 def test_a_healthy_dashboard_is_calm(browse: Client) -> None:
     page = browse.get("/admin/").content.decode()
-    assert "All calm: nothing needs a person." in page
+    assert "All calm: nothing needs you." in page
     assert "Nothing has been done yet" in page
 
 

@@ -19,6 +19,8 @@ from ergon_site.access.models import ApiClient, ApiToken
 from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done, holds
 
 WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+DISABLE = {"title": "Disable", "description": "Every token of this client is refused from the next call on."}
+ENABLE = {"title": "Enable", "description": "The tokens of this client that have not expired work again."}
 
 
 class TokensInline(TabularInline):
@@ -105,13 +107,13 @@ class ClientsPage(ConsolePage):
     def has_enable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.has_change_permission(request) and not _is_enabled(object_id)
 
-    @action(description="Disable", url_path="disable", permissions=["disable"], dialog=WHY | {"title": "Disable"})
+    @action(description="Disable", url_path="disable", permissions=["disable"], dialog=WHY | DISABLE)
     def disable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.disable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Disabled: its tokens are refused from now on.")
         return done(self._address(object_id))
 
-    @action(description="Enable", url_path="enable", permissions=["enable"], dialog=WHY | {"title": "Enable"})
+    @action(description="Enable", url_path="enable", permissions=["enable"], dialog=WHY | ENABLE)
     def enable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Enabled: its living tokens work again.")
