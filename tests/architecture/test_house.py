@@ -56,7 +56,7 @@ def test_console_pages_write_nothing_themselves() -> None:
 
 def test_console_page_files_stay_short() -> None:
     pages = [path for path in sources() if "admin" in path.parts]
-    assert [path.name for path in pages if path.read_text().count("\n") > 160] == []
+    assert [path.name for path in pages if path.read_text().count("\n") > 120] == []
 
 
 def test_the_core_is_written_once_for_threads_and_asyncio() -> None:

@@ -8,46 +8,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from unfold.admin import TabularInline
 from unfold.decorators import action, display
 
 from ergon_site.access import clients
+from ergon_site.access.admin.client_parts import StateFilter, TokensInline
 from ergon_site.access.admin.forms import ClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
 from ergon_site.access.core.roles import Right
-from ergon_site.access.models import ApiClient, ApiToken
-from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done, holds
+from ergon_site.access.models import ApiClient
+from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done
 
 WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
 DISABLE = {"title": "Disable", "description": "Every token of this client is refused from the next call on."}
 ENABLE = {"title": "Enable", "description": "The tokens of this client that have not expired work again."}
-
-
-class TokensInline(TabularInline):
-    model = ApiToken
-    verbose_name_plural = "tokens"
-    fields = readonly_fields = ("prefix", "created_at", "expires_at", "last_used_at")
-    can_delete = False
-    extra = 0
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return holds(request, Right.ADMINISTER)
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
-class StateFilter(admin.SimpleListFilter):
-    title = parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("enabled", "Enabled"), ("disabled", "Disabled")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[ApiClient]) -> QuerySet[ApiClient]:
-        return queryset.filter(disabled_at__isnull=self.value() == "enabled") if self.value() else queryset
 
 
 @admin.register(ApiClient)
