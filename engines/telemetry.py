@@ -67,6 +67,9 @@ attempt_duration = _meter.create_histogram(
 abandoned = _meter.create_counter("ergon.attempts.abandoned", description="Attempts that outlived their limit")
 queue_depth = _meter.create_gauge("ergon.queue.depth", description="What the connector says is waiting")
 oldest_age = _meter.create_gauge("ergon.queue.oldest_age", unit="s", description="Age of the oldest one fetched last")
+rescued = _meter.create_counter("ergon.transactions.rescued", description="Leases that lapsed and were taken back")
+stale = _meter.create_counter("ergon.settles.stale", description="Outcomes that came after their lease was lost")
+dead_letters = _meter.create_counter("ergon.dead_letters", description="Terminal failures that wait for a person")
 empty_waits = _meter.create_counter("ergon.fetch.empty_waits", description="Waits because a fetch was empty")
 
 
@@ -89,6 +92,20 @@ def links_to(trace_context: Any) -> list[Link]:
     context = TraceContextTextMapPropagator().extract(dict(trace_context))
     origin = trace.get_current_span(context).get_span_context()
     return [Link(origin)] if origin.is_valid else []
+
+
+def current_trace() -> dict[str, str] | None:
+    """The trace that this code runs in, to be carried along; None if there is none."""
+    if not trace.get_current_span().get_span_context().is_valid:
+        return None
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier
+
+
+def current_trace_id() -> str | None:
+    context = trace.get_current_span().get_span_context()
+    return format(context.trace_id, "032x") if context.is_valid else None
 
 
 def text_of(value: Any) -> str:

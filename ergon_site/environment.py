@@ -44,6 +44,13 @@ def seconds(value: str) -> float:
     return number
 
 
+def size(value: str) -> int:
+    if not value.isdecimal() or int(value) == 0:
+        msg = f"must be a number of bytes above 0, not {value!r}"
+        raise ValueError(msg)
+    return int(value)
+
+
 def names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 

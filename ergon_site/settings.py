@@ -51,6 +51,8 @@ ERGON_TASKS = read("ERGON_TASKS", environment.names)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.json_object, default="{}")
 ERGON_SERVICES = read("ERGON_SERVICES", environment.json_object, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
+ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
+ERGON_RESULT_LIMIT = read("ERGON_RESULT_LIMIT", environment.size, default="1048576")
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 
 # Security

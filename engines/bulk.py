@@ -1,0 +1,167 @@
+"""VERBS of bulk operations: begin, pause, resume, cancel, advance. A record of each, and of what came of each item."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from engines import dead_letters
+from engines.clock import database_time
+from engines.core.errors import EngineError
+from engines.core.states import LetterState, State
+from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
+from ergon_site.access import audit
+
+MOST = 100_000
+AT_ONCE = 500
+
+
+class BulkError(EngineError):
+    """A bulk operation that cannot be as asked."""
+
+    code = "invalid_bulk_operation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How an operation goes about it: so many first, so many per second, and never more than that."""
+
+    canary: int = 0
+    rate: float = 10.0
+    cap: int = MOST
+
+
+@transaction.atomic
+def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> BulkOperation:
+    """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
+    group = DeadLetterGroup.objects.select_for_update().get(pk=group_id)
+    if group.operations.filter(state__in=["running", "paused"]).exists():
+        msg = "an operation on this group has not ended yet: let it end, or cancel it"
+        raise BulkError(msg)
+    if not 0 < terms.rate <= AT_ONCE:
+        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
+        raise BulkError(msg)
+    expected = group.letters.filter(state=LetterState.OPEN.value).count()
+    operation = BulkOperation(verb=verb, group=group, by=by, reason=reason, expected=expected, cap=min(terms.cap, MOST))
+    operation.canary, operation.rate = (terms.canary if verb == "replay" else 0), terms.rate
+    operation.filter = {"group": group.fingerprint, "state": LetterState.OPEN.value}
+    operation.save()
+    audit.record(
+        actor=by,
+        action=f"bulk.{verb}",
+        target=f"bulk operation {operation.pk}",
+        reason=reason,
+        after={"group": str(group), "expected": expected, "canary": operation.canary, "rate": terms.rate},
+    )
+    return operation
+
+
+@transaction.atomic
+def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
+    """Pause, resume or cancel."""
+    allowed = {"paused": ["running"], "running": ["paused", "stopped"], "cancelled": ["running", "paused", "stopped"]}
+    operation = BulkOperation.objects.select_for_update(of=("self",)).get(pk=operation_id)
+    if operation.state not in allowed[state]:
+        msg = f"a bulk operation that is {operation.state} cannot become {state}"
+        raise BulkError(msg)
+    audit.record(
+        actor=by,
+        action=f"bulk.{state}",
+        target=f"bulk operation {operation.pk}",
+        reason=reason,
+        before={"state": operation.state},
+        after={"state": state},
+    )
+    operation.state, operation.note, operation.moved_at = state, "", database_time()
+    if state == "cancelled":
+        operation.finished_at = operation.moved_at
+    operation.save(update_fields=["state", "note", "moved_at", "finished_at"])
+    return operation
+
+
+def advance() -> int:
+    """Take every running operation as far as its pace allows; how many dead letters were settled."""
+    running = BulkOperation.objects.filter(state="running").order_by("pk").values_list("pk", flat=True)
+    return sum(_advance(operation_id) for operation_id in running)
+
+
+@transaction.atomic
+def _advance(operation_id: int) -> int:
+    locked = BulkOperation.objects.select_for_update(of=("self",)).select_related("group")
+    operation = locked.filter(pk=operation_id, state="running").first()
+    if operation is None:
+        return 0
+    now = database_time()
+    allowance = _allowance(operation, now)
+    if trouble := _trouble(operation):
+        _end(operation, "stopped", now, trouble)
+        return 0
+    touched = 0
+    if allowance > 0:
+        letters = DeadLetter.objects.filter(
+            group=operation.group, state=LetterState.OPEN.value, pk__gt=operation.last_letter
+        )
+        batch = list(letters.filter(created_at__lte=operation.created_at).order_by("pk")[:allowance])
+        for letter in batch:
+            _settle_one(operation, letter)
+        touched = len(batch)
+        if touched < allowance:
+            _end(operation, "done", now, "")
+    operation.save()
+    return touched
+
+
+def _allowance(operation: BulkOperation, now: datetime) -> int:
+    """How many may go now: the canary at once, the rest by the pace, never more than the cap."""
+    gone = operation.done + operation.skipped + operation.failed
+    left = operation.cap - gone
+    if operation.canary and gone < operation.canary:
+        return min(left, operation.canary - gone)
+    if operation.canary and gone == operation.canary and _is_canary_out(operation):
+        operation.moved_at = now
+        return 0
+    due = int((now - operation.moved_at).total_seconds() * operation.rate)
+    if due > 0:
+        operation.moved_at = now
+    return max(0, min(left, due, AT_ONCE)) if left > 0 else 1
+
+
+def _is_canary_out(operation: BulkOperation) -> bool:
+    return _replays(operation).filter(state__in=[State.PENDING.value, State.RUNNING.value]).exists()
+
+
+def _trouble(operation: BulkOperation) -> str:
+    """Why it should stop by itself: what it replays fails again."""
+    if operation.verb != "replay":
+        return ""
+    again = _replays(operation).filter(state=State.FAILED.value).count()
+    return f"{again} of its replays failed again" if again else ""
+
+
+def _replays(operation: BulkOperation) -> QuerySet[TransactionRecord]:
+    letters = operation.items.filter(result="done").values("letter__transaction_id")
+    return TransactionRecord.objects.filter(replay_of__in=letters, created_at__gte=operation.created_at)
+
+
+def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:
+    result, note = "done", ""
+    try:
+        with transaction.atomic():
+            if operation.verb == "replay":
+                note = dead_letters.replay(letter.pk, by=operation.by, reason=operation.reason)
+            else:
+                dead_letters.discard(letter.pk, by=operation.by, reason=operation.reason)
+    except dead_letters.LetterSettledError as error:
+        result, note = "skipped", str(error)
+    except EngineError as error:
+        result, note = "failed", str(error)
+    BulkItem.objects.create(operation=operation, letter=letter, result=result, note=note)
+    setattr(operation, result, getattr(operation, result) + 1)
+    operation.last_letter = letter.pk
+
+
+def _end(operation: BulkOperation, state: str, now: datetime, note: str) -> None:
+    operation.state, operation.note = state, note
+    operation.finished_at = now if state == "done" else None
+    operation.save()

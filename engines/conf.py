@@ -1,0 +1,33 @@
+"""The settings of the engines, read once into one frozen value."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from django.conf import settings as django_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    lease: float
+    payload_limit: int
+    result_limit: int
+    tasks: tuple[str, ...]
+    services: dict[str, str]
+    broker_url: str | None
+
+    @property
+    def heartbeat(self) -> float:
+        """Three chances to renew a lease before it lapses."""
+        return self.lease / 3
+
+
+@cache
+def settings() -> EngineSettings:
+    return EngineSettings(
+        lease=django_settings.ERGON_LEASE_SECONDS,
+        payload_limit=django_settings.ERGON_PAYLOAD_LIMIT,
+        result_limit=django_settings.ERGON_RESULT_LIMIT,
+        tasks=django_settings.ERGON_TASKS,
+        services=django_settings.ERGON_SERVICES,
+        broker_url=django_settings.CELERY_BROKER_URL,
+    )

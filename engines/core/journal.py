@@ -1,0 +1,17 @@
+"""What is written down of one attempt."""
+
+from typing import NamedTuple
+
+from engines.core.outcome import Outcome
+from engines.core.steps import Stage
+
+
+class Attempted(NamedTuple):
+    """One try of one step, numbered from 1 for people; it began at `started` on the monotonic clock."""
+
+    stage: Stage
+    number: int
+    of: int
+    started: float
+    duration: float
+    outcome: Outcome

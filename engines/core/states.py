@@ -1,0 +1,88 @@
+"""The states of durable things, and which may follow which."""
+
+from enum import IntEnum, StrEnum
+
+from engines.core.errors import ExceptionType
+from engines.core.steps import Stage
+
+
+class State(IntEnum):
+    """Of a transaction: small numbers in rows, words for people."""
+
+    PENDING = 0
+    RUNNING = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    CANCELLED = 4
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @property
+    def is_final(self) -> bool:
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.PENDING: frozenset({State.RUNNING, State.CANCELLED}),
+    # A lease that is given back or rescued makes a running one pending again.
+    State.RUNNING: frozenset({State.PENDING, State.SUCCEEDED, State.FAILED}),
+    State.SUCCEEDED: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELLED: frozenset(),
+}
+
+
+def may_follow(before: State, after: State) -> bool:
+    return after in TRANSITIONS[before]
+
+
+def state_named(word: str) -> State:
+    return State[word.upper()]
+
+
+class AttemptOutcome(IntEnum):
+    """How one try of one step came out."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    CUT = 2
+
+
+class LetterState(StrEnum):
+    """Of a dead letter: it waits for a person, or a person has decided."""
+
+    OPEN = "open"
+    REPLAYED = "replayed"
+    DISCARDED = "discarded"
+
+
+class GroupState(StrEnum):
+    """Of dead letters of one kind."""
+
+    OPEN = "open"
+    MUTED = "muted"
+    RESOLVED = "resolved"
+    REGRESSED = "regressed"
+
+
+def group_after_failure(state: GroupState) -> GroupState:
+    """A kind of failure that somebody thought resolved, and that comes back, has regressed."""
+    return GroupState.REGRESSED if state is GroupState.RESOLVED else state
+
+
+class WorkerState(StrEnum):
+    """Of a process that runs transactions."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    DEAD = "dead"
+
+
+# Small numbers for what is written once per attempt.
+STAGES = {Stage.FETCH: 0, Stage.PROCESS: 1, Stage.PRODUCE: 2, Stage.SUCCESS: 3, Stage.EXCEPTION: 4}
+STAGE_OF = {number: stage for stage, number in STAGES.items()}
+CATEGORIES = {ExceptionType.BUSINESS: 1, ExceptionType.SYSTEM: 2, ExceptionType.TIMEOUT: 3}
+CATEGORY_OF = {number: category for category, number in CATEGORIES.items()}

@@ -1,0 +1,114 @@
+"""What is known of a transaction, for whoever asks why it is where it is."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from engines import transactions, workers
+from engines.clock import database_time
+from engines.core import explanation
+from engines.core.states import CATEGORY_OF, STAGE_OF, AttemptOutcome, State
+from engines.models import Attempt, DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
+
+AHEAD_CAP = 10_000
+
+
+def explain(uid: str) -> dict[str, Any]:
+    """One sentence, the facts behind it, and the attempts so far."""
+    record = transactions.find(uid)
+    facts = facts_of(record)
+    return {
+        "id": record.uid,
+        "state": record.word,
+        "sentence": explanation.sentence(facts),
+        "facts": facts,
+        "attempts": attempts_of(record),
+        "result": record.result,
+        "error": record.error and {name: record.error.get(name) for name in ("type", "message", "category")},
+    }
+
+
+def facts_of(record: TransactionRecord) -> dict[str, Any]:
+    now, pipeline = database_time(), record.pipeline
+    letter = DeadLetter.objects.filter(transaction_id=record.pk).values("pk", "state", "replayed_as").first()
+    ahead = _ahead(record) if record.state == State.PENDING else 0
+    return {
+        "state": record.word,
+        "pipeline": pipeline.name,
+        "priority": record.priority,
+        "created_at": record.created_at.isoformat(),
+        "due_in": _seconds(record.available_at, now),
+        "paused_by": pipeline.paused_by if pipeline.is_paused else "",
+        "paused_for": _seconds(now, pipeline.paused_at),
+        "pause_reason": pipeline.pause_reason,
+        "workers": [str(worker) for worker in serving(pipeline)],
+        "ahead": min(ahead, AHEAD_CAP),
+        "is_ahead_capped": ahead > AHEAD_CAP,
+        "worker": _worker(record.lease_owner),
+        "lease_ends_in": _seconds(record.lease_expires_at, now),
+        "running_for": _seconds(now, record.started_at),
+        "ended_ago": _seconds(now, record.finished_at),
+        "deliveries": record.attempts,
+        "rescues": record.rescues,
+        "error": record.error,
+        "dead_letter": letter["state"] if letter else None,
+        "dead_letter_id": letter["pk"] if letter else None,
+        "replayed_as": letter["replayed_as"] if letter else "",
+    }
+
+
+def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
+    """Every try of every step, in the order in which they were made."""
+    rows = list(Attempt.objects.filter(transaction_id=record.pk).order_by("started_at", "step", "number"))
+    policies = _policies({row.policy_version for row in rows if row.policy_version})
+    names = _workers({row.worker for row in rows if row.worker})
+    return [
+        {
+            "delivery": row.delivery,
+            "step": STAGE_OF[row.step].value,
+            "number": row.number,
+            "of": row.of_total,
+            "started_at": row.started_at.isoformat(),
+            "duration": row.duration,
+            "outcome": AttemptOutcome(row.outcome).name.lower(),
+            "category": CATEGORY_OF[row.category].value if row.category else None,
+            "error_type": row.error_type,
+            "message": row.message,
+            "traceback": row.traceback,
+            "policy_version": policies.get(row.policy_version or 0),
+            "worker": names.get(row.worker or 0),
+            "trace_id": row.trace_id,
+        }
+        for row in rows
+    ]
+
+
+def serving(pipeline: Pipeline) -> list[Worker]:
+    """The living workers of a pipeline."""
+    return [worker for worker in workers.alive() if pipeline.name in worker.pipelines]
+
+
+def _ahead(record: TransactionRecord) -> int:
+    """How many are claimed before it; counted only so far."""
+    earlier = Q(available_at__lt=record.available_at) | Q(available_at=record.available_at, pk__lt=record.pk)
+    before = Q(priority__gt=record.priority) | Q(priority=record.priority) & earlier
+    waiting = TransactionRecord.objects.filter(before, pipeline_id=record.pipeline_id, state=State.PENDING.value)
+    return waiting.order_by()[: AHEAD_CAP + 1].count()
+
+
+def _policies(ids: set[int]) -> dict[int, str]:
+    versions = PolicyVersion.objects.select_related("policy").filter(pk__in=ids)
+    return {version.pk: str(version) for version in versions}
+
+
+def _workers(ids: set[int]) -> dict[int, str]:
+    return {worker.pk: str(worker) for worker in Worker.objects.filter(pk__in=ids)}
+
+
+def _worker(worker_id: int | None) -> str:
+    return _workers({worker_id}).get(worker_id, "") if worker_id else ""
+
+
+def _seconds(later: datetime | None, earlier: datetime | None) -> float:
+    return (later - earlier).total_seconds() if later and earlier else 0.0

@@ -1,0 +1,140 @@
+"""VERBS of pipelines: create, amend, pause, resume."""
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from engines import policies
+from engines.core.errors import EngineError
+from engines.models import Pipeline
+from engines.transactions.errors import PipelineUnknownError
+from engines.transactions.statements import statements
+from ergon_site.access import audit
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DEFAULT_POLICY = {"inbound": "default", "outbound": "default-producer"}
+KIND = {"inbound": "consumer", "outbound": "producer"}
+
+
+class PipelineError(EngineError):
+    """A pipeline that cannot be as asked."""
+
+    code = "invalid_pipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a pipeline is to be; None leaves what it is, or takes the default."""
+
+    task: str | None = None
+    executor: str | None = None
+    direction: str | None = None
+    connector: str | None = None
+    policy: str | None = None
+    priority: int | None = None
+    is_enabled: bool | None = None
+    keep_succeeded_days: int | None = None
+    keep_failed_days: int | None = None
+    redacted: list[str] | None = None
+
+
+@transaction.atomic
+def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
+    """A new pipeline; the task need not be known here yet, but one of task and executor must be named."""
+    if not NAME.fullmatch(name):
+        msg = f"a pipeline's name has letters, digits, '.', '_' and '-', at most 100 of them, not {name!r}"
+        raise PipelineError(msg)
+    if Pipeline.objects.filter(name=name).exists():
+        msg = f"there is a pipeline named {name!r} already"
+        raise PipelineError(msg)
+    if bool(plan.task) == bool(plan.executor):
+        msg = "a pipeline runs a task or an executor: name one of them"
+        raise PipelineError(msg)
+    pipeline = Pipeline(name=name, direction=plan.direction or "inbound")
+    _apply(pipeline, plan)
+    pipeline.save()
+    audit.record(actor=by, action="pipeline.create", target=_target(pipeline), reason=reason, after=_told(pipeline))
+    return pipeline
+
+
+@transaction.atomic
+def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
+    """Change what a pipeline is; running consumers see it at their next batch, or at their next start."""
+    pipeline = _lock(name)
+    before = _told(pipeline)
+    _apply(pipeline, plan)
+    pipeline.save()
+    audit.record(
+        actor=by,
+        action="pipeline.amend",
+        target=_target(pipeline),
+        reason=reason,
+        before=before,
+        after=_told(pipeline),
+    )
+    return pipeline
+
+
+@transaction.atomic
+def pause(name: str, *, by: str, reason: str) -> Pipeline:
+    """Stop claims at once; what runs is let end."""
+    pipeline = _lock(name)
+    Pipeline.objects.filter(pk=pipeline.pk).update(paused_at=Now(), paused_by=by, pause_reason=reason)
+    audit.record(actor=by, action="pipeline.pause", target=_target(pipeline), reason=reason)
+    pipeline.refresh_from_db()
+    return pipeline
+
+
+@transaction.atomic
+def resume(name: str, *, by: str, reason: str) -> Pipeline:
+    """Let claims go on."""
+    pipeline = _lock(name)
+    Pipeline.objects.filter(pk=pipeline.pk).update(paused_at=None, paused_by="", pause_reason="")
+    audit.record(actor=by, action="pipeline.resume", target=_target(pipeline), reason=reason)
+    statements().wake(pipeline.pk)
+    pipeline.refresh_from_db()
+    return pipeline
+
+
+def find(name: str) -> Pipeline:
+    pipeline = Pipeline.objects.select_related("policy__active").filter(name=name).first()
+    if pipeline is None:
+        raise PipelineUnknownError(name)
+    return pipeline
+
+
+def served_by_default(direction: str) -> list[Pipeline]:
+    """The pipelines of a consumer that names none."""
+    return list(Pipeline.objects.select_related("policy__active").filter(direction=direction, is_enabled=True))
+
+
+def _lock(name: str) -> Pipeline:
+    pipeline = Pipeline.objects.select_for_update(of=("self",)).select_related("policy").filter(name=name).first()
+    if pipeline is None:
+        raise PipelineUnknownError(name)
+    return pipeline
+
+
+def _apply(pipeline: Pipeline, plan: Plan) -> None:
+    given: dict[str, Any] = {one.name: getattr(plan, one.name) for one in fields(plan)}
+    policy = given.pop("policy") or (None if pipeline.pk else DEFAULT_POLICY[pipeline.direction])
+    for name, value in given.items():
+        if value is not None:
+            setattr(pipeline, name, value)
+    if policy is not None:
+        pipeline.policy = policies.find(policy)
+    if pipeline.policy.kind != KIND[pipeline.direction]:
+        msg = f"an {pipeline.direction} pipeline needs a {KIND[pipeline.direction]} policy; {policy!r} is none"
+        raise PipelineError(msg)
+
+
+def _told(pipeline: Pipeline) -> dict[str, Any]:
+    names = [one.name for one in fields(Plan) if one.name != "policy"]
+    return {name: getattr(pipeline, name) for name in names} | {"policy": pipeline.policy.name}
+
+
+def _target(pipeline: Pipeline) -> str:
+    return f"pipeline {pipeline.name}"

@@ -1,0 +1,155 @@
+"""VERBS of schedules: create, pause, resume, fire. However many fire, each run is submitted once."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from engines import payloads, pipelines, transactions
+from engines.clock import database_time
+from engines.conf import settings
+from engines.core.errors import EngineError
+from engines.models import Schedule
+from ergon_site.access import audit
+
+# A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
+PUNCTUAL = timedelta(minutes=1)
+CAUGHT_UP_AT_ONCE = 1000
+
+
+class ScheduleError(EngineError):
+    """A schedule that cannot be as asked."""
+
+    code = "invalid_schedule"
+
+
+def runs_after(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
+    """The times of a cron expression, by the clock on the wall of its zone."""
+    try:
+        zone = ZoneInfo(time_zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        msg = f"there is no time zone named {time_zone!r}"
+        raise ScheduleError(msg) from None
+    try:
+        return iter(CronSim(cron, after.astimezone(zone)))
+    except CronSimError as error:
+        msg = f"{cron!r} is not a cron expression: {error}"
+        raise ScheduleError(msg) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is submitted where and when, and what becomes of runs that were missed."""
+
+    pipeline: str
+    cron: str
+    time_zone: str = "UTC"
+    payload: Any = None
+    catch_up: str = "one"
+
+
+@transaction.atomic
+def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
+    """Submit the payload to the pipeline at these times."""
+    if Schedule.objects.filter(name=name).exists():
+        msg = f"there is a schedule named {name!r} already"
+        raise ScheduleError(msg)
+    if plan.catch_up not in dict(Schedule.CATCH_UP):
+        msg = f"catch_up is one, all or none, not {plan.catch_up!r}"
+        raise ScheduleError(msg)
+    payloads.encode(plan.payload, limit=settings().payload_limit)
+    schedule = Schedule(name=name, created_by=by, **asdict(plan) | {"pipeline": pipelines.find(plan.pipeline)})
+    schedule.next_run_at = _next(schedule, database_time())
+    schedule.save()
+    told = {"pipeline": plan.pipeline, "cron": plan.cron, "time_zone": plan.time_zone, "catch_up": plan.catch_up}
+    audit.record(actor=by, action="schedule.create", target=f"schedule {name}", reason=reason, after=told)
+    return schedule
+
+
+@transaction.atomic
+def pause(name: str, *, by: str, reason: str) -> Schedule:
+    schedule = _lock(name)
+    Schedule.objects.filter(pk=schedule.pk).update(paused_at=Now(), paused_by=by, pause_reason=reason)
+    audit.record(actor=by, action="schedule.pause", target=f"schedule {name}", reason=reason)
+    schedule.refresh_from_db()
+    return schedule
+
+
+@transaction.atomic
+def resume(name: str, *, by: str, reason: str) -> Schedule:
+    """Go on from now: what was missed while paused is not caught up with."""
+    schedule = _lock(name)
+    following = _next(schedule, database_time())
+    Schedule.objects.filter(pk=schedule.pk).update(paused_at=None, paused_by="", pause_reason="", next_run_at=following)
+    audit.record(actor=by, action="schedule.resume", target=f"schedule {name}", reason=reason)
+    schedule.refresh_from_db()
+    return schedule
+
+
+def fire() -> int:
+    """Submit every run that is due; how many."""
+    fired = 0
+    while (runs := _fire_one()) is not None:
+        fired += runs
+    return fired
+
+
+@transaction.atomic
+def _fire_one() -> int | None:
+    """The schedule that is most due and that nobody else fires now."""
+    now = database_time()
+    due = Schedule.objects.filter(paused_at=None, next_run_at__lte=now).order_by("next_run_at", "pk")
+    if connection.features.has_select_for_update_skip_locked:
+        due = due.select_for_update(of=("self",), skip_locked=True)
+    schedule = due.select_related("pipeline").first()
+    if schedule is None:
+        return None
+    runs = list(_due_runs(schedule, now))
+    for run_at in _chosen(schedule, runs, now):
+        # The key makes a run one, should two ever think it theirs.
+        key = f"schedule:{schedule.pk}:{run_at.isoformat()}"
+        transactions.submit(
+            schedule.pipeline.name, schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}"
+        )
+    schedule.last_run_at, schedule.next_run_at = runs[-1], _next(schedule, runs[-1])
+    schedule.save(update_fields=["last_run_at", "next_run_at"])
+    return len(_chosen(schedule, runs, now))
+
+
+def _due_runs(schedule: Schedule, now: datetime) -> Iterator[datetime]:
+    yield schedule.next_run_at
+    times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)
+    for _, run_at in zip(range(CAUGHT_UP_AT_ONCE), times, strict=False):
+        if run_at > now:
+            return
+        yield run_at
+
+
+def _chosen(schedule: Schedule, runs: list[datetime], now: datetime) -> list[datetime]:
+    match schedule.catch_up:
+        case "all":
+            return runs
+        case "none":
+            return [run_at for run_at in runs[-1:] if now - run_at <= PUNCTUAL]
+    return runs[-1:]
+
+
+def _next(schedule: Schedule, after: datetime) -> datetime:
+    try:
+        return next(runs_after(schedule.cron, schedule.time_zone, after))
+    except StopIteration:
+        msg = f"{schedule.cron!r} never comes again"
+        raise ScheduleError(msg) from None
+
+
+def _lock(name: str) -> Schedule:
+    schedule = Schedule.objects.select_for_update().filter(name=name).first()
+    if schedule is None:
+        msg = f"there is no schedule named {name!r}"
+        raise ScheduleError(msg)
+    return schedule

@@ -1,0 +1,45 @@
+"""VERBS of durable transactions: from submission to the end, and what people do to them on the way.
+
+Each is one database transaction, correct on PostgreSQL and on SQLite, and joins the caller's transaction if there is
+one.
+"""
+
+from engines.transactions.claiming import Lease, LeasedTransaction, claim, heartbeat, release, rescue
+from engines.transactions.errors import (
+    IdTakenError,
+    NotFinishedError,
+    NotPendingError,
+    PipelineUnknownError,
+    SubmissionError,
+    TransactionUnknownError,
+)
+from engines.transactions.finding import find
+from engines.transactions.pruning import prune
+from engines.transactions.replaying import cancel, replay
+from engines.transactions.settling import Settlement, settle
+from engines.transactions.submitting import Draft, Submitted, submit, submit_many
+
+__all__ = [
+    "Draft",
+    "IdTakenError",
+    "Lease",
+    "LeasedTransaction",
+    "NotFinishedError",
+    "NotPendingError",
+    "PipelineUnknownError",
+    "Settlement",
+    "SubmissionError",
+    "Submitted",
+    "TransactionUnknownError",
+    "cancel",
+    "claim",
+    "find",
+    "heartbeat",
+    "prune",
+    "release",
+    "replay",
+    "rescue",
+    "settle",
+    "submit",
+    "submit_many",
+]

@@ -1,0 +1,98 @@
+"""VERBS: claim, heartbeat, release, rescue. A lease has an owner, an end and a fencing token."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+from django.db import transaction
+
+from engines import dead_letters, payloads, telemetry
+from engines.conf import settings
+from engines.core.journal import Attempted
+from engines.core.states import State
+from engines.transaction import Transaction
+from engines.transactions.statements import statements
+
+# Rescued so often without an end, a transaction is taken to be what ends its workers.
+POISON = 3
+RESCUED_AT_ONCE = 500
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """The right to run a transaction once, and what has been tried under it."""
+
+    id: int
+    token: int
+    policy_version: int | None
+    attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedTransaction(Transaction):
+    """A transaction that somebody runs."""
+
+    lease: Lease
+
+
+class Rescue(NamedTuple):
+    """What was taken from workers that had gone: how many run again, and how many are taken to be poison."""
+
+    returned: int
+    poison: int
+
+
+def claim(pipeline_id: int, count: int, worker: int) -> list[LeasedTransaction]:
+    """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same."""
+    rows = statements().claim(pipeline_id, count, worker, settings().lease)
+    return [_leased(*row) for row in rows]
+
+
+def heartbeat(leases: Iterable[Lease]) -> set[int]:
+    """Renew leases; the ids of those that are still held."""
+    document = _document(leases)
+    held: set[int] = statements().renew(document, settings().lease) if document != "[]" else set()
+    return held
+
+
+def release(leases: Iterable[Lease]) -> int:
+    """Give transactions back as they were: their attempt is not burnt. How many were still held."""
+    document = _document(leases)
+    return len(statements().release(document)) if document != "[]" else 0
+
+
+@transaction.atomic
+def rescue(*, worker: int | None = None) -> Rescue:
+    """Take back what lapsed, or everything of a worker that is known to be gone."""
+    rows = statements().rescue(RESCUED_AT_ONCE, POISON, worker)
+    poison = [row for row in rows if row[3] == State.FAILED]
+    for record_id, uid, pipeline_id, _, deliveries, version, owner, *_ in poison:
+        statements().count_end(pipeline_id, failed=1)
+        dead_letters.bury_poison(record_id, uid, pipeline_id, deliveries, version, owner)
+    if rows:
+        telemetry.rescued.add(len(rows))
+    return Rescue(returned=len(rows) - len(poison), poison=len(poison))
+
+
+def _leased(
+    record_id: int, token: int, version: int | None, _priority: int, _available_at: Any, uid: str, *values: Any
+) -> LeasedTransaction:
+    payload, metadata, correlation_id, parent_id, source, created_at, trace_context = values
+    return LeasedTransaction(
+        uid,
+        payloads.decode(payload),
+        payloads.decode(metadata) if metadata != "{}" else {},
+        correlation_id=correlation_id,
+        parent_id=parent_id,
+        source=source,
+        created_at=created_at,
+        trace_context=payloads.decode(trace_context) if trace_context else {},
+        lease=Lease(record_id, token, version),
+    )
+
+
+def _document(leases: Iterable[Lease]) -> str:
+    # In order of their ids, so that two statements never wait for each other.
+    rows = sorted((lease.id, lease.token) for lease in leases)
+    return orjson.dumps([{"id": number, "token": token} for number, token in rows]).decode()

@@ -1,0 +1,61 @@
+"""What the verbs refuse."""
+
+from engines.core.errors import EngineError
+
+
+class RefusedError(EngineError):
+    """A verb that cannot be carried out; `code` says why to machines, the message to people."""
+
+    code = "refused"
+
+
+class PipelineUnknownError(RefusedError):
+    code = "pipeline_unknown"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no pipeline named {name!r}: make one with manage.py pipeline create {name}")
+
+
+class TransactionUnknownError(RefusedError):
+    code = "transaction_unknown"
+
+    def __init__(self, uid: str) -> None:
+        super().__init__(f"there is no transaction {uid!r}")
+
+
+class SubmissionError(RefusedError):
+    """A draft with a field that is out of bounds."""
+
+    code = "invalid_transaction"
+
+    def __init__(self, message: str, field: str, index: int = 0) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
+
+
+class PayloadLimitError(SubmissionError):
+    """A payload over its limit."""
+
+    code = "payload_too_large"
+
+
+class IdTakenError(RefusedError):
+    code = "id_taken"
+
+    def __init__(self, uid: str, pipeline: str) -> None:
+        super().__init__(f"the id {uid!r} belongs to a transaction of the pipeline {pipeline!r}")
+
+
+class NotPendingError(RefusedError):
+    code = "not_pending"
+
+    def __init__(self, uid: str, state: str) -> None:
+        super().__init__(f"the transaction {uid!r} is {state}; only a pending one can be cancelled")
+
+
+class NotFinishedError(RefusedError):
+    code = "not_finished"
+
+    def __init__(self, uid: str, state: str) -> None:
+        super().__init__(f"the transaction {uid!r} is still {state}; only one that has ended can be replayed")

@@ -1,0 +1,158 @@
+"""The queue's statements on PostgreSQL. Batches travel as one JSON document; times are the server's."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import connection
+
+CHANNEL = "ergon_transactions"
+
+INSERT = """
+WITH p AS MATERIALIZED (SELECT id, priority FROM engines_pipeline WHERE name = %s),
+i AS (
+  INSERT INTO engines_transactionrecord (uid, pipeline_id, priority, available_at, payload, metadata, dedupe_key,
+    correlation_id, parent_id, source, trace_context, replay_of, payload_changes)
+  SELECT d.uid, p.id, COALESCE(d.priority, p.priority), COALESCE(d.available_at, now()), d.payload,
+    COALESCE(d.metadata, '{}'), d.dedupe_key, d.correlation_id, d.parent_id, d.source, d.trace_context, d.replay_of,
+    d.payload_changes
+  FROM p, json_to_recordset(%s) AS d (uid text, priority int, available_at timestamptz, payload jsonb, metadata jsonb,
+    dedupe_key text, correlation_id text, parent_id text, source text, trace_context jsonb, replay_of bigint,
+    payload_changes jsonb)
+  ON CONFLICT DO NOTHING RETURNING uid, pipeline_id),
+n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', pipeline_id::text) FROM i LIMIT 1)
+SELECT i.uid, n.pg_notify FROM i LEFT JOIN n ON true
+"""
+
+# Kept apart from the update: joined into it, the limit may be exceeded when a plan runs the subquery again.
+CLAIM = """
+WITH p AS MATERIALIZED (
+  SELECT policy.active_id AS version FROM engines_pipeline pipeline JOIN engines_policy policy
+    ON policy.id = pipeline.policy_id WHERE pipeline.id = %s AND pipeline.paused_at IS NULL),
+c AS MATERIALIZED (
+  SELECT id FROM engines_transactionrecord
+   WHERE state = 0 AND pipeline_id = %s AND available_at <= now() AND EXISTS (SELECT FROM p)
+   ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE engines_transactionrecord t SET state = 1, started_at = now(), lease_owner = %s,
+  lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1, attempts = t.attempts + 1,
+  policy_version = (SELECT version FROM p)
+FROM c WHERE t.id = c.id
+RETURNING t.id, t.fencing_token, t.policy_version, t.priority, t.available_at, t.uid, t.payload, t.metadata,
+  t.correlation_id, t.parent_id, t.source, t.created_at, t.trace_context
+"""
+
+# "+ 0": statistics say that nothing runs, and a plan that believes them walks through every dead entry of an index.
+SETTLE = """
+WITH s AS (
+  UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
+    lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, state smallint, result jsonb, error jsonb,
+    category smallint)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
+  RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - t.started_at) AS seconds),
+a AS (
+  INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome,
+    category, error_type, message, traceback, policy_version, worker, trace_id)
+  SELECT a.id, a.token, a.step, a.number, a.of_total, now() - a.age * interval '1 second', a.duration, a.outcome,
+    a.category, a.error_type, a.message, a.traceback, a.policy_version, %s, a.trace_id
+  FROM json_to_recordset(%s) AS a (id bigint, token bigint, step smallint, number int, of_total int, age float8,
+    duration float8, outcome smallint, category smallint, error_type text, message text, traceback text,
+    policy_version bigint, trace_id text)
+  JOIN s ON s.id = a.id),
+m AS (
+  INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
+  SELECT pipeline_id, date_trunc('minute', now()), %s, count(*) FILTER (WHERE state = 2),
+    count(*) FILTER (WHERE state = 3), 0, sum(seconds), max(seconds) FROM s GROUP BY pipeline_id
+  ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded + excluded.succeeded,
+    failed = m.failed + excluded.failed, seconds = m.seconds + excluded.seconds,
+    longest = GREATEST(m.longest, excluded.longest))
+SELECT id FROM s
+"""
+
+RENEW = """
+UPDATE engines_transactionrecord t SET lease_expires_at = now() + %s * interval '1 second'
+FROM json_to_recordset(%s) AS u (id bigint, token bigint)
+WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1 RETURNING t.id
+"""
+
+RELEASE = """
+WITH r AS (
+  UPDATE engines_transactionrecord t SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
+    attempts = t.attempts - 1
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1 RETURNING t.id, t.pipeline_id),
+n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
+SELECT r.id, (SELECT count(*) FROM n) FROM r
+"""
+
+RESCUE = """
+WITH c AS MATERIALIZED (
+  SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND {which}
+   ORDER BY lease_expires_at LIMIT %s FOR UPDATE SKIP LOCKED),
+r AS (
+  UPDATE engines_transactionrecord t SET rescues = t.rescues + 1, lease_owner = NULL, lease_expires_at = NULL,
+    state = CASE WHEN t.rescues + 1 >= %s THEN 3 ELSE 0 END,
+    finished_at = CASE WHEN t.rescues + 1 >= %s THEN now() END
+  FROM c WHERE t.id = c.id
+  RETURNING t.id, t.uid, t.pipeline_id, t.state, t.attempts, t.policy_version, c.lease_owner),
+n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
+SELECT r.*, (SELECT count(*) FROM n) FROM r
+"""
+LAPSED = "lease_expires_at < now()"
+OF_WORKER = "lease_owner = %s"
+
+COUNT_END = """
+INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
+VALUES (%s, date_trunc('minute', now()), 0, 0, %s, %s, 0, 0)
+ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET failed = m.failed + excluded.failed,
+  cancelled = m.cancelled + excluded.cancelled
+"""
+
+
+def insert(pipeline: str, document: str) -> set[str]:
+    """Insert the drafts of a JSON document; the ids of those that are new."""
+    return {row[0] for row in _rows(INSERT, [pipeline, document])}
+
+
+def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple[Any, ...]]:
+    rows = _rows(CLAIM, [pipeline_id, pipeline_id, count, worker, lease])
+    return sorted(rows, key=lambda row: (-row[3], row[4], row[0]))
+
+
+def settle(records: str, attempts: str, worker: int | None) -> set[int]:
+    return _ids(_rows(SETTLE, [records, worker, attempts, worker or 0]))
+
+
+def renew(leases: str, seconds: float) -> set[int]:
+    return _ids(_rows(RENEW, [seconds, leases]))
+
+
+def release(leases: str) -> set[int]:
+    return _ids(_rows(RELEASE, [leases]))
+
+
+def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]:
+    if worker is None:
+        return _rows(RESCUE.format(which=LAPSED), [limit, poison, poison])
+    return _rows(RESCUE.format(which=OF_WORKER), [worker, limit, poison, poison])
+
+
+def count_end(pipeline_id: int, *, failed: int = 0, cancelled: int = 0) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT_END, [pipeline_id, failed, cancelled])
+
+
+def wake(pipeline_id: int) -> None:
+    """Tell waiting workers to look."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, str(pipeline_id)])
+
+
+def _rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+def _ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:
+    return {row[0] for row in rows}

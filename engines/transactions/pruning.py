@@ -1,0 +1,73 @@
+"""VERB: prune. By age and state, in batches, so that nothing else waits."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import Count, F
+from django.db.models.functions import Greatest
+
+from engines.clock import database_time
+from engines.core.states import LetterState, State
+from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
+
+BATCH = 1000
+
+
+class Pruned(NamedTuple):
+    """How many transactions of each state are gone."""
+
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+def prune(*, older_than: timedelta | None = None) -> Pruned:
+    """Delete what has ended long enough ago: by each pipeline's own retention, or by the age given."""
+    counts = {State.SUCCEEDED: 0, State.FAILED: 0, State.CANCELLED: 0}
+    for pipeline in Pipeline.objects.order_by("pk"):
+        for state in counts:
+            days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
+            before = database_time() - (timedelta(days=days) if older_than is None else older_than)
+            counts[state] += sum(_batches(pipeline.pk, state, before))
+    return Pruned(*counts.values())
+
+
+def _batches(pipeline_id: int, state: State, before: datetime) -> Iterator[int]:
+    while count := _delete(pipeline_id, state, before):
+        yield count
+
+
+@transaction.atomic
+def _delete(pipeline_id: int, state: State, before: datetime) -> int:
+    old = TransactionRecord.objects.filter(
+        pipeline_id=pipeline_id,
+        state=state.value,
+        finished_at__isnull=False,
+        created_at__lt=before,
+        finished_at__lt=before,
+    )
+    ids = list(old.order_by("pipeline", "state", "created_at").values_list("pk", flat=True)[:BATCH])
+    if state is State.FAILED:
+        _delete_letters(ids)
+    _delete_attempts(ids)
+    return old.filter(pk__in=ids).delete()[0]
+
+
+def _delete_letters(ids: list[int]) -> None:
+    letters = DeadLetter.objects.filter(transaction_id__in=ids)
+    BulkItem.objects.filter(letter__in=letters).delete()
+    still_open = letters.filter(state=LetterState.OPEN.value).order_by("group_id").values("group_id")
+    for row in still_open.annotate(count=Count("pk")):
+        group = DeadLetterGroup.objects.filter(pk=row["group_id"])
+        group.update(open_count=Greatest(F("open_count") - row["count"], 0))
+    letters.delete()
+
+
+def _delete_attempts(ids: list[int]) -> None:
+    Attempt.objects.filter(transaction_id__in=ids).delete()

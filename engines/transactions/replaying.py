@@ -1,0 +1,64 @@
+"""VERBS: cancel, replay."""
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from engines import dead_letters
+from engines.core import differences
+from engines.core.states import LetterState, State
+from engines.dead_letters import AS_IT_WAS
+from engines.models import DeadLetter, TransactionRecord
+from engines.transactions.errors import NotFinishedError, NotPendingError
+from engines.transactions.finding import find
+from engines.transactions.statements import statements
+from engines.transactions.submitting import Submitted, submit
+from ergon_site.access import audit
+
+
+@transaction.atomic
+def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
+    """End a transaction that has not begun."""
+    record = find(uid)
+    waiting = TransactionRecord.objects.filter(pk=record.pk, state=State.PENDING.value)
+    if not waiting.update(state=State.CANCELLED.value, finished_at=Now()):
+        raise NotPendingError(uid, find(uid).word)
+    statements().count_end(record.pipeline_id, cancelled=1)
+    audit.record(actor=by, action="transaction.cancel", target=f"transaction {uid}", reason=reason)
+    return find(uid)
+
+
+@transaction.atomic
+def replay(uid: str, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> Submitted:
+    """Run a transaction that has ended once more, as a new one; an edited payload is kept with what was changed."""
+    record = find(uid)
+    if not State(record.state).is_final:
+        raise NotFinishedError(uid, record.word)
+    letter = DeadLetter.objects.select_for_update().filter(transaction_id=record.pk).first()
+    if letter is not None and letter.state != LetterState.OPEN.value:
+        raise dead_letters.LetterSettledError(letter)
+    is_edited = payload is not AS_IT_WAS
+    changes = differences.changes(record.payload, payload) if is_edited else None
+    new = submit(
+        record.pipeline.name,
+        payload if is_edited else record.payload,
+        priority=record.priority,
+        correlation_id=record.correlation_id,
+        metadata=record.metadata,
+        parent_id=record.uid,
+        source=record.source,
+        replay_of=record.pk,
+        payload_changes=changes,
+    )
+    if letter is not None:
+        dead_letters.settle_as_replayed(letter, new.id, by=by, reason=reason)
+    audit.record(
+        actor=by,
+        action="transaction.replay_edited" if is_edited else "transaction.replay",
+        target=f"transaction {uid}",
+        reason=reason,
+        # Which fields were edited, never what they hold: payloads stay out of the log.
+        after={"as": new.id} | ({"edited": [change["path"] for change in changes or []]} if is_edited else {}),
+    )
+    return new

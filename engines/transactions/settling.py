@@ -1,0 +1,113 @@
+"""VERB: settle. Outcomes and attempts in batches; what has lost its lease changes nothing and is reported."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from django.db import transaction
+
+from engines import dead_letters, payloads
+from engines.conf import settings
+from engines.core import failures
+from engines.core.journal import Attempted
+from engines.core.outcome import Failure, Outcome, Success
+from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
+from engines.transactions.claiming import Lease, LeasedTransaction
+from engines.transactions.statements import statements
+
+
+class Settlement(NamedTuple):
+    """A transaction and how it came out."""
+
+    transaction: LeasedTransaction
+    outcome: Outcome
+
+
+def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> list[LeasedTransaction]:
+    """Write down how transactions ended; those whose lease was lost, which keep whatever has become of them."""
+    if not settlements:
+        return []
+    now = time.monotonic()
+    ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
+    records = f"[{','.join(_record(one) for one in ordered)}]"
+    attempts = f"[{','.join(_attempts([one.transaction.lease for one in ordered], now))}]"
+    if not any(isinstance(one.outcome, Failure) for one in ordered):
+        settled = statements().settle(records, attempts, worker)
+    else:
+        settled = _settle_with_letters(ordered, records, attempts, worker)
+    return [one.transaction for one in ordered if one.transaction.lease.id not in settled]
+
+
+@transaction.atomic
+def _settle_with_letters(ordered: Sequence[Settlement], records: str, attempts: str, worker: int | None) -> set[int]:
+    settled: set[int] = statements().settle(records, attempts, worker)
+    failed = [
+        dead_letters.Burial(one.transaction, one.outcome)
+        for one in ordered
+        if isinstance(one.outcome, Failure) and one.transaction.lease.id in settled
+    ]
+    dead_letters.bury(failed, worker=worker)
+    return settled
+
+
+def _record(settlement: Settlement) -> str:
+    lease = settlement.transaction.lease
+    head = f'{{"id":{lease.id},"token":{lease.token}'
+    match settlement.outcome:
+        case Success(None):
+            return f'{head},"state":2}}'
+        case Success(value):
+            return f"{head},{_result(value)}}}"
+        case Failure() as failure:
+            error = orjson.dumps(failures.summary(failure, _tried(lease))).decode()
+            category = CATEGORIES[failures.category_of(failure)]
+            return f'{head},"state":{State.FAILED.value},"error":{error},"category":{category}}}'
+    msg = f"a transaction that was cut is released, not settled: {settlement.transaction.id}"
+    raise ValueError(msg)
+
+
+def _result(value: Any) -> str:
+    try:
+        text = payloads.encode_leniently(value, limit=settings().result_limit)
+    except payloads.PayloadTooLargeError as error:
+        # The work is done and its success handled: only the copy for people is missing, and says so.
+        note = orjson.dumps({"type": "ResultTooLarge", "message": str(error), "category": None}).decode()
+        return f'"state":2,"error":{note}'
+    return f'"state":2,"result":{text}'
+
+
+def _attempts(leases: Iterable[Lease], now: float) -> Iterator[str]:
+    for lease in leases:
+        for attempted, trace_id in lease.attempts:
+            yield _attempt(lease, attempted, trace_id, now)
+
+
+def _tried(lease: Lease) -> list[Attempted]:
+    return [attempted for attempted, _ in lease.attempts]
+
+
+def _attempt(lease: Lease, attempted: Attempted, trace_id: str | None, now: float) -> str:
+    stage, number, of_total, started, duration, outcome = attempted
+    head = (
+        f'{{"id":{lease.id},"token":{lease.token},"step":{STAGES[stage]},"number":{number},"of_total":{of_total},'
+        f'"age":{now - started:.6f},"duration":{duration:.6f},"policy_version":{lease.policy_version or "null"}'
+    )
+    trace = f',"trace_id":"{trace_id}"' if trace_id else ""
+    if type(outcome) is Success:
+        return f'{head},"outcome":0{trace}}}'
+    return f"{head},{_fault(outcome)}{trace}}}"
+
+
+def _fault(outcome: Outcome) -> str:
+    if not isinstance(outcome, Failure):
+        return f'"outcome":{AttemptOutcome.CUT.value}'
+    error = outcome.error
+    fault = {
+        "outcome": AttemptOutcome.FAILURE.value,
+        "category": CATEGORIES[failures.category_of_error(error)],
+        "error_type": failures.error_type(error),
+        "message": failures.message_of(error),
+        "traceback": failures.traceback_of(error),
+    }
+    return orjson.dumps(fault).decode()[1:-1]

@@ -1,0 +1,217 @@
+"""The queue's statements on SQLite: one writer at a time, so each function is one immediate transaction."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+COLUMNS = (
+    "uid",
+    "pipeline_id",
+    "priority",
+    "available_at",
+    "payload",
+    "metadata",
+    "dedupe_key",
+    "correlation_id",
+    "parent_id",
+    "source",
+    "trace_context",
+    "replay_of",
+    "payload_changes",
+)
+JSON_COLUMNS = {"payload", "metadata", "trace_context", "payload_changes"}
+INSERT_NEW = f"""
+INSERT INTO engines_transactionrecord ({", ".join(COLUMNS)}) VALUES ({", ".join(["%s"] * len(COLUMNS))})
+ON CONFLICT DO NOTHING
+"""
+
+CLAIM = """
+UPDATE engines_transactionrecord SET state = 1, started_at = %(now)s, lease_owner = %(worker)s,
+  lease_expires_at = %(until)s, fencing_token = fencing_token + 1, attempts = attempts + 1,
+  policy_version = (SELECT policy.active_id FROM engines_pipeline pipeline JOIN engines_policy policy
+    ON policy.id = pipeline.policy_id WHERE pipeline.id = %(pipeline)s)
+WHERE id IN (
+  SELECT id FROM engines_transactionrecord
+   WHERE state = 0 AND pipeline_id = %(pipeline)s AND available_at <= %(now)s
+     AND EXISTS (SELECT 1 FROM engines_pipeline WHERE id = %(pipeline)s AND paused_at IS NULL)
+   ORDER BY priority DESC, available_at, id LIMIT %(count)s)
+RETURNING id, fencing_token, policy_version, priority, available_at, uid, payload, metadata, correlation_id, parent_id,
+  source, created_at, trace_context
+"""
+SETTLE = """
+UPDATE engines_transactionrecord SET state = %s, result = %s, error = %s, category = %s, lease_owner = NULL,
+  lease_expires_at = NULL, finished_at = %s
+WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING pipeline_id, started_at
+"""
+ATTEMPT = """
+INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome, category,
+  error_type, message, traceback, policy_version, worker, trace_id)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+COUNT = """
+INSERT INTO engines_throughput (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + excluded.succeeded,
+  failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, seconds = seconds + excluded.seconds,
+  longest = max(longest, excluded.longest)
+"""
+RENEW = """
+UPDATE engines_transactionrecord SET lease_expires_at = %s WHERE id = %s AND fencing_token = %s AND state = 1
+RETURNING id
+"""
+RELEASE = """
+UPDATE engines_transactionrecord SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
+  attempts = attempts - 1 WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
+"""
+LAPSED = """
+SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at < %s ORDER BY lease_expires_at LIMIT %s
+"""
+OF_WORKER = """
+SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND lease_owner = %s LIMIT %s
+"""
+RESCUE = """
+UPDATE engines_transactionrecord SET rescues = rescues + 1, lease_owner = NULL, lease_expires_at = NULL,
+  state = CASE WHEN rescues + 1 >= %s THEN 3 ELSE 0 END,
+  finished_at = CASE WHEN rescues + 1 >= %s THEN %s END
+WHERE id = %s RETURNING id, uid, pipeline_id, state, attempts, policy_version
+"""
+
+
+@transaction.atomic
+def insert(pipeline: str, document: str) -> set[str]:
+    """Insert the drafts of a JSON document; the ids of those that are new."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, priority FROM engines_pipeline WHERE name = %s", [pipeline])
+        found = cursor.fetchone()
+        if found is None:
+            return set()
+        now, new = _text(timezone.now()), set()
+        for draft in json.loads(document):
+            cursor.execute(INSERT_NEW, [_cell(name, draft, found, now) for name in COLUMNS])
+            if cursor.rowcount == 1:
+                new.add(draft["uid"])
+        return new
+
+
+def _cell(name: str, draft: dict[str, Any], pipeline: tuple[int, int], now: str) -> Any:
+    value = draft.get(name)
+    match name:
+        case "pipeline_id":
+            return pipeline[0]
+        case "priority":
+            return pipeline[1] if value is None else value
+        case "available_at":
+            return now if value is None else _text(datetime.fromisoformat(value))
+        case "metadata":
+            return json.dumps(value or {})
+    return json.dumps(value) if name in JSON_COLUMNS and value is not None else value
+
+
+@transaction.atomic
+def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple[Any, ...]]:
+    now = timezone.now()
+    parameters: dict[str, Any] = {
+        "now": _text(now),
+        "until": _text(now + timedelta(seconds=lease)),
+        "worker": worker,
+        "pipeline": pipeline_id,
+        "count": count,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIM, parameters)
+        rows = [(*row[:11], _time(row[11]), row[12]) for row in cursor.fetchall()]
+    return sorted(rows, key=lambda row: (-row[3], row[4], row[0]))
+
+
+@transaction.atomic
+def settle(records: str, attempts: str, worker: int | None) -> set[int]:
+    now = timezone.now()
+    ended: dict[int, list[tuple[int, float]]] = {}
+    settled = set()
+    with connection.cursor() as cursor:
+        for one in json.loads(records):
+            texts = [None if one.get(name) is None else json.dumps(one[name]) for name in ("result", "error")]
+            cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), one["id"], one["token"]])
+            for pipeline_id, started_at in cursor.fetchall():
+                settled.add(one["id"])
+                ended.setdefault(pipeline_id, []).append((one["state"], (now - _time(started_at)).total_seconds()))
+        for attempt in json.loads(attempts):
+            if attempt["id"] in settled:
+                cursor.execute(ATTEMPT, _attempt(attempt, now, worker))
+        for pipeline_id, ends in ended.items():
+            states = [state for state, _ in ends]
+            seconds = [seconds for _, seconds in ends]
+            counts = [states.count(2), states.count(3), 0, sum(seconds), max(seconds)]
+            cursor.execute(COUNT, [pipeline_id, _minute(now), worker or 0, *counts])
+    return settled
+
+
+def _attempt(attempt: dict[str, Any], now: datetime, worker: int | None) -> list[Any]:
+    known = ("duration", "outcome", "category", "error_type", "message", "traceback", "policy_version")
+    return [
+        *(attempt[name] for name in ("id", "token", "step", "number", "of_total")),
+        _text(now - timedelta(seconds=attempt["age"])),
+        *(attempt.get(name) for name in known),
+        worker,
+        attempt.get("trace_id"),
+    ]
+
+
+@transaction.atomic
+def renew(leases: str, seconds: float) -> set[int]:
+    until = _text(timezone.now() + timedelta(seconds=seconds))
+    return _each(RENEW, ([until, one["id"], one["token"]] for one in json.loads(leases)))
+
+
+@transaction.atomic
+def release(leases: str) -> set[int]:
+    return _each(RELEASE, ([one["id"], one["token"]] for one in json.loads(leases)))
+
+
+@transaction.atomic
+def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]:
+    now = _text(timezone.now())
+    rescued = []
+    with connection.cursor() as cursor:
+        if worker is None:
+            cursor.execute(LAPSED, [now, limit])
+        else:
+            cursor.execute(OF_WORKER, [worker, limit])
+        for record_id, owner in cursor.fetchall():
+            cursor.execute(RESCUE, [poison, poison, now, record_id])
+            rescued += [(*row, owner) for row in cursor.fetchall()]
+    return rescued
+
+
+def count_end(pipeline_id: int, *, failed: int = 0, cancelled: int = 0) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT, [pipeline_id, _minute(timezone.now()), 0, 0, failed, cancelled, 0, 0])
+
+
+def wake(pipeline_id: int) -> None:
+    """Waiting workers look at the file itself."""
+
+
+def _each(statement: str, rows: Iterable[list[Any]]) -> set[int]:
+    found: set[int] = set()
+    with connection.cursor() as cursor:
+        for row in rows:
+            cursor.execute(statement, row)
+            found.update(record_id for (record_id,) in cursor.fetchall())
+    return found
+
+
+def _text(time: datetime) -> str:
+    return str(connection.ops.adapt_datetimefield_value(time))
+
+
+def _time(stored: datetime) -> datetime:
+    return stored.replace(tzinfo=UTC)
+
+
+def _minute(now: datetime) -> str:
+    return _text(now.replace(second=0, microsecond=0))

@@ -1,0 +1,159 @@
+"""VERBS: submit, submit_many. One statement for a thousand; repeated ids and dedupe keys are recognised."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from itertools import islice
+from typing import Any, NamedTuple
+
+import orjson
+import uuid_utils
+from django.db.models import Q
+
+from engines import payloads, telemetry
+from engines.conf import settings
+from engines.core.states import State
+from engines.models import Pipeline, TransactionRecord
+from engines.transactions.errors import IdTakenError, PayloadLimitError, PipelineUnknownError, SubmissionError
+from engines.transactions.statements import statements
+
+ROUND_TRIP = 1000
+LONGEST_TEXT = 200
+PRIORITIES = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A transaction as it is submitted."""
+
+    payload: Any
+    id: str | None = None
+    priority: int | None = None
+    available_at: datetime | None = None
+    dedupe_key: str | None = None
+    correlation_id: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    parent_id: str | None = None
+    source: str | None = None
+    trace_context: Mapping[str, str] | None = None
+    replay_of: int | None = None
+    payload_changes: list[dict[str, Any]] | None = None
+
+
+class Submitted(NamedTuple):
+    """A transaction that is kept; not new if its id or dedupe key was there before."""
+
+    id: str
+    state: str
+    is_new: bool
+
+
+def submit(pipeline: str, payload: Any, **fields: Any) -> Submitted:
+    """Keep one transaction for a pipeline: `id`, `priority`, `available_at`, `dedupe_key`, `correlation_id`, ….
+
+    Inside the caller's database transaction it is kept or forgotten with it.
+    """
+    return submit_many(pipeline, [Draft(payload, **fields)])[0]
+
+
+def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Submitted]:
+    """Keep many, a thousand with each statement; the answers are in the order of the drafts."""
+    source = iter(drafts)
+    submitted: list[Submitted] = []
+    while batch := [_draft(item) for item in islice(source, ROUND_TRIP)]:
+        submitted += _submit(pipeline, batch, offset=len(submitted))
+    return submitted
+
+
+_NEW = State.PENDING.word
+_NAMES = [one.name for one in fields(Draft)]
+_TEXTS = ("dedupe_key", "correlation_id", "parent_id", "source")
+
+
+def _draft(item: Draft | Mapping[str, Any]) -> Draft:
+    return item if isinstance(item, Draft) else Draft(**item)
+
+
+def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
+    trace = telemetry.current_trace()
+    ids, rows = [], []
+    for index, draft in enumerate(drafts, offset):
+        uid = _checked(draft, index)
+        ids.append(uid)
+        rows.append(_row(draft, uid, trace, index))
+    new = statements().insert(pipeline, f"[{','.join(rows)}]")
+    if len(new) == len(ids):
+        return [Submitted(uid, _NEW, is_new=True) for uid in ids]
+    return list(_with_known(pipeline, drafts, ids, new))
+
+
+def _checked(draft: Draft, index: int) -> str:
+    """The draft's id, or a new one that grows with time; a field out of bounds is refused by its name."""
+    for name in _TEXTS:
+        _check_text(name, getattr(draft, name), index)
+    if draft.priority is not None and (type(draft.priority) is not int or draft.priority not in PRIORITIES):
+        msg = f"priority must be a whole number, not {draft.priority!r}"
+        raise SubmissionError(msg, "priority", index)
+    if draft.available_at is not None and draft.available_at.tzinfo is None:
+        msg = "available_at must have a time zone"
+        raise SubmissionError(msg, "available_at", index)
+    metadata: object = draft.metadata
+    if not isinstance(metadata, Mapping | None):
+        msg = "metadata must be an object"
+        raise SubmissionError(msg, "metadata", index)
+    if draft.id is None:
+        return str(uuid_utils.uuid7())
+    _check_text("id", draft.id, index)
+    return draft.id
+
+
+def _check_text(name: str, text: Any, index: int) -> None:
+    if text is None:
+        return
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT or "\x00" in text:
+        msg = f"{name} must be a text of 1 to {LONGEST_TEXT} characters"
+        raise SubmissionError(msg, name, index)
+
+
+def _row(draft: Draft, uid: str, trace: dict[str, str] | None, index: int) -> str:
+    """The draft as an element of the statement's JSON document."""
+    limit = settings().payload_limit
+    try:
+        payload = payloads.encode(draft.payload, limit=limit)
+        metadata = payloads.encode(dict(draft.metadata), limit=limit, what="metadata") if draft.metadata else "{}"
+    except payloads.PayloadTooLargeError as error:
+        raise PayloadLimitError(str(error), "payload", index) from None
+    except payloads.PayloadError as error:
+        raise SubmissionError(str(error), "payload", index) from None
+    plain = {name: value for name in _PLAIN if (value := getattr(draft, name)) is not None}
+    plain["uid"] = uid
+    context = draft.trace_context or trace
+    if context:
+        plain["trace_context"] = dict(context)
+    return f'{{"payload":{payload},"metadata":{metadata},{orjson.dumps(plain).decode()[1:]}'
+
+
+_PLAIN = [name for name in _NAMES if name not in {"payload", "metadata", "id", "trace_context"}]
+
+
+def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str]) -> Iterator[Submitted]:
+    """Those that are new, and those that were there already."""
+    found = Pipeline.objects.filter(name=pipeline).first()
+    if found is None:
+        raise PipelineUnknownError(pipeline)
+    keys = [draft.dedupe_key for draft in drafts if draft.dedupe_key is not None]
+    known = TransactionRecord.objects.filter(Q(uid__in=ids) | Q(pipeline=found, dedupe_key__in=keys))
+    rows = list(known.values_list("uid", "dedupe_key", "state", "pipeline_id", "pipeline__name"))
+    by_id = {row[0]: row for row in rows}
+    by_key = {row[1]: row for row in rows if row[3] == found.pk and row[1] is not None}
+    seen: set[str] = set()
+    for draft, uid in zip(drafts, ids, strict=True):
+        row = by_id.get(uid) or by_key.get(draft.dedupe_key or "")
+        if row is None:
+            msg = f"the transaction {uid!r} was neither kept nor found"
+            raise SubmissionError(msg, "id")
+        if row[3] != found.pk:
+            raise IdTakenError(uid, row[4])
+        is_new = uid in new and uid not in seen
+        seen.add(uid)
+        yield Submitted(row[0], State(row[2]).word, is_new=is_new)

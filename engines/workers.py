@@ -1,0 +1,58 @@
+"""VERBS of workers: enrol, beat, retire, and notice the dead."""
+
+import os
+import socket
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from engines.clock import database_time
+from engines.conf import settings
+from engines.core.states import WorkerState
+from engines.models import Worker
+
+ALIVE = (WorkerState.RUNNING.value, WorkerState.STOPPING.value)
+
+
+def enrol(pipelines: list[str]) -> Worker:
+    """A row for this process, which begins to run transactions."""
+    worker = Worker(host=socket.gethostname(), pid=os.getpid(), pipelines=pipelines, lease=settings().lease)
+    worker.save()
+    return worker
+
+
+def beat(worker_id: int, *, in_flight: int, abandoned: int, settled: int, is_stopping: bool) -> None:
+    """It is alive, and this is what it has in hand. One that was thought dead is alive again."""
+    state = WorkerState.STOPPING if is_stopping else WorkerState.RUNNING
+    Worker.objects.filter(pk=worker_id).update(
+        heartbeat_at=Now(), in_flight=in_flight, abandoned=abandoned, settled=settled, state=state.value
+    )
+
+
+def retire(worker_id: int, *, settled: int = 0, note: str = "") -> None:
+    """It has ended in order."""
+    Worker.objects.filter(pk=worker_id).update(
+        state=WorkerState.STOPPED.value, in_flight=0, settled=settled, stopped_at=Now(), note=note
+    )
+
+
+def bury(worker_id: int, *, note: str) -> None:
+    """It is known to have gone without a word."""
+    Worker.objects.filter(pk=worker_id, state__in=ALIVE).update(
+        state=WorkerState.DEAD.value, in_flight=0, stopped_at=Now(), note=note
+    )
+
+
+def notice_the_dead() -> int:
+    """Workers whose heart has not beaten for a lease."""
+    now = database_time()
+    gone = 0
+    for worker in alive().filter(heartbeat_at__lt=now):
+        if (now - worker.heartbeat_at).total_seconds() > worker.lease:
+            bury(worker.pk, note="no heartbeat within its lease")
+            gone += 1
+    return gone
+
+
+def alive() -> QuerySet[Worker]:
+    return Worker.objects.filter(state__in=ALIVE)
