@@ -25,6 +25,7 @@ class Lease:
 
     id: int
     token: int
+    pipeline_id: int
     policy_version: int | None
     attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
 
@@ -46,7 +47,7 @@ class Rescue(NamedTuple):
 def claim(pipeline_id: int, count: int, worker: int) -> list[LeasedTransaction]:
     """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same."""
     rows = statements().claim(pipeline_id, count, worker, settings().lease)
-    return [_leased(*row) for row in rows]
+    return [_leased(pipeline_id, row) for row in rows]
 
 
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
@@ -75,10 +76,9 @@ def rescue(*, worker: int | None = None) -> Rescue:
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(
-    record_id: int, token: int, version: int | None, _priority: int, _available_at: Any, uid: str, *values: Any
-) -> LeasedTransaction:
-    payload, metadata, correlation_id, parent_id, source, created_at, trace_context = values
+def _leased(pipeline_id: int, row: tuple[Any, ...]) -> LeasedTransaction:
+    record_id, token, version, _priority, _available_at, uid, payload, metadata, *about = row
+    correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
         uid,
         payloads.decode(payload),
@@ -88,7 +88,7 @@ def _leased(
         source=source,
         created_at=created_at,
         trace_context=payloads.decode(trace_context) if trace_context else {},
-        lease=Lease(record_id, token, version),
+        lease=Lease(record_id, token, pipeline_id, version),
     )
 
 

@@ -42,6 +42,9 @@ WHERE id IN (
 RETURNING id, fencing_token, policy_version, priority, available_at, uid, payload, metadata, correlation_id, parent_id,
   source, created_at, trace_context
 """
+IS_DUE = """
+SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s AND available_at <= %s LIMIT 1
+"""
 SETTLE = """
 UPDATE engines_transactionrecord SET state = %s, result = %s, error = %s, category = %s, lease_owner = NULL,
   lease_expires_at = NULL, finished_at = %s
@@ -111,8 +114,17 @@ def _cell(name: str, draft: dict[str, Any], pipeline: tuple[int, int], now: str)
     return json.dumps(value) if name in JSON_COLUMNS and value is not None else value
 
 
-@transaction.atomic
 def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple[Any, ...]]:
+    # A look takes no lock: idle workers must not keep writers waiting.
+    with connection.cursor() as cursor:
+        cursor.execute(IS_DUE, [pipeline_id, _text(timezone.now())])
+        if cursor.fetchone() is None:
+            return []
+    with transaction.atomic():
+        return _claim(pipeline_id, count, worker, lease)
+
+
+def _claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple[Any, ...]]:
     now = timezone.now()
     parameters: dict[str, Any] = {
         "now": _text(now),
