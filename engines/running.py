@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -106,18 +107,14 @@ class Runner:
         """Batch by batch, each under the policy that is in force by then."""
         self.connector.on_arrival(self._woken.set)
         started = 0
-        while not self._is_stopping.is_set():
-            policy, _ = self.connector.policy_in_force()
-            size = _left(policy, started)
-            if size == 0:
-                return
+        while not self._is_stopping.is_set() and (size := _left(self.connector.policy_in_force()[0], started)):
             self._woken.clear()
             batch = self.connector.fetch_transactions(size)
             started += len(batch)
             if batch:
                 self._produce_batch(batch)
             elif self._options.is_draining:
-                return
+                break
             else:
                 self._woken.wait(1.0)
         self.connector.flush()
@@ -152,11 +149,21 @@ def _with_fresh_connections(hook: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(hook)
     def handle(*args: Any) -> Any:
         try:
-            return hook(*args)
-        finally:
+            value = hook(*args)
+        except BaseException:
             close_old_connections()
+            raise
+        now = time.monotonic()
+        if now - getattr(_looked, "at", 0.0) > LOOK_EVERY:
+            _looked.at = now
+            close_old_connections()
+        return value
 
     return handle
+
+
+LOOK_EVERY = 1.0
+_looked = threading.local()
 
 
 def _left(policy: ProducerPolicy, started: int) -> int:

@@ -66,7 +66,8 @@ class Settler:
         """Take an outcome; waits only while far too many wait already."""
         while self.is_full and self._thread.is_alive():
             time.sleep(LINGER)
-        self._idle.clear()
+        if self._idle.is_set():
+            self._idle.clear()
         self._waiting.append(settlement)
         if not self._some.is_set():
             self._some.set()

@@ -163,8 +163,8 @@ class AsyncDriver:
             await self._wait_for_the_abandoned()
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context_async(self._run.observer.batch_async(one, len(transactions)))
-        # Half a batch in reserve, so that the next one is here before the slots run dry.
-        self._room = max(self.work.concurrency, len(transactions) // 2)
+        # A batch in reserve, so that the next one is here before the slots run dry.
+        self._room = max(self.work.concurrency, len(transactions))
         self._run.backlog.add(Entry(transaction.id, transaction, run) for transaction in transactions)
         self._run.in_hand = []
         while not self._run.is_stopping and not self._slots.locked():

@@ -160,8 +160,8 @@ class ThreadDriver:
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context(self._run.observer.batch(one, len(transactions)))
         with self._changed:
-            # Half a batch in reserve, so that the next one is here before the slots run dry.
-            self._room = max(self.work.concurrency, len(transactions) // 2)
+            # A batch in reserve, so that the next one is here before the slots run dry.
+            self._room = max(self.work.concurrency, len(transactions))
             self._run.backlog.add(Entry(transaction.id, transaction, run) for transaction in transactions)
             self._run.in_hand = []
             if self._run.is_stopping:
@@ -200,6 +200,7 @@ class ThreadDriver:
                     self._changed.notify_all()
                     return
                 if self._is_room_awaited and run.backlog.waiting <= self._room:
+                    self._is_room_awaited = False
                     self._changed.notify_all()
             outcome = self._outcome_of(entry)
             ended = entry

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import orjson
 from django.db import transaction
 
-from engines import dead_letters, payloads, telemetry
+from engines import dead_letters, telemetry
 from engines.conf import settings
 from engines.core.journal import Attempted
 from engines.core.states import State
@@ -35,6 +36,9 @@ class LeasedTransaction(Transaction):
     """A transaction that somebody runs."""
 
     lease: Lease
+
+    def __post_init__(self) -> None:
+        """Its fields were checked when it was submitted."""
 
 
 class Rescue(NamedTuple):
@@ -76,18 +80,18 @@ def rescue(*, worker: int | None = None) -> Rescue:
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(pipeline_id: int, row: tuple[Any, ...]) -> LeasedTransaction:
-    record_id, token, version, _priority, _available_at, uid, payload, metadata, *about = row
+def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
+    record_id, token, version, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
         uid,
-        payloads.decode(payload),
-        payloads.decode(metadata) if metadata != "{}" else {},
+        payload,
+        metadata,
         correlation_id=correlation_id,
         parent_id=parent_id,
         source=source,
-        created_at=created_at,
-        trace_context=payloads.decode(trace_context) if trace_context else {},
+        created_at=datetime.fromtimestamp(created_at, UTC),
+        trace_context=trace_context or {},
         lease=Lease(record_id, token, pipeline_id, version),
     )
 
