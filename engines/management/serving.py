@@ -51,12 +51,14 @@ class ServingCommand(BaseCommand):
             default=given.ERGON_GRACE,
             help="after SIGTERM let what runs end for so many seconds (default 25), then give it back",
         )
+        parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument("--json", action="store_true", default=given.ERGON_JSON, help="one JSON object per event")
 
     def serve(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
         """Run the pipelines; the process ends with the code that tells how it went."""
         if options["processes"] > 1:
             self._end(Supervisor(options["processes"], self.stdout, as_json=options["json"]).run(sys.argv))
+            return
         if options["metrics_port"]:
             import_string(django_settings.ERGON_METRICS_SERVER)(options["metrics_port"])
         try:
@@ -87,11 +89,13 @@ class ServingCommand(BaseCommand):
         shown.started()
         signals = Signals(crew.stop)
         cut_at: float | None = None
+        parent = os.getppid() if options["supervised"] else None
         while crew.is_running:
             crew.changed.wait(EVERY if cut_at is None else 0.05)
             crew.changed.clear()
             shown.look()
-            if crew.errors and not crew.station.is_stopping:
+            is_orphan = parent is not None and os.getppid() != parent
+            if (crew.errors or is_orphan) and not crew.station.is_stopping:
                 crew.stop()
             if crew.station.is_stopping and cut_at is None:
                 cut_at = time.monotonic() + options["grace"]
