@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import dead_letters, transactions
-from engines.api import bodies, filters
+from engines.api import bodies, filters, hiding
 from engines.api.problems import Refusing
 from engines.api.serializers import (
     DeadLetterDetailSerializer,
@@ -63,7 +63,8 @@ class ReplayLetterView(Refusing, APIView):
         responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
-        uid = dead_letters.replay(letter_id, by=callers.of(request).actor, **bodies.replay(request.data))
+        asked = hiding.for_letter(letter_id, bodies.replay(request.data))
+        uid = dead_letters.replay(letter_id, by=callers.of(request).actor, **asked)
         return Response({"id": uid, "state": transactions.find(uid).word}, status=HTTPStatus.CREATED)
 
 

@@ -6,6 +6,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from engines import dead_letters, overview, policies
+from engines.api import hiding
+from engines.core import redaction
 from engines.core.states import CATEGORY_OF
 from engines.models import DeadLetter, Pipeline, Policy, PolicyVersion, TransactionRecord
 
@@ -90,11 +92,11 @@ class TransactionSerializer(serializers.ModelSerializer[TransactionRecord]):
 class TransactionDetailSerializer(TransactionSerializer):
     """A transaction with everything that is kept of it."""
 
-    payload = Anything()
+    payload = serializers.SerializerMethodField(help_text="Hidden fields are •••.")
     metadata = serializers.DictField()
     result = Anything()
     error = serializers.DictField(allow_null=True)
-    payload_changes = serializers.ListField(child=serializers.DictField(), allow_null=True)
+    payload_changes = serializers.SerializerMethodField(help_text="How the payload differs from that one's.")
     replay_of = serializers.SerializerMethodField(help_text="The id of the transaction that this one runs again.")
     replays = serializers.SerializerMethodField(help_text="The ids of those that run this one again.")
     dead_letter = serializers.SerializerMethodField(help_text="The number of its dead letter.")
@@ -107,6 +109,12 @@ class TransactionDetailSerializer(TransactionSerializer):
             *("payload", "metadata", "result", "error", "lease_expires_at", "policy_version", "dead_letter"),
             *("replay_of", "replays", "payload_changes", "trace_context"),
         ]
+
+    def get_payload(self, record: TransactionRecord) -> Any:
+        return redaction.redact(record.payload, record.pipeline.redacted)
+
+    def get_payload_changes(self, record: TransactionRecord) -> list[dict[str, Any]] | None:
+        return hiding.changes(record.payload_changes, record.pipeline.redacted)
 
     def get_replay_of(self, record: TransactionRecord) -> str | None:
         return TransactionRecord.objects.filter(pk=record.replay_of or 0).values_list("uid", flat=True).first()
@@ -173,14 +181,14 @@ class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
 
 
 class DeadLetterDetailSerializer(DeadLetterSerializer):
-    payload = serializers.SerializerMethodField(help_text="What would be replayed.")
+    payload = serializers.SerializerMethodField(help_text="What would be replayed; hidden fields are •••.")
     details = serializers.DictField()
 
     class Meta(DeadLetterSerializer.Meta):
         fields: ClassVar[Any] = [*DeadLetterSerializer.Meta.fields, "traceback", "details", "payload"]
 
     def get_payload(self, letter: DeadLetter) -> Any:
-        return dead_letters.payload_of(letter)
+        return redaction.redact(dead_letters.payload_of(letter), hiding.of_letter(letter))
 
 
 class PolicySerializer(serializers.ModelSerializer[Policy]):

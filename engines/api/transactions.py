@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import explaining, transactions
-from engines.api import bodies, filters
+from engines.api import bodies, filters, hiding
 from engines.api.addresses import ID
 from engines.api.problems import Refusing
 from engines.api.serializers import (
@@ -138,7 +138,8 @@ class ReplayView(Refusing, APIView):
         responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, uid: str) -> Response:
-        new = transactions.replay(uid, by=callers.of(request).actor, **bodies.replay(request.data))
+        asked = hiding.for_transaction(uid, bodies.replay(request.data))
+        new = transactions.replay(uid, by=callers.of(request).actor, **asked)
         return Response({"id": new.id, "state": new.state}, status=HTTPStatus.CREATED)
 
 
