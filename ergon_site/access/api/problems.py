@@ -1,15 +1,19 @@
 """Every error of the API as RFC 9457 `application/problem+json`, with a stable `code`."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied, RequestDataTooBig
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import defaults
 from rest_framework import exceptions
 
 from ergon_site.access.idempotency import InFlightError, KeyReusedError
+
+logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 OUR_CODES = {
@@ -91,6 +95,11 @@ def _translated(error: Exception) -> Exception:
             return PayloadTooLarge()
         case UnreadablePostError():
             return exceptions.ParseError("The body ended too early.")
+        case OperationalError():
+            # A lost connection, a deadlock, a lock that took too long: no fault of the request, and it passes.
+            logger.warning("The database did not carry out a request", exc_info=error)
+            detail = "The database is busy or away: try again."
+            return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail, headers={"Retry-After": "1"})
         case KeyReusedError():
             return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, "This key was used for another request.")
         case InFlightError():
