@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -11,8 +12,11 @@ from django.utils import timezone
 from engines import transactions
 from engines.core.outcome import Success
 from engines.models import DeadLetter, TransactionRecord
+from ergon_site.access import clients
+from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem, run, succeeded
+from tests.processes import Site
 
 pytestmark = pytest.mark.django_db
 
@@ -214,3 +218,15 @@ def test_a_decision_needs_a_reason(api: Client, verb: str, reason: Any) -> None:
     body = problem(post(api, f"transactions/t/{verb}", {"reason": reason}), 400, "invalid_request")
     assert pointers(body) == ["/reason"]
     assert pointers(problem(post(api, f"transactions/t/{verb}", {}), 400, "invalid_request")) == ["/reason"]
+
+
+@pytest.mark.once
+def test_ids_travel_through_a_real_server(site: Site) -> None:
+    make_pipeline()
+    token = clients.create("erp", Grant(scopes=["transactions:submit", "transactions:read"]), by="tests").token.text
+    with httpx.Client(base_url=f"{site.url}/api/v1", headers={"Authorization": f"Bearer {token}"}) as http:
+        for uid in ("order 7/a.b:c", "urn:x:1", "ä+%&?#", "a//b", "/a"):
+            body = {"pipeline": "invoices", "payload": 1, "id": uid}
+            assert http.post("/transactions", json=body).json() == {"id": uid, "state": "pending"}
+            assert http.get(f"/transactions/{quote(uid, safe='')}").json()["id"] == uid
+            assert http.get(f"/transactions/{quote(uid, safe='')}/explain").json()["id"] == uid
