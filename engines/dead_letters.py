@@ -41,6 +41,13 @@ class LetterUnknownError(EngineError):
         super().__init__(f"there is no dead letter {letter_id}")
 
 
+class NotReplayableError(EngineError):
+    code = "not_replayable"
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__(f"the dead letter of {letter.uid!r} comes from {letter.source!r}, which is no pipeline")
+
+
 class Burial(NamedTuple):
     """A transaction of a pipeline, and the failure that ended it."""
 
@@ -128,8 +135,7 @@ def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) ->
     if letter.transaction_id is None:
         pipeline = Pipeline.objects.filter(name=letter.source).first()
         if pipeline is None:
-            msg = f"the dead letter of {letter.uid!r} comes from {letter.source!r}, which is no pipeline"
-            raise EngineError(msg)
+            raise NotReplayableError(letter)
         body = letter.payload if payload is AS_IT_WAS else payload
         new = transactions.submit(pipeline.name, body, parent_id=letter.uid).id
         settle_as_replayed(letter, new, by=by, reason=reason)

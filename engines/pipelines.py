@@ -112,7 +112,7 @@ def served_by_default(direction: str) -> list[Pipeline]:
 
 
 def _lock(name: str) -> Pipeline:
-    pipeline = Pipeline.objects.select_for_update(of=("self",)).select_related("policy").filter(name=name).first()
+    pipeline = Pipeline.objects.select_for_update().filter(name=name).first()
     if pipeline is None:
         raise PipelineUnknownError(name)
     return pipeline

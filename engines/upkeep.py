@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from engines import bulk, dead_letters, schedules, transactions, workers
 from engines.clock import database_time
 from engines.models import Leadership, Throughput
+from ergon_site.access import idempotency
 
 TERM = timedelta(seconds=15)
 FOLD_AFTER = timedelta(minutes=5)
@@ -32,6 +33,7 @@ def chores(lease: float) -> list[Chore]:
         Chore("folded", 60.0, fold),
         Chore("pruned", 600.0, lambda: transactions.prune().total),
         Chore("trends", 3600.0, dead_letters.forget_trends),
+        Chore("requests_forgotten", 600.0, idempotency.forget_old),
     ]
 
 

@@ -54,7 +54,13 @@ class AbandonedAttemptsError(EngineError):
 
 
 class PolicyError(EngineError, ValueError):
-    """A policy's field is out of bounds; the message names both."""
+    """A policy's field is out of bounds; the message names both, and `path` leads to the field."""
+
+    code = "invalid_policy"
+
+    def __init__(self, message: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class LoopTimeout(EngineError, TimeoutError):  # noqa: N818 (the documents' names below)

@@ -29,7 +29,7 @@ class Policy:
     @classmethod
     def refuse(cls, name: str, problem: str) -> NoReturn:
         msg = f"{cls.__name__}.{name} {problem}"
-        raise PolicyError(msg)
+        raise PolicyError(msg, (name,))
 
     def to_dict(self) -> dict[str, Any]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ class Policy:
         except PolicyError as error:
             # The whole way to the field: steps.process.retry.max_attempts.
             msg = f"{cls.__name__}.{name}{str(error).removeprefix(kind.__name__)}"
-            raise PolicyError(msg) from None
+            raise PolicyError(msg, (name, *error.path)) from None
 
 
 def _rule(bound: str, check: Callable[[Any], bool], *, optional: bool = False) -> dict[str, Any]:
