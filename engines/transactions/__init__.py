@@ -17,7 +17,7 @@ from engines.transactions.finding import find
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.settling import Settlement, settle
-from engines.transactions.submitting import Draft, Submitted, submit, submit_many
+from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many
 
 __all__ = [
     "Draft",
@@ -32,6 +32,7 @@ __all__ = [
     "Submitted",
     "TransactionUnknownError",
     "cancel",
+    "check",
     "claim",
     "find",
     "heartbeat",

@@ -43,8 +43,9 @@ class PayloadLimitError(SubmissionError):
 class IdTakenError(RefusedError):
     code = "id_taken"
 
-    def __init__(self, uid: str, pipeline: str) -> None:
+    def __init__(self, uid: str, pipeline: str, index: int = 0) -> None:
         super().__init__(f"the id {uid!r} belongs to a transaction of the pipeline {pipeline!r}")
+        self.index = index
 
 
 class NotPendingError(RefusedError):

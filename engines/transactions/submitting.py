@@ -1,4 +1,4 @@
-"""VERBS: submit, submit_many. One statement for a thousand; repeated ids and dedupe keys are recognised."""
+"""VERBS: submit, check, submit_many. One statement for a thousand; repeated ids and dedupe keys are recognised."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import uuid_utils
+from django.db import transaction
 from django.db.models import Q
 
 from engines import payloads, telemetry
@@ -56,18 +57,32 @@ def submit(pipeline: str, payload: Any, **fields: Any) -> Submitted:
     return submit_many(pipeline, [Draft(payload, **fields)])[0]
 
 
+def check(drafts: Iterable[Draft]) -> None:
+    """Refuse what `submit_many` would refuse because of what the drafts say; nothing is written."""
+    for index, draft in enumerate(drafts):
+        _row(draft, _checked(draft, index), None, index)
+
+
 def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Submitted]:
     """Keep many, a thousand with each statement; the answers are in the order of the drafts."""
     source = iter(drafts)
     submitted: list[Submitted] = []
     while batch := [_draft(item) for item in islice(source, ROUND_TRIP)]:
-        submitted += _submit(pipeline, batch, offset=len(submitted))
+        submitted += _submit_batch(pipeline, batch, offset=len(submitted))
     return submitted
 
 
 _NEW = State.PENDING.word
 _NAMES = [one.name for one in fields(Draft)]
 _TEXTS = ("dedupe_key", "correlation_id", "parent_id", "source")
+
+
+def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
+    """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
+    if len(drafts) == 1:
+        return _submit(pipeline, drafts, offset)
+    with transaction.atomic():
+        return _submit(pipeline, drafts, offset)
 
 
 def _draft(item: Draft | Mapping[str, Any]) -> Draft:
@@ -84,7 +99,7 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     new = statements().insert(pipeline, f"[{','.join(rows)}]")
     if len(new) == len(ids):
         return [Submitted(uid, _NEW, is_new=True) for uid in ids]
-    return list(_with_known(pipeline, drafts, ids, new))
+    return list(_with_known(pipeline, drafts, ids, new, offset))
 
 
 def _checked(draft: Draft, index: int) -> str:
@@ -136,7 +151,7 @@ def _row(draft: Draft, uid: str, trace: dict[str, str] | None, index: int) -> st
 _PLAIN = [name for name in _NAMES if name not in {"payload", "metadata", "id", "trace_context"}]
 
 
-def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str]) -> Iterator[Submitted]:
+def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str], offset: int) -> Iterator[Submitted]:
     """Those that are new, and those that were there already."""
     found = Pipeline.objects.filter(name=pipeline).first()
     if found is None:
@@ -147,13 +162,13 @@ def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str
     by_id = {row[0]: row for row in rows}
     by_key = {row[1]: row for row in rows if row[3] == found.pk and row[1] is not None}
     seen: set[str] = set()
-    for draft, uid in zip(drafts, ids, strict=True):
+    for index, (draft, uid) in enumerate(zip(drafts, ids, strict=True), offset):
         row = by_id.get(uid) or by_key.get(draft.dedupe_key or "")
         if row is None:
             msg = f"the transaction {uid!r} was neither kept nor found"
-            raise SubmissionError(msg, "id")
+            raise SubmissionError(msg, "id", index)
         if row[3] != found.pk:
-            raise IdTakenError(uid, row[4])
+            raise IdTakenError(uid, row[4], index)
         is_new = uid in new and uid not in seen
         seen.add(uid)
         yield Submitted(row[0], State(row[2]).word, is_new=is_new)
