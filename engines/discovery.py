@@ -12,14 +12,15 @@ from django.utils.module_loading import module_has_submodule
 from engines import registry
 from engines.conf import settings
 from engines.core.errors import EngineError, told
+from engines.registry import RegistryError
 
 MODULE = "ergon_tasks"
 
 _lock = RLock()
 
 
-class DiscoveryError(EngineError):
-    """Something that was named cannot be imported or made."""
+class DiscoveryError(EngineError, RegistryError):
+    """Something that was named cannot be imported or made; who looks for names knows it as a name not found."""
 
     code = "discovery_failed"
 

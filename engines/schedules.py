@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,6 +16,7 @@ from engines.clock import database_time
 from engines.conf import settings
 from engines.core.errors import EngineError
 from engines.models import Schedule
+from engines.transactions import Draft
 from ergon_site.access import audit
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
@@ -125,15 +126,17 @@ def _fire_one(broken: dict[str, EngineError]) -> int | None:
 
 def _submit_runs(schedule: Schedule, now: datetime) -> int:
     runs = _due_runs(schedule, now)
-    for run_at in _chosen(schedule, runs, now):
-        # The key makes a run one, should two ever think it theirs.
-        key = f"schedule:{schedule.pk}:{run_at.isoformat()}"
-        transactions.submit(
-            schedule.pipeline.name, schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}"
-        )
+    drafts = [_draft(schedule, run_at) for run_at in _chosen(schedule, runs, now)]
+    transactions.submit_many(schedule.pipeline.name, drafts)
     schedule.last_run_at, schedule.next_run_at = runs[-1], _next(schedule, runs[-1])
     schedule.save(update_fields=["last_run_at", "next_run_at"])
-    return len(_chosen(schedule, runs, now))
+    return len(drafts)
+
+
+def _draft(schedule: Schedule, run_at: datetime) -> Draft:
+    # The key makes a run one, should two ever think it theirs.
+    key = f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
+    return Draft(schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}")
 
 
 def _due_runs(schedule: Schedule, now: datetime) -> list[datetime]:

@@ -1,14 +1,15 @@
 """What is to be done, and whether this host knows how: tasks, pipelines, policies."""
 
-import pkgutil
 from collections.abc import Iterator
 
-from engines import connectors, policies as policy_verbs, registry
+from engines import policies as policy_verbs, registry
 from engines.conf import settings
 from engines.core.errors import PolicyError
 from engines.diagnosis.finding import Finding, ok, problem
 from engines.discovery import DiscoveryError, discover
 from engines.models import Pipeline, Policy
+
+CONNECTORS = ("broker", "database")
 
 
 def tasks() -> Iterator[Finding]:
@@ -41,11 +42,6 @@ def policies() -> Iterator[Finding]:
         yield ok("policies", f"{Policy.objects.count():,}, all valid")
 
 
-def known_connectors() -> set[str]:
-    """The connectors that are shipped, and `database`, which needs no module to be named."""
-    return {module.name for module in pkgutil.iter_modules(connectors.__path__)} - {"base"} | {"database"}
-
-
 def _faults(pipeline: Pipeline) -> Iterator[Finding]:
     if pipeline.task and pipeline.task not in registry.tasks.names():
         hint = "install its app here, name its module in ERGON_TASKS, or run doctor on the host that consumes"
@@ -53,6 +49,6 @@ def _faults(pipeline: Pipeline) -> Iterator[Finding]:
     if pipeline.executor and pipeline.executor not in settings().executors:
         hint = "add it to ERGON_EXECUTORS"
         yield problem("pipelines", f"{pipeline.name}: no executor is named {pipeline.executor!r}", hint)
-    if pipeline.connector.partition(":")[0] not in known_connectors():
-        hint = f"there are: {', '.join(sorted(known_connectors()))}; see manage.py pipeline amend"
+    if pipeline.connector not in CONNECTORS:
+        hint = f"there are: {', '.join(CONNECTORS)}; see manage.py pipeline amend"
         yield problem("pipelines", f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint)
