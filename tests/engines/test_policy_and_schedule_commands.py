@@ -1,7 +1,7 @@
 """Policies and schedules from a shell; what schedules do when runs were missed or cannot be submitted."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,19 @@ def test_a_schedule_that_cannot_be_is_refused(arguments: list[str], words: str) 
     with pytest.raises(CommandError, match=words):
         call_command("schedule", "create", *arguments)
     assert not Schedule.objects.exists()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("day", "runs"),
+    [
+        (datetime(2026, 3, 28, 12, tzinfo=UTC), ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]),
+        (datetime(2026, 10, 24, 12, tzinfo=UTC), ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]),
+    ],
+)
+def test_a_daily_run_comes_once_on_the_days_when_clocks_change(day: datetime, runs: list[str]) -> None:
+    times = schedules.runs_after("30 2 * * *", "Europe/Berlin", day)
+    assert [next(times).isoformat() for _ in range(2)] == runs
 
 
 def schedule(name: str, *, catch_up: str, missed: timedelta, pipeline: str = "orders") -> None:
