@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from engines import diagnosis, payloads
 from engines.conf import settings
@@ -116,7 +116,7 @@ def told_in_one_line() -> Iterator[None]:
         msg = "an argument holds bytes that are not UTF-8"
         raise CommandError(msg) from None
     except DatabaseError:
-        if not diagnosis.waiting_migrations():
+        if connection.connection is None or not diagnosis.waiting_migrations():
             raise
         msg = "the database is not up to date: run manage.py migrate"
         raise CommandError(msg, returncode=os.EX_UNAVAILABLE) from None

@@ -95,7 +95,7 @@ def test_a_schedule_is_fired_once_by_three_who_fire_at_once() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_when_the_leader_is_killed_another_takes_over_and_ends_in_order() -> None:
     make_pipeline()
-    brisk = {"ERGON_LEASE_SECONDS": "2"}
+    brisk = {"ERGON_LEASE_SECONDS": "6"}
     with running("maintain", "--json", **brisk) as first:
         leading = next_event(first, "leading")
         with running("maintain", "--json", **brisk) as second:
