@@ -90,6 +90,11 @@ def told(error: BaseException) -> str:
         return type(error).__name__
 
 
+def headline(error: BaseException) -> str:
+    """The first line of what an error says: databases add the rows that they refuse."""
+    return next(iter(told(error).strip().splitlines()), type(error).__name__)
+
+
 def wrapped(
     error: BaseException, category: ExceptionType = ExceptionType.SYSTEM, *, transaction_id: str | None = None
 ) -> TransactionException:

@@ -18,7 +18,7 @@ from engines.transactions.finding import find
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.settling import Settlement, settle
-from engines.transactions.submitting import Draft, Submitted, submit, submit_many, submit_together
+from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
 __all__ = [
     "Draft",
@@ -34,6 +34,7 @@ __all__ = [
     "Submitted",
     "TransactionUnknownError",
     "cancel",
+    "check",
     "claim",
     "find",
     "heartbeat",

@@ -1,4 +1,4 @@
-"""VERBS: submit, submit_many, submit_together. One statement for a thousand; repeated ids and keys are recognised."""
+"""VERBS: submit, check, submit_many, submit_together. A thousand in a statement; repeats are recognised."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -63,12 +63,18 @@ def submit(pipeline: str, payload: Any, **fields: Any) -> Submitted:
     return submit_many(pipeline, [Draft(payload, **fields)])[0]
 
 
+def check(drafts: Iterable[Draft]) -> None:
+    """Refuse what `submit_many` would refuse because of what the drafts say; nothing is written."""
+    for index, draft in enumerate(drafts):
+        _row(draft, _checked(draft, index), None, index)
+
+
 def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Submitted]:
     """Keep many, a thousand with each statement; the answers are in the order of the drafts."""
     source = iter(drafts)
     submitted: list[Submitted] = []
     while batch := [_draft(item) for item in islice(source, ROUND_TRIP)]:
-        submitted += _submit(pipeline, batch, offset=len(submitted))
+        submitted += _submit_batch(pipeline, batch, offset=len(submitted))
     return submitted
 
 
@@ -93,6 +99,14 @@ def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
 _NEW = State.PENDING.word
 _NAMES = [one.name for one in fields(Draft)]
 _TEXTS = ("dedupe_key", "correlation_id", "parent_id", "source")
+
+
+def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
+    """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
+    if len(drafts) == 1:
+        return _submit(pipeline, drafts, offset)
+    with transaction.atomic():
+        return _submit(pipeline, drafts, offset)
 
 
 def _draft(item: Draft | Mapping[str, Any]) -> Draft:
