@@ -38,6 +38,17 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
+def seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        msg = f"must be a number of seconds of at least 0, not {value!r}"
+        raise ArgumentTypeError(msg)
+    return number
+
+
 def days(value: str) -> timedelta:
     try:
         number = float(value)

@@ -17,37 +17,46 @@ from django.utils.module_loading import import_string
 from engines import pipelines
 from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
 from engines.management.events import EVERY, Told
+from engines.management.options import seconds, whole
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
 from engines.running import Crew, Options, UnrunnableError
 
+MOST = 1_000_000
 FINISHED, LOOP_ERROR, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 3, 4, os.EX_CONFIG
 
 
 class ServingCommand(BaseCommand):
     """Runs pipelines of one direction until stopped."""
 
+    # They look at the console's pages above all, and cost a consumer memory for good.
+    requires_system_checks = []
+
     direction: str
 
     def add_arguments(self, parser: CommandParser) -> None:
         given = django_settings
         parser.add_argument("--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when nothing is due")
-        parser.add_argument("--limit", type=_whole, default=given.ERGON_LIMIT, help="start at most so many, then stop")
-        parser.add_argument("--timeout", type=_seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds")
         parser.add_argument(
-            "--concurrency", type=_whole, default=given.ERGON_CONCURRENCY, help="slots, instead of the policy's"
+            "--limit", type=whole(1, MOST), default=given.ERGON_LIMIT, help="start at most so many, then stop"
         )
-        parser.add_argument("--batch", type=_whole, default=given.ERGON_BATCH, help="batch, instead of the policy's")
+        parser.add_argument("--timeout", type=seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds")
         parser.add_argument(
-            "--processes", type=_whole, default=given.ERGON_PROCESSES, help="so many processes (default 1)"
+            "--concurrency", type=whole(1, MOST), default=given.ERGON_CONCURRENCY, help="slots, instead of the policy's"
         )
         parser.add_argument(
-            "--metrics-port", type=_whole, default=given.ERGON_METRICS_PORT, help="serve /metrics on this port"
+            "--batch", type=whole(1, MOST), default=given.ERGON_BATCH, help="batch, instead of the policy's"
+        )
+        parser.add_argument(
+            "--processes", type=whole(1, MOST), default=given.ERGON_PROCESSES, help="so many processes (default 1)"
+        )
+        parser.add_argument(
+            "--metrics-port", type=whole(1, MOST), default=given.ERGON_METRICS_PORT, help="serve /metrics on this port"
         )
         parser.add_argument(
             "--grace",
-            type=_seconds,
+            type=seconds,
             default=given.ERGON_GRACE,
             help="after SIGTERM let what runs end for so many seconds (default 25), then give it back",
         )
@@ -156,21 +165,3 @@ def _code(crew: Crew, *, is_timed: bool) -> int:
     if crew.given_back and not (is_timed and crew.errors):
         return GIVEN_BACK
     return FINISHED
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        msg = f"a whole number above 0, not {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        msg = f"a number of seconds, not {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return seconds

@@ -158,7 +158,7 @@ class Supervisor:
 
 
 def _alone(argv: Sequence[str], index: int, count: int) -> list[str]:
-    """The same command for one process of several; a limit is shared out among them."""
+    """The same command for one process of several: a limit is shared out, each has a metrics port of its own."""
     kept: list[str] = []
     arguments = iter(argv)
     for argument in arguments:
@@ -167,7 +167,9 @@ def _alone(argv: Sequence[str], index: int, count: int) -> list[str]:
             value or next(arguments)
         elif name == "--limit":
             limit = int(value or next(arguments))
-            kept += ["--limit", str(limit // count + (index < limit % count) or 1)]
+            kept += ["--limit", str(max(1, limit // count + (index < limit % count)))]
+        elif name == "--metrics-port":
+            kept += ["--metrics-port", str(int(value or next(arguments)) + index)]
         else:
             kept.append(argument)
     return [*kept, "--processes", "1", "--json", "--supervised"]
