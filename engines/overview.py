@@ -18,10 +18,13 @@ MOST_PRIORITIES = 10
 def status() -> dict[str, Any]:
     """What `manage.py status` tells."""
     now = database_time()
-    totals = totals_by_pipeline()
+    totals, running = totals_by_pipeline(), running_by_pipeline()
     return {
         "at": now.isoformat(),
-        "pipelines": [_pipeline(pipeline, totals.get(pipeline.pk, {}), now) for pipeline in _pipelines()],
+        "pipelines": [
+            _pipeline(pipeline, totals.get(pipeline.pk, {}) | {"running": running.get(pipeline.pk, 0)}, now)
+            for pipeline in _pipelines()
+        ],
         "dead_letters": {"open": open_letters()},
         "workers": [_worker(worker, now) for worker in workers.alive()],
     }
@@ -108,7 +111,7 @@ def _pipeline(pipeline: Pipeline, totals: dict[str, Any], now: datetime) -> dict
         "policy": f"{pipeline.policy.name} v{active.number if active else 0}",
         "paused": pipeline.is_paused,
         "pending": waiting(pipeline.pk),
-        "running": running_by_pipeline().get(pipeline.pk, 0),
+        "running": totals["running"],
         "succeeded": totals.get("succeeded", 0),
         "failed": totals.get("failed", 0),
         "cancelled": totals.get("cancelled", 0),
