@@ -8,14 +8,13 @@ from typing import Any
 from django.db import connection
 
 from engines import overview
-from engines.clock import database_time
 
 COUNTED = 10_000
 MOST_PRIORITIES = 10
 LATELY = timedelta(hours=1)
 
-# It costs so many index entries, however long the queue is. Each priority of a pipeline is asked for its first one,
-# because the index is ordered so.
+# It costs so many index entries, however long the queue is: what is counted is ordered like the index, or the planner
+# would rather read the table. Each priority of a pipeline is asked for its first one, for the same reason.
 BACKLOGS = """
 WITH RECURSIVE level (pipeline_id, priority, place) AS (
     SELECT p.id, (SELECT max(t.priority) FROM engines_transactionrecord t
@@ -32,7 +31,8 @@ WITH RECURSIVE level (pipeline_id, priority, place) AS (
 )
 SELECT f.pipeline_id, min(f.available_at),
        (SELECT count(*) FROM (SELECT 1 FROM engines_transactionrecord t
-                              WHERE t.pipeline_id = f.pipeline_id AND t.state = 0 LIMIT %s) counted)
+                              WHERE t.pipeline_id = f.pipeline_id AND t.state = 0
+                              ORDER BY t.priority DESC, t.available_at LIMIT %s) counted)
 FROM first f GROUP BY f.pipeline_id
 """
 
@@ -62,12 +62,12 @@ class Standing:
         return self.failed / ended if ended else None
 
 
-def of(pipeline_ids: Collection[int]) -> dict[int, Standing]:
+def of(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
     """How each of these pipelines is doing."""
     if not pipeline_ids:
         return {}
-    now, waits = database_time(), _backlogs(min(pipeline_ids), max(pipeline_ids))
-    ended, running = overview.rates(LATELY.total_seconds()), overview.running_by_pipeline()
+    waits = _backlogs(min(pipeline_ids), max(pipeline_ids))
+    ended, running = overview.rates(LATELY.total_seconds(), now=now), overview.running_by_pipeline()
     return {one: _standing(waits.get(one), running.get(one, 0), ended.get(one, {}), now) for one in pipeline_ids}
 
 

@@ -29,7 +29,7 @@ class PipelineList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        figures = standings.of([row.pk for row in rows])
+        figures = standings.of([row.pk for row in rows], database_time())
         for row in rows:
             row.standing = figures[row.pk]
         self.result_list = rows
@@ -86,12 +86,12 @@ def share(standing: Standing) -> str:
 
 def live(row: Pipeline) -> dict[str, Any]:
     """What changes by itself on a pipeline's page."""
+    now = database_time()
     return {
-        "pipeline": row,
-        "figures": list(_figures(row, standings.of([row.pk])[row.pk])),
-        "chart": chart.of(overview.series(MINUTES, row.pk)),
+        "figures": list(_figures(row, standings.of([row.pk], now)[row.pk])),
+        "chart": chart.of(overview.series(MINUTES, row.pk, now=now)),
         "serving": explaining.serving(row),
-        "read_at": database_time(),
+        "read_at": now,
     }
 
 
