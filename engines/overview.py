@@ -37,9 +37,9 @@ def totals_by_pipeline() -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def rates(seconds: float) -> dict[int, dict[str, Any]]:
+def rates(seconds: float, *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
     """What ended lately, by pipeline."""
-    since = database_time() - timedelta(seconds=seconds)
+    since = (now or database_time()) - timedelta(seconds=seconds)
     rows = (
         Throughput.objects.filter(minute__gte=since)
         .order_by("pipeline_id")
@@ -49,9 +49,9 @@ def rates(seconds: float) -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def series(minutes: int, pipeline_id: int | None = None) -> list[dict[str, Any]]:
+def series(minutes: int, pipeline_id: int | None = None, *, now: datetime | None = None) -> list[dict[str, Any]]:
     """What ended in each minute of the last while, empty minutes included."""
-    now = database_time().replace(second=0, microsecond=0)
+    now = (now or database_time()).replace(second=0, microsecond=0)
     rows = Throughput.objects.filter(minute__gt=now - timedelta(minutes=minutes))
     if pipeline_id is not None:
         rows = rows.filter(pipeline_id=pipeline_id)
