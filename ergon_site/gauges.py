@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from engines import overview, standings, workers
 from engines.clock import database_time
+from engines.core.errors import headline
 from engines.models import Pipeline
 
 log = structlog.get_logger("ergon.gauges")
@@ -26,7 +27,7 @@ class Gauges(Collector):
             yield from [*_of_pipelines(), *_of_the_whole()]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
-            log.warning("gauges_unread", error=str(error).partition("\n")[0])
+            log.warning("gauges_unread", error=headline(error))
 
 
 def _of_pipelines() -> list[Metric]:

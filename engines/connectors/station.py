@@ -13,7 +13,7 @@ from engines.conf import settings
 from engines.connectors.arrivals import Arrivals
 from engines.connectors.outage import Outage
 from engines.connectors.settler import Settler
-from engines.core.errors import told
+from engines.core.errors import headline
 from engines.transactions import Lease, LeasedTransaction
 
 log = structlog.get_logger("ergon.worker")
@@ -53,7 +53,7 @@ class Station:
         try:
             workers.retire(self.worker.pk, settled=self.settler.settled)
         except DatabaseError as error:
-            log.warning("farewell_unheard", error=told(error).partition("\n")[0])
+            log.warning("farewell_unheard", error=headline(error))
 
     @property
     def in_flight(self) -> int:
