@@ -364,9 +364,8 @@ def test_a_plain_script_needs_no_django() -> None:
 def test_it_is_a_connector_of_both_kinds_and_pipelines_can_name_it() -> None:
     import engines.connectors.builtin  # noqa: F401
 
-    connector: Any = connectors.find("broker")("invoices")
-    assert isinstance(connector, Connector)
-    assert isinstance(connector, AsyncConnector)
+    connector = connectors.find("broker")("invoices")
+    assert all(isinstance(connector, kind) for kind in (Connector, AsyncConnector))
     connector.close()
 
 
