@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction as database
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction as database
 from django.utils import timezone
 from django_tasks import TaskContext, TaskResultStatus, default_task_backend, task
 from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
@@ -23,6 +24,8 @@ from engines.pipelines import Plan
 from engines.registry import tasks
 from engines.task_backend import TaskCancelledError, TaskPipelineError
 from engines.transactions import LeasedTransaction, Settlement
+from tests import durable
+from tests.functions import total
 
 pytestmark = pytest.mark.django_db
 
@@ -140,6 +143,7 @@ def test_coroutines_run_and_are_enqueued_from_coroutines() -> None:
     async def enqueue() -> str:
         result = await wait.aenqueue(0.01)
         assert (await wait.aget_result(result.id)).status == TaskResultStatus.READY
+        await sync_to_async(connections.close_all)()
         return result.id
 
     uid = asyncio.run(enqueue())
@@ -281,3 +285,14 @@ def test_a_poison_call_has_an_error_too() -> None:
 
 def test_the_runner_is_registered() -> None:
     assert tasks.find("django_tasks.run") is RunDjangoTask
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_real_consumer_runs_them() -> None:
+    done, failed = total.enqueue(20, 22), double.enqueue(1)
+    with durable.consumer("django-tasks", "--drain", ERGON_TASKS="tests.functions") as process:
+        assert process.wait(30) == 0
+    assert total.get_result(done.id).return_value == 42
+    # Of a module that the consumer has not loaded and no app has.
+    error = TransactionRecord.objects.values_list("error__type", flat=True).get(uid=failed.id)
+    assert error == "UnregisteredTaskError"

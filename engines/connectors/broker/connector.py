@@ -16,7 +16,7 @@ from engines.connectors.broker.messages import (
     stand_in,
     transaction_in,
 )
-from engines.connectors.broker.owner import Owner, logger
+from engines.connectors.broker.owner import Owner, log
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Failure, Outcome
 from engines.transaction import Transaction
@@ -57,6 +57,7 @@ class BrokerConnector:
         self._queue, self._prefetch, self._wait = queue, prefetch, wait
         self._limit = wait + patience + 2 * ANSWER_LIMIT
         self.on_dead = on_dead
+        self.given_back = 0
         self._owner = Owner(_line(url, queue, dead_letter_queue or f"{queue}.dead", lease), patience=patience)
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
@@ -89,11 +90,16 @@ class BrokerConnector:
     def release(self, transactions: Sequence[Transaction]) -> None:
         """Put them back where they were, as if nobody had taken them."""
         self._put_back([delivery_of(transaction) for transaction in transactions])
+        self.given_back += len(transactions)
 
     def count(self) -> int:
         """How many wait."""
         waiting: int = self._answer(self._owner.ask(lambda line: line.count()))
         return waiting
+
+    def interrupt(self) -> None:
+        """Somebody wants an end: a fetch that waits comes back with what it has."""
+        self._owner.interrupt()
 
     def close(self) -> None:
         """Give back what is in hand and leave."""
@@ -131,8 +137,10 @@ class BrokerConnector:
         asked = self._owner.take(count, self._wait)
         try:
             taken: list[Delivery] = self._answer(asked)
-        except BaseException:
+        except BaseException as error:
             asked.add_done_callback(self._put_back_unseen)
+            if isinstance(error, ConnectorError) and self._owner.is_interrupted:
+                return []
             raise
         return taken
 
@@ -141,7 +149,7 @@ class BrokerConnector:
     ) -> None:
         while refused:
             delivery, error = refused[0]
-            logger.warning("message is no transaction", extra={"queue": self._queue, "error": str(error)})
+            log.warning("message_is_no_transaction", queue=self._queue, error=str(error))
             try:
                 self._bury(stand_in(delivery), delivery, Failure(error))
             except BaseException:

@@ -1,7 +1,6 @@
 """The one thread that touches a connection: kombu's are not made for several."""
 
 import itertools
-import logging
 import threading
 import time
 from collections import deque
@@ -9,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
+
+import structlog
 
 from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import Delivery
@@ -20,7 +21,7 @@ SLICE = 0.02
 # How long a broker that did not answer in all our patience is taken not to answer.
 HOPELESS = 5.0
 
-logger = logging.getLogger("ergon.broker")
+log = structlog.get_logger("ergon.broker")
 
 
 class Errand(NamedTuple):
@@ -40,7 +41,8 @@ class Owner:
         self._postponed: deque[Errand] = deque()
         self._done: deque[Delivery] = deque()
         self._lock = threading.Lock()
-        self._closing = threading.Event()
+        self._is_closed = False
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._tick_at = 0.0
         self._is_in_trouble = False
@@ -48,7 +50,7 @@ class Owner:
 
     def ask(self, call: Callable[[Line], Any], *, is_patient: bool = False) -> "Future[Any]":
         with self._lock:
-            if self._closing.is_set():
+            if self._is_closed:
                 msg = f"the connector of {self._line} is closed"
                 raise ConnectorError(msg)
             if self._thread is None:
@@ -67,15 +69,23 @@ class Owner:
         self._done.append(delivery)
         return self.ask(self._settle)
 
+    def interrupt(self) -> None:
+        """Wait no longer, neither for messages nor for a broker that does not answer."""
+        self._hurry.set()
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._hurry.is_set()
+
     def close(self) -> None:
         """Do what was asked for, give back what is in hand, and end."""
+        self.interrupt()
         with self._lock:
-            is_first, thread = not self._closing.is_set(), self._thread
-            self._closing.set()
-            if is_first:
+            is_closed, self._is_closed = self._is_closed, True
+            if not is_closed:
                 self._errands.put(None)
-        if thread is not None:
-            thread.join(ANSWER_LIMIT)
+        if self._thread is not None:
+            self._thread.join(ANSWER_LIMIT)
 
     def _run(self) -> None:
         while (errand := self._next()) is not None:
@@ -135,30 +145,30 @@ class Owner:
 
     def _lose(self, error: Exception) -> None:
         if not self._is_in_trouble:
-            logger.warning("broker connection lost", extra={"broker": str(self._line), "error": told(error)})
+            log.warning("broker_lost", broker=str(self._line), error=told(error))
         self._is_in_trouble = True
         self._line.drop()
 
     def _find_again(self) -> None:
         if self._is_in_trouble:
-            logger.info("broker connection restored", extra={"broker": str(self._line)})
+            log.info("broker_found_again", broker=str(self._line))
         self._is_in_trouble, self._hopeless_until = False, 0.0
 
     def _may_try_again(self, failures: int, until: float) -> bool:
         now = time.monotonic()
-        if self._closing.is_set() or now < self._hopeless_until:
+        if self._hurry.is_set() or now < self._hopeless_until:
             return False
         if now >= until:
             self._hopeless_until = now + HOPELESS
             return False
-        self._closing.wait(exponential(failures, backoff=0.05, multiplier=2, cap=2.0))
+        self._hurry.wait(exponential(failures, backoff=0.05, multiplier=2, cap=2.0))
         return True
 
     def _take(self, line: Line, count: int, wait: float) -> list[Delivery]:
         until = time.monotonic() + wait
         line.begin(count)
         taken = line.collect(SLICE)
-        while not taken and time.monotonic() < until and not self._closing.is_set():
+        while not taken and time.monotonic() < until and not self._hurry.is_set():
             self._serve_others(line)
             taken = line.collect(SLICE)
         return taken + line.end()
