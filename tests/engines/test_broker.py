@@ -374,6 +374,9 @@ def test_whoever_wants_an_end_need_not_wait_for_messages(connect: Connect) -> No
 def test_another_kind_of_address_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match=r"amqp://, amqps://, redis:// or rediss://"):
         BrokerConnector("sqs://somewhere", "queue")
+    for bad in ({"queue": ""}, {"queue": "q" * 300}, {"queue": "q", "prefetch": 0}):
+        with pytest.raises(ValueError, match="name has 1 to 250 bytes"):
+            BrokerConnector("amqp://somewhere", **bad)  # type: ignore[arg-type]
 
 
 def test_a_plain_script_needs_no_django() -> None:

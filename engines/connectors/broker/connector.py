@@ -24,6 +24,10 @@ from engines.transaction import Transaction
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+# What AMQP can say, with room for the ending of a dead-letter queue.
+LONGEST_NAME = 250
+MOST_AT_ONCE = 65_535
+
 OnDead = Callable[[Transaction, Failure], Any]
 
 
@@ -54,6 +58,9 @@ class BrokerConnector:
 
         `patience`: how long a broker that does not answer is tried again before the call fails.
         """
+        if not 0 < len(queue.encode()) <= LONGEST_NAME or not 0 < prefetch <= MOST_AT_ONCE:
+            msg = f"a queue's name has 1 to {LONGEST_NAME} bytes, and one fetch takes 1 to {MOST_AT_ONCE:,} messages"
+            raise ValueError(msg)
         self._queue, self._prefetch, self._wait = queue, prefetch, wait
         self._limit = wait + patience + 2 * ANSWER_LIMIT
         self.on_dead = on_dead

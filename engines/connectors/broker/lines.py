@@ -31,8 +31,8 @@ class Line(Protocol):
     def end(self) -> list[Delivery]:
         """Ask for no more; what had come in the meantime."""
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """They are done: the broker may forget them."""
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
+        """They are done: the broker may forget them. How many of them it had not taken back already."""
 
     def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
         """It has failed for good: move it to the dead-letter queue."""

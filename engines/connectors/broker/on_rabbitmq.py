@@ -96,11 +96,12 @@ class RabbitLine:
         self._channel().basic_cancel("ergon")
         return self._take()
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            if self._is_open(delivery):
-                self._opened.basic_ack(delivery.tag)
-                self._unsettled.discard(delivery.tag)
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
+        known = [delivery for delivery in deliveries if self._is_open(delivery)]
+        for delivery in known:
+            self._opened.basic_ack(delivery.tag)
+            self._unsettled.discard(delivery.tag)
+        return len(known)
 
     def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
         if self._is_open(delivery):

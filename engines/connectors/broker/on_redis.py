@@ -102,11 +102,12 @@ class RedisLine:
     def end(self) -> list[Delivery]:
         return []
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
         tags = [delivery.tag for delivery in deliveries]
         with self._client().pipeline() as pipe:
-            pipe.hdel(self._kept[0], *tags).zrem(self._kept[1], *tags).execute()
+            known, _ = pipe.hdel(self._kept[0], *tags).zrem(self._kept[1], *tags).execute()
         self._let_go(tags)
+        return int(known)
 
     def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
         self._run(BURY, [*self._kept, self._dead], delivery.tag, _dead_item(delivery, headers, self._dead))

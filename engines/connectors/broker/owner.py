@@ -6,11 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import structlog
 
+from engines import telemetry
 from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import Delivery
 from engines.core.backoff import exponential
@@ -90,10 +92,8 @@ class Owner:
     def _run(self) -> None:
         while (errand := self._next()) is not None:
             self._carry_out(errand)
-        try:
+        with suppress(Exception):  # the broker notices by itself that we are gone
             self._line.close()
-        except self._line.broken as error:
-            self._lose(error)
 
     def _next(self) -> Errand | None:
         """The next errand; in the quiet between them the broker hears that we are still here."""
@@ -112,7 +112,7 @@ class Owner:
         self._tick_at = time.monotonic() + self._line.tick
         try:
             self._line.keep_alive()
-        except self._line.broken as error:
+        except Exception as error:  # noqa: BLE001 (the thread lives on, with a new connection)
             self._lose(error)
 
     def _carry_out(self, errand: Errand) -> None:
@@ -138,6 +138,11 @@ class Owner:
                 if not self._may_try_again(failures, until):
                     msg = f"the broker {self._line} does not answer: {told(error)}"
                     raise ConnectorError(msg) from error
+            except ConnectorError:
+                raise
+            except Exception:
+                self._line.drop()  # who knows what state it is in
+                raise
             else:
                 self._find_again()
                 return value
@@ -175,7 +180,8 @@ class Owner:
 
     def _settle(self, line: Line) -> None:
         if done := list(self._done):
-            line.acknowledge(done)
+            if (late := len(done) - line.acknowledge(done)) > 0:
+                telemetry.stale.add(late)
             for _ in done:
                 self._done.popleft()
 
