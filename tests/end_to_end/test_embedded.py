@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -116,17 +115,21 @@ def test_a_private_folder_works_too(folder: Path) -> None:
         assert listens(database)
 
 
-def hold(script: str, folder: Path) -> "subprocess.Popen[str]":
+@contextmanager
+def held(script: str, folder: Path) -> Iterator[list[str]]:
+    """The addresses of servers whose process is killed when the block ends."""
     command = [sys.executable, "-c", script, str(folder)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as holder:
+        try:
+            assert holder.stdout is not None
+            yield holder.stdout.readline().split()
+        finally:
+            holder.kill()
 
 
 def hold_and_die(folder: Path) -> None:
-    with hold(HOLD, folder) as holder:
-        assert holder.stdout is not None
-        database, broker = holder.stdout.readline().split()
+    with held(HOLD, folder) as (database, broker):
         assert listens(database)
-        holder.send_signal(signal.SIGKILL)
     eventually(lambda: not listens(database) and not listens(broker), "the servers died with their parent")
 
 
@@ -157,16 +160,18 @@ def listeners(folder: Path) -> set[str]:
 
 
 def put_and_count(address: str) -> int:
-    with kombu.Connection(address) as connection, closing(connection.SimpleQueue("kept")) as queue:
+    confirmed = {"confirm_publish": True}
+    with (
+        kombu.Connection(address, transport_options=confirmed) as connection,
+        closing(connection.SimpleQueue("kept")) as queue,
+    ):
         queue.put({"answer": 42})
         return int(queue.qsize())
 
 
 def test_rabbitmq_listens_to_its_own_and_leaves_its_messages_but_no_process(folder: Path) -> None:
     require_rabbitmq()
-    with hold(HOLD_RABBITMQ, folder) as holder:
-        assert holder.stdout is not None
-        broker = holder.stdout.readline().strip()
+    with held(HOLD_RABBITMQ, folder) as (broker,):
         assert put_and_count(broker) == 1
         with (
             pytest.raises(AccessRefused),
@@ -174,7 +179,6 @@ def test_rabbitmq_listens_to_its_own_and_leaves_its_messages_but_no_process(fold
         ):
             stranger.connect()
         assert listeners(folder) == {"127.0.0.1", "::1"}
-        holder.kill()
     eventually(lambda: not listens(broker) and not processes_of(folder), "RabbitMQ died with its parent")
     with embedded.rabbitmq(folder) as broker:
         assert put_and_count(broker) == 2
