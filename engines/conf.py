@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from django.conf import settings as django_settings
 
@@ -13,7 +15,9 @@ class EngineSettings:
     result_limit: int
     tasks: tuple[str, ...]
     services: dict[str, str]
+    executors: dict[str, Any]
     broker_url: str | None
+    data_folder: Path
 
     @property
     def heartbeat(self) -> float:
@@ -29,5 +33,7 @@ def settings() -> EngineSettings:
         result_limit=django_settings.ERGON_RESULT_LIMIT,
         tasks=django_settings.ERGON_TASKS,
         services=django_settings.ERGON_SERVICES,
+        executors=django_settings.ERGON_EXECUTORS,
         broker_url=django_settings.CELERY_BROKER_URL,
+        data_folder=django_settings.DATA_DIR,
     )

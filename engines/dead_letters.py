@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from engines import telemetry
+from engines.clock import database_time
 from engines.core import failures
 from engines.core.errors import EngineError, ExceptionType
 from engines.core.fingerprint import fingerprint, normalise
@@ -39,6 +39,13 @@ class LetterUnknownError(EngineError):
 
     def __init__(self, letter_id: object) -> None:
         super().__init__(f"there is no dead letter {letter_id}")
+
+
+class NotReplayableError(EngineError):
+    code = "not_replayable"
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__(f"the dead letter of {letter.uid!r} comes from {letter.source!r}, which is no pipeline")
 
 
 class Burial(NamedTuple):
@@ -128,8 +135,7 @@ def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) ->
     if letter.transaction_id is None:
         pipeline = Pipeline.objects.filter(name=letter.source).first()
         if pipeline is None:
-            msg = f"the dead letter of {letter.uid!r} comes from {letter.source!r}, which is no pipeline"
-            raise EngineError(msg)
+            raise NotReplayableError(letter)
         body = letter.payload if payload is AS_IT_WAS else payload
         new = transactions.submit(pipeline.name, body, parent_id=letter.uid).id
         settle_as_replayed(letter, new, by=by, reason=reason)
@@ -264,7 +270,7 @@ def _count_group(key: str, kind: Grave, count: int) -> int:
     rows = DeadLetterGroup.objects.filter(pk=group.pk)
     rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
     rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)
-    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    hour = database_time().replace(minute=0, second=0, microsecond=0)
     trend, is_first = DeadLetterHour.objects.get_or_create(group_id=group.pk, hour=hour, defaults={"count": count})
     if not is_first:
         DeadLetterHour.objects.filter(pk=trend.pk).update(count=F("count") + count)
@@ -273,7 +279,7 @@ def _count_group(key: str, kind: Grave, count: int) -> int:
 
 def forget_trends(*, keep_for: timedelta = timedelta(days=30)) -> int:
     """Drop hours that no page shows any more."""
-    return DeadLetterHour.objects.filter(hour__lt=timezone.now() - keep_for).delete()[0]
+    return DeadLetterHour.objects.filter(hour__lt=database_time() - keep_for).delete()[0]
 
 
 def _target(letter: DeadLetter) -> str:

@@ -1,29 +1,104 @@
-"""Finds tasks and makes services: those of installed apps and those that the settings name."""
+"""Finds what authors have written: tasks in each app's `ergon_tasks` and in the modules of ERGON_TASKS; services."""
 
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from threading import RLock
 from typing import Any
 
-from django.utils.module_loading import autodiscover_modules
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
 
 from engines import registry
 from engines.conf import settings
-from engines.core.errors import EngineError
+from engines.core.errors import EngineError, told
+from engines.registry import RegistryError
+
+MODULE = "ergon_tasks"
+
+_lock = RLock()
 
 
-class DiscoveryError(EngineError):
-    """A module or factory that the settings name and that is not there."""
+class DiscoveryError(EngineError, RegistryError):
+    """Something that was named cannot be imported or made; who looks for names knows it as a name not found."""
+
+    code = "discovery_failed"
 
 
-@cache
+class Services(Mapping[str, Any]):
+    """Services by name. Each is made when it is first asked for, and only once."""
+
+    def __init__(self, factories: Mapping[str, Callable[[], Any] | str]) -> None:
+        self._factories = dict(factories)
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        with _lock:
+            if name not in self._made:
+                self._made[name] = _make(name, self._factories[name])
+            return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._factories)
+
+    def __len__(self) -> int:
+        return len(self._factories)
+
+
 def discover() -> None:
-    """Import every app's `ergon_tasks` and the modules in `ERGON_TASKS`, once."""
-    autodiscover_modules("ergon_tasks")
-    for name in settings().tasks:
-        import_module(name)
+    """Import every module with tasks, once in a process; one that fails is named and tried again the next time."""
+    with _lock:
+        _discover()
+
+
+def services() -> Mapping[str, Any]:
+    """The services of this process: those of ERGON_SERVICES, and those registered in code under other names."""
+    discover()
+    with _lock:
+        return _services()
+
+
+def forget() -> None:
+    """Look again the next time."""
+    _discover.cache_clear()
+    _services.cache_clear()
 
 
 @cache
-def services() -> dict[str, Any]:
-    """One instance of every service, for this process."""
-    return {name: registry.services.find(name)() for name in registry.services.names()}
+def _discover() -> None:
+    for name in _modules():
+        try:
+            import_module(name)
+        except Exception as error:
+            msg = f"the module {name!r} cannot be imported: {type(error).__name__}: {told(error)}"
+            raise DiscoveryError(msg) from error
+
+
+def _modules() -> Iterator[str]:
+    for app in apps.get_app_configs():
+        if app.module is not None and module_has_submodule(app.module, MODULE):
+            yield f"{app.name}.{MODULE}"
+    yield from settings().tasks
+
+
+@cache
+def _services() -> Services:
+    registered = {name: registry.services.find(name) for name in registry.services.names()}
+    return Services(registered | settings().services)
+
+
+def _make(name: str, factory: Callable[[], Any] | str) -> Any:
+    try:
+        return (_find(factory) if isinstance(factory, str) else factory)()
+    except Exception as error:
+        msg = f"the service {name!r} cannot be made: {type(error).__name__}: {told(error)}"
+        raise DiscoveryError(msg) from error
+
+
+def _find(path: str) -> Any:
+    """What `module:name` or `module.name` points at."""
+    module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    if not module or not name:
+        msg = f"{path!r} is neither 'module:factory' nor 'module.factory'"
+        raise ValueError(msg)
+    return getattr(import_module(module), name)

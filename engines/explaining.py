@@ -47,7 +47,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "is_ahead_capped": ahead > AHEAD_CAP,
         "worker": _worker(record.lease_owner),
         "lease_ends_in": _seconds(record.lease_expires_at, now),
-        "running_for": _seconds(now, record.started_at),
+        "running_for": _seconds(now, record.started_at) if record.state == State.RUNNING else 0.0,
         "ended_ago": _seconds(now, record.finished_at),
         "deliveries": record.attempts,
         "rescues": record.rescues,

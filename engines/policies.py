@@ -3,10 +3,11 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Max
 
-from engines.core import differences
+from engines import payloads
+from engines.core import differences, naming
 from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
@@ -14,6 +15,7 @@ from ergon_site.access import audit
 
 KINDS: dict[str, type[ConsumerPolicy | ProducerPolicy]] = {"consumer": ConsumerPolicy, "producer": ProducerPolicy}
 REMEMBERED = 256
+LARGEST = 256 * 1024
 
 
 class PolicyUnknownError(EngineError):
@@ -60,20 +62,21 @@ def write(
     name: str, body: Any, *, by: str, reason: str, kind: str | None = None, expected: int | None = None
 ) -> PolicyVersion:
     """A new version, in force at once; with `expected`, only if that is the one in force now."""
-    policy = Policy.objects.select_for_update(of=("self",)).select_related("active").filter(name=name).first()
+    policy = _lock(name)
     if policy is None:
         if kind is None:
             raise PolicyUnknownError(name)
+        if refusal := naming.refusal("policy", name):
+            raise PolicyError(refusal)
         policy = Policy(name=name, kind=kind)
+    _expect(policy, expected)
     if kind is not None and kind != policy.kind:
         msg = f"the policy {name!r} is of the kind {policy.kind}, not {kind}"
         raise PolicyError(msg)
-    complete = read(policy.kind, body).to_dict()
+    complete = _storable(read(policy.kind, body).to_dict())
     active = policy.active
-    if expected is not None and expected != (active.number if active else 0):
-        raise StalePolicyError(name, active.number if active else 0)
     if policy._state.adding:  # noqa: SLF001 (Django's own way)
-        policy.save()
+        _add(policy)
     before = read(policy.kind, active.body).to_dict() if active else {}
     latest = policy.versions.aggregate(number=Max("number"))["number"] or 0
     version = policy.versions.create(
@@ -88,11 +91,12 @@ def write(
 
 
 @transaction.atomic
-def activate(name: str, number: int, *, by: str, reason: str) -> PolicyVersion:
-    """Put an existing version in force: an earlier one rolls back."""
-    policy = Policy.objects.select_for_update(of=("self",)).select_related("active").filter(name=name).first()
+def activate(name: str, number: int, *, by: str, reason: str, expected: int | None = None) -> PolicyVersion:
+    """Put an existing version in force: an earlier one rolls back. With `expected`, only if that is in force now."""
+    policy = _lock(name)
     if policy is None:
         raise PolicyUnknownError(name)
+    _expect(policy, expected)
     version = policy.versions.filter(number=number).first()
     if version is None:
         raise VersionUnknownError(name, number)
@@ -119,6 +123,33 @@ def of_version(version_id: int) -> ConsumerPolicy | ProducerPolicy:
     """What a version says; asked for once, because a version never changes."""
     version = PolicyVersion.objects.select_related("policy").get(pk=version_id)
     return read(version.policy.kind, version.body)
+
+
+def _storable(complete: dict[str, Any]) -> dict[str, Any]:
+    try:
+        payloads.encode(complete, limit=LARGEST, what="policy")
+    except payloads.PayloadError as error:
+        raise PolicyError(str(error)) from None
+    return complete
+
+
+def _lock(name: str) -> Policy | None:
+    # Without its version: joined in, that would be the one from before the wait for the lock.
+    return Policy.objects.select_for_update().filter(name=name).first()
+
+
+def _add(policy: Policy) -> None:
+    try:
+        with transaction.atomic():
+            policy.save()
+    except IntegrityError:
+        raise StalePolicyError(policy.name, 1) from None
+
+
+def _expect(policy: Policy, expected: int | None) -> None:
+    number = policy.active.number if policy.active else 0
+    if expected is not None and expected != number:
+        raise StalePolicyError(policy.name, number)
 
 
 def _put_in_force(policy: Policy, version: PolicyVersion, *, by: str, reason: str, action: str) -> None:

@@ -179,6 +179,7 @@ class Crew:
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
         self.errors: list[BaseException] = []
+        self.is_cut = False
         self.changed = threading.Event()
 
     def __enter__(self) -> Self:
@@ -217,6 +218,7 @@ class Crew:
 
     def cut(self) -> None:
         """Give back what still runs."""
+        self.is_cut = True
         for runner in self.runners:
             runner.cut()
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -13,13 +14,16 @@ from django.db.models.functions import Now
 from engines import payloads, pipelines, transactions
 from engines.clock import database_time
 from engines.conf import settings
+from engines.core import naming
 from engines.core.errors import EngineError
 from engines.models import Schedule
+from engines.transactions import Draft
 from ergon_site.access import audit
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
 PUNCTUAL = timedelta(minutes=1)
 CAUGHT_UP_AT_ONCE = 1000
+LONGEST_CRON = 100
 
 
 class ScheduleError(EngineError):
@@ -28,7 +32,7 @@ class ScheduleError(EngineError):
     code = "invalid_schedule"
 
 
-def runs_after(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
+def runs_after(cron: str, time_zone: str, after: datetime, *, backwards: bool = False) -> Iterator[datetime]:
     """The times of a cron expression, by the clock on the wall of its zone."""
     try:
         zone = ZoneInfo(time_zone)
@@ -36,7 +40,7 @@ def runs_after(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]
         msg = f"there is no time zone named {time_zone!r}"
         raise ScheduleError(msg) from None
     try:
-        return iter(CronSim(cron, after.astimezone(zone)))
+        return iter(CronSim(cron, after.astimezone(zone), reverse=backwards))
     except CronSimError as error:
         msg = f"{cron!r} is not a cron expression: {error}"
         raise ScheduleError(msg) from None
@@ -56,13 +60,15 @@ class Plan:
 @transaction.atomic
 def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     """Submit the payload to the pipeline at these times."""
+    if refusal := naming.refusal("schedule", name):
+        raise ScheduleError(refusal)
     if Schedule.objects.filter(name=name).exists():
         msg = f"there is a schedule named {name!r} already"
         raise ScheduleError(msg)
     if plan.catch_up not in dict(Schedule.CATCH_UP):
         msg = f"catch_up is one, all or none, not {plan.catch_up!r}"
         raise ScheduleError(msg)
-    payloads.encode(plan.payload, limit=settings().payload_limit)
+    _refuse_out_of_bounds(plan)
     schedule = Schedule(name=name, created_by=by, **asdict(plan) | {"pipeline": pipelines.find(plan.pipeline)})
     schedule.next_run_at = _next(schedule, database_time())
     schedule.save()
@@ -92,42 +98,63 @@ def resume(name: str, *, by: str, reason: str) -> Schedule:
 
 
 def fire() -> int:
-    """Submit every run that is due; how many."""
+    """Submit every run that is due; how many. A schedule that cannot be fired does not hold up the others."""
     fired = 0
-    while (runs := _fire_one()) is not None:
+    broken: dict[str, EngineError] = {}
+    while (runs := _fire_one(broken)) is not None:
         fired += runs
+    if broken:
+        raise ScheduleError("; ".join(f"the schedule {name!r} cannot be fired: {why}" for name, why in broken.items()))
     return fired
 
 
 @transaction.atomic
-def _fire_one() -> int | None:
+def _fire_one(broken: dict[str, EngineError]) -> int | None:
     """The schedule that is most due and that nobody else fires now."""
     now = database_time()
-    due = Schedule.objects.filter(paused_at=None, next_run_at__lte=now).order_by("next_run_at", "pk")
+    due = Schedule.objects.filter(paused_at=None, next_run_at__lte=now).exclude(name__in=broken)
+    due = due.order_by("next_run_at", "pk")
     if connection.features.has_select_for_update_skip_locked:
         due = due.select_for_update(of=("self",), skip_locked=True)
     schedule = due.select_related("pipeline").first()
     if schedule is None:
         return None
-    runs = list(_due_runs(schedule, now))
-    for run_at in _chosen(schedule, runs, now):
-        # The key makes a run one, should two ever think it theirs.
-        key = f"schedule:{schedule.pk}:{run_at.isoformat()}"
-        transactions.submit(
-            schedule.pipeline.name, schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}"
-        )
+    try:
+        with transaction.atomic():
+            return _submit_runs(schedule, now)
+    except EngineError as error:
+        broken[schedule.name] = error
+        return 0
+
+
+def _submit_runs(schedule: Schedule, now: datetime) -> int:
+    runs = _due_runs(schedule, now)
+    drafts = [_draft(schedule, run_at) for run_at in _chosen(schedule, runs, now)]
+    transactions.submit_many(schedule.pipeline.name, drafts)
     schedule.last_run_at, schedule.next_run_at = runs[-1], _next(schedule, runs[-1])
     schedule.save(update_fields=["last_run_at", "next_run_at"])
-    return len(_chosen(schedule, runs, now))
+    return len(drafts)
 
 
-def _due_runs(schedule: Schedule, now: datetime) -> Iterator[datetime]:
-    yield schedule.next_run_at
+def _draft(schedule: Schedule, run_at: datetime) -> Draft:
+    # The key makes a run one, should two ever think it theirs.
+    key = f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
+    return Draft(schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}")
+
+
+def _due_runs(schedule: Schedule, now: datetime) -> list[datetime]:
+    """Those that were missed, as many as are caught up with at once; or the latest, where only that one counts."""
+    if schedule.catch_up != "all":
+        return [max(schedule.next_run_at, _latest(schedule, now))]
     times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)
-    for _, run_at in zip(range(CAUGHT_UP_AT_ONCE), times, strict=False):
-        if run_at > now:
-            return
-        yield run_at
+    later = takewhile(lambda run_at: run_at <= now, islice(times, CAUGHT_UP_AT_ONCE))
+    return [schedule.next_run_at, *later]
+
+
+def _latest(schedule: Schedule, now: datetime) -> datetime:
+    """Looked for backwards: a schedule may have slept through years of minutes."""
+    times = runs_after(schedule.cron, schedule.time_zone, now + timedelta(minutes=1), backwards=True)
+    return next((run_at for run_at in times if run_at <= now), schedule.next_run_at)
 
 
 def _chosen(schedule: Schedule, runs: list[datetime], now: datetime) -> list[datetime]:
@@ -145,6 +172,16 @@ def _next(schedule: Schedule, after: datetime) -> datetime:
     except StopIteration:
         msg = f"{schedule.cron!r} never comes again"
         raise ScheduleError(msg) from None
+
+
+def _refuse_out_of_bounds(plan: Plan) -> None:
+    if len(plan.cron) > LONGEST_CRON:
+        msg = f"a cron expression has at most {LONGEST_CRON} characters"
+        raise ScheduleError(msg)
+    try:
+        payloads.encode(plan.payload, limit=settings().payload_limit)
+    except payloads.PayloadError as error:
+        raise ScheduleError(str(error)) from None
 
 
 def _lock(name: str) -> Schedule:

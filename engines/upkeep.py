@@ -9,10 +9,12 @@ from django.db import connection, transaction
 from engines import bulk, dead_letters, schedules, transactions, workers
 from engines.clock import database_time
 from engines.models import Leadership, Throughput
+from ergon_site.access import idempotency
 
 TERM = timedelta(seconds=15)
 FOLD_AFTER = timedelta(minutes=5)
 COARSEN_AFTER = timedelta(days=2)
+MAINTENANCE = "maintain"
 
 
 class Chore(NamedTuple):
@@ -32,16 +34,24 @@ def chores(lease: float) -> list[Chore]:
         Chore("folded", 60.0, fold),
         Chore("pruned", 600.0, lambda: transactions.prune().total),
         Chore("trends", 3600.0, dead_letters.forget_trends),
+        Chore("workers_forgotten", 3600.0, workers.forget),
+        Chore("requests_forgotten", 600.0, idempotency.forget_old),
     ]
 
 
-def lead(name: str, holder: str) -> bool:
-    """Become or stay the one who does the chores; False if somebody else is, and alive."""
+def lead(name: str, holder: str, *, term: timedelta = TERM) -> bool:
+    """Become or stay the one who does the chores for a term; False if somebody else is, and alive."""
     now = database_time()
     Leadership.objects.bulk_create([Leadership(name=name, holder=holder, expires_at=now)], ignore_conflicts=True)
     mine = Leadership.objects.filter(name=name, holder=holder)
     vacant = Leadership.objects.filter(name=name, expires_at__lte=now)
-    return bool((mine | vacant).update(holder=holder, expires_at=now + TERM))
+    return bool((mine | vacant).update(holder=holder, expires_at=now + term))
+
+
+def leader(name: str) -> str | None:
+    """Who does the chores, if anybody does."""
+    in_office = Leadership.objects.filter(name=name, expires_at__gt=database_time())
+    return in_office.values_list("holder", flat=True).first()
 
 
 def resign(name: str, holder: str) -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from django.conf import settings
 from django.core.management import execute_from_command_line
 from django.db import OperationalError, connections
 
@@ -12,7 +13,7 @@ DEPENDENCY_MISSING = os.EX_UNAVAILABLE
 
 
 def run(argv: list[str]) -> None:
-    telemetry.start(web=argv[1:2] == ["runserver"])
+    telemetry.start(web=argv[1:2] == ["runserver"], metrics=_serves_metrics(argv))
     try:
         execute_from_command_line(argv)
     except OperationalError as error:
@@ -20,6 +21,11 @@ def run(argv: list[str]) -> None:
             raise
         sys.stderr.write(f"ergon: DATABASE_URL: the database does not answer: {_first_line(error)}\n")
         sys.exit(DEPENDENCY_MISSING)
+
+
+def _serves_metrics(argv: list[str]) -> bool:
+    is_named = any(argument.startswith("--metrics-port") for argument in argv)
+    return is_named or settings.ERGON_METRICS_PORT is not None
 
 
 def _is_reachable() -> bool:

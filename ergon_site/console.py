@@ -36,6 +36,15 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
     groups = [
         ("", [("Dashboard", "space_dashboard", "admin:index", Right.VIEW)]),
         (
+            "Engines",
+            [
+                ("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist", Right.VIEW),
+                ("Policies", "tune", "admin:engines_policy_changelist", Right.VIEW),
+                ("Schedules", "calendar_clock", "admin:engines_schedule_changelist", Right.VIEW),
+                ("Workers", "memory", "admin:engines_worker_changelist", Right.VIEW),
+            ],
+        ),
+        (
             "Access",
             [
                 ("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),

@@ -6,8 +6,9 @@ import signal
 import socket
 import sys
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import django
 from django.core.management import call_command
@@ -24,6 +25,9 @@ PROCESSES = {
     " --blocking-threads 8 --backpressure 64 ergon_site.wsgi:application",
     "worker": "celery --quiet -A ergon_site worker --concurrency 1 --loglevel WARNING"
     " --without-gossip --without-mingle",
+    "consumer": "python manage.py consume",
+    "producer": "python manage.py produce notifications",
+    "upkeep": "python manage.py maintain",
 }
 
 
@@ -50,6 +54,7 @@ def run(port: int) -> int:
             "ERGON_DATA_DIR": str(folder),
             "DATABASE_URL": database,
             "CELERY_BROKER_URL": broker,
+            "ERGON_TASKS": "ergon_site.demo_tasks",
             "PYTHONWARNINGS": "ignore",
         }
         prepare()
@@ -82,6 +87,46 @@ def _fill() -> None:
     for role in Group.objects.all():
         person = User.objects.create(username=role.name.replace(" ", "-"), is_staff=True, password=password)
         person.groups.add(role)
+    _fill_engines()
+
+
+def _fill_engines() -> None:
+    """Pipelines with work in every state: done, failing in three ways, waiting for a time, waiting for a person."""
+    from engines import pipelines, policies, schedules, transactions
+
+    retry = {"max_attempts": 2, "timeout": 1.0, "backoff": 0.2}
+    body = {"loop": {"concurrency": {"value": 4}, "batch": {"size": 50}}, "steps": {"process": {"retry": retry}}}
+    policies.write("impatient", body, kind="consumer", by="demo", reason="Invoices must not wait for long")
+    invoices = pipelines.Plan(task="demo.invoices", policy="impatient", redacted=["iban"])
+    pipelines.create("invoices", invoices, by="demo")
+    pipelines.create("archive", pipelines.Plan(task="demo.invoices"), by="demo")
+    pipelines.create("notifications", pipelines.Plan(task="demo.notifications", direction="outbound"), by="demo")
+    for pipeline, drafts in _drafts().items():
+        transactions.submit_many(pipeline, drafts)
+    pipelines.pause("archive", by="demo", reason="The archive is being moved to another disk")
+    hourly = schedules.Plan(pipeline="notifications", cron="*/5 * * * *", payload={"to": "finance", "about": "totals"})
+    schedules.create("totals", hourly, by="demo")
+
+
+def _drafts() -> dict[str, list[dict[str, Any]]]:
+    later = datetime.now(UTC) + timedelta(hours=6)
+    return {
+        "invoices": [
+            *({"payload": _invoice(number), "correlation_id": f"run-{number // 100}"} for number in range(400)),
+            *({"payload": _invoice(number, customer="unknown")} for number in range(400, 412)),
+            *({"payload": _invoice(number, amount="twelve")} for number in range(412, 420)),
+            *({"payload": _invoice(number, takes=3)} for number in range(420, 422)),
+            *({"payload": _invoice(number), "available_at": later} for number in range(422, 430)),
+        ],
+        "archive": [{"payload": _invoice(number)} for number in range(900, 925)],
+        "notifications": [{"payload": {"to": "finance", "about": f"invoice {number}"}} for number in range(40)],
+    }
+
+
+def _invoice(number: int, **changes: Any) -> dict[str, Any]:
+    amount = f"{17 + number * 3 % 400}.{number % 100:02}"
+    invoice = {"number": f"R-{number:05}", "customer": f"C-{number % 37:03}", "amount": amount}
+    return {**invoice, "iban": f"DE{number % 97:02} 5001 0517 0000 {number:04}", **changes}
 
 
 def supervise(port: int) -> int:

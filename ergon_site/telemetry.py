@@ -17,8 +17,8 @@ SERVICE_NAME = "ergon"
 _is_started = False
 
 
-def start(*, web: bool = False) -> None:
-    """Wire the SDK behind the API for this process, once, as its settings ask."""
+def start(*, web: bool = False, metrics: bool = False) -> None:
+    """Wire the SDK behind the API for this process, once, as its settings ask; `metrics` are kept for `serve`."""
     from django.conf import settings
 
     global _is_started  # noqa: PLW0603 (a process has one SDK)
@@ -28,8 +28,8 @@ def start(*, web: bool = False) -> None:
     if settings.OTLP_TRACES:
         _export_traces()
         _instrument(web=web)
-    if settings.OTLP_METRICS or web:
-        _collect_metrics(otlp=settings.OTLP_METRICS, prometheus=web)
+    if settings.OTLP_METRICS or web or metrics:
+        _collect_metrics(otlp=settings.OTLP_METRICS, prometheus=web or metrics)
 
 
 def _export_traces() -> None:
@@ -83,6 +83,13 @@ def exposition() -> tuple[bytes, str]:
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
     return generate_latest(), CONTENT_TYPE_LATEST
+
+
+def serve(port: int) -> None:
+    """Serve the instruments of this process on a port of this host, beside whatever else it does."""
+    from prometheus_client import start_http_server
+
+    start_http_server(port, addr="127.0.0.1")
 
 
 def logging_to(*, terminal: bool) -> dict[str, Any]:

@@ -26,7 +26,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Long proofs run alone; what does not touch the suite's database runs on one of the two passes only."""
     soak, again = config.getoption("--soak"), config.getoption("--database") != "sqlite"
     left_out = [
-        item for item in items if bool(item.get_closest_marker("soak")) != soak or (again and _is_run_once(item))
+        item
+        for item in items
+        if bool(item.get_closest_marker("soak")) != soak
+        or (again and _is_run_once(item))
+        or (not again and item.get_closest_marker("postgresql"))
     ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]

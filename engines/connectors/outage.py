@@ -24,7 +24,6 @@ class Outage:
     def __init__(self, what: str) -> None:
         self._what = what
         self._given_up = threading.Event()
-        self.is_on = False
 
     def give_up(self) -> None:
         self._given_up.set()
@@ -39,13 +38,12 @@ class Outage:
                 raise
             except (DatabaseError, InterfaceError) as error:
                 if began is None:
-                    began, self.is_on = time.monotonic(), True
+                    began = time.monotonic()
                     hint = "it is tried again until the database answers and takes writes"
                     log.error("database_refuses", to=self._what, error=_first_line(error), hint=hint)  # noqa: TRY400 (one line)
                 self.close_connection()
             else:
                 if began is not None:
-                    self.is_on = False
                     log.info("database_answers_again", to=self._what, after=round(time.monotonic() - began, 1))
                 return value
             if self._given_up.wait(wait):

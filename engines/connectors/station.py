@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import structlog
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from engines import transactions, workers
 from engines.conf import settings
 from engines.connectors.arrivals import Arrivals
 from engines.connectors.outage import Outage
 from engines.connectors.settler import Settler
+from engines.core.errors import told
 from engines.transactions import Lease, LeasedTransaction
 
 log = structlog.get_logger("ergon.worker")
@@ -44,8 +45,15 @@ class Station:
         self._heart.join(1.0)
         self.arrivals.close()
         self.settler.close()
-        if not self._outage.is_on:
+        self._retire()
+
+    def _retire(self) -> None:
+        """On a connection that is surely alive; where there is none, the missing heartbeat says it as well."""
+        connection.close()
+        try:
             workers.retire(self.worker.pk, settled=self.settler.settled)
+        except DatabaseError as error:
+            log.warning("farewell_unheard", error=told(error).partition("\n")[0])
 
     @property
     def in_flight(self) -> int:

@@ -54,7 +54,13 @@ class AbandonedAttemptsError(EngineError):
 
 
 class PolicyError(EngineError, ValueError):
-    """A policy's field is out of bounds; the message names both."""
+    """A policy's field is out of bounds; the message names both, and `path` leads to the field."""
+
+    code = "invalid_policy"
+
+    def __init__(self, message: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class LoopTimeout(EngineError, TimeoutError):  # noqa: N818 (the documents' names below)
@@ -82,6 +88,11 @@ def told(error: BaseException) -> str:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 (its own __str__ is broken)
         return type(error).__name__
+
+
+def headline(error: BaseException) -> str:
+    """The first line of what an error says: databases add the rows that they refuse."""
+    return next(iter(told(error).strip().splitlines()), type(error).__name__)
 
 
 def wrapped(

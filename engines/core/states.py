@@ -34,10 +34,6 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
-def may_follow(before: State, after: State) -> bool:
-    return after in TRANSITIONS[before]
-
-
 def state_named(word: str) -> State:
     return State[word.upper()]
 
@@ -65,11 +61,6 @@ class GroupState(StrEnum):
     MUTED = "muted"
     RESOLVED = "resolved"
     REGRESSED = "regressed"
-
-
-def group_after_failure(state: GroupState) -> GroupState:
-    """A kind of failure that somebody thought resolved, and that comes back, has regressed."""
-    return GroupState.REGRESSED if state is GroupState.RESOLVED else state
 
 
 class WorkerState(StrEnum):

@@ -1,10 +1,10 @@
 """What `consume` and `produce` have in common: options, signals, grace, exit codes, several processes."""
 
 import argparse
+import atexit
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -17,46 +17,57 @@ from django.utils.module_loading import import_string
 from engines import pipelines
 from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
 from engines.management.events import EVERY, Told
+from engines.management.options import seconds, whole
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
 from engines.running import Crew, Options, UnrunnableError
 
+MOST = 1_000_000
 FINISHED, LOOP_ERROR, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 3, 4, os.EX_CONFIG
 
 
 class ServingCommand(BaseCommand):
     """Runs pipelines of one direction until stopped."""
 
+    # They look at the console's pages above all, and cost a consumer memory for good.
+    requires_system_checks = []
+
     direction: str
 
     def add_arguments(self, parser: CommandParser) -> None:
         given = django_settings
         parser.add_argument("--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when nothing is due")
-        parser.add_argument("--limit", type=_whole, default=given.ERGON_LIMIT, help="start at most so many, then stop")
-        parser.add_argument("--timeout", type=_seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds")
         parser.add_argument(
-            "--concurrency", type=_whole, default=given.ERGON_CONCURRENCY, help="slots, instead of the policy's"
+            "--limit", type=whole(1, MOST), default=given.ERGON_LIMIT, help="start at most so many, then stop"
         )
-        parser.add_argument("--batch", type=_whole, default=given.ERGON_BATCH, help="batch, instead of the policy's")
+        parser.add_argument("--timeout", type=seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds")
         parser.add_argument(
-            "--processes", type=_whole, default=given.ERGON_PROCESSES, help="so many processes (default 1)"
+            "--concurrency", type=whole(1, MOST), default=given.ERGON_CONCURRENCY, help="slots, instead of the policy's"
         )
         parser.add_argument(
-            "--metrics-port", type=_whole, default=given.ERGON_METRICS_PORT, help="serve /metrics on this port"
+            "--batch", type=whole(1, MOST), default=given.ERGON_BATCH, help="batch, instead of the policy's"
+        )
+        parser.add_argument(
+            "--processes", type=whole(1, MOST), default=given.ERGON_PROCESSES, help="so many processes (default 1)"
+        )
+        parser.add_argument(
+            "--metrics-port", type=whole(1, MOST), default=given.ERGON_METRICS_PORT, help="serve /metrics on this port"
         )
         parser.add_argument(
             "--grace",
-            type=_seconds,
+            type=seconds,
             default=given.ERGON_GRACE,
             help="after SIGTERM let what runs end for so many seconds (default 25), then give it back",
         )
+        parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument("--json", action="store_true", default=given.ERGON_JSON, help="one JSON object per event")
 
     def serve(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
         """Run the pipelines; the process ends with the code that tells how it went."""
         if options["processes"] > 1:
             self._end(Supervisor(options["processes"], self.stdout, as_json=options["json"]).run(sys.argv))
+            return
         if options["metrics_port"]:
             import_string(django_settings.ERGON_METRICS_SERVER)(options["metrics_port"])
         try:
@@ -65,7 +76,7 @@ class ServingCommand(BaseCommand):
         except (RegistryError, UnrunnableError) as error:
             self.stderr.write(f"ergon: {error}")
             self._end(BAD_CONFIGURATION)
-        self._end(code)
+        self._end(code, is_forced=crew.is_cut or code == ABANDONED)
 
     def choose(self, names: Sequence[str]) -> list[Pipeline]:
         """The pipelines that were named, or all that are enabled."""
@@ -87,11 +98,13 @@ class ServingCommand(BaseCommand):
         shown.started()
         signals = Signals(crew.stop)
         cut_at: float | None = None
+        parent = os.getppid() if options["supervised"] else None
         while crew.is_running:
             crew.changed.wait(EVERY if cut_at is None else 0.05)
             crew.changed.clear()
             shown.look()
-            if crew.errors and not crew.station.is_stopping:
+            is_orphan = parent is not None and os.getppid() != parent
+            if (crew.errors or is_orphan) and not crew.station.is_stopping:
                 crew.stop()
             if crew.station.is_stopping and cut_at is None:
                 cut_at = time.monotonic() + options["grace"]
@@ -105,11 +118,12 @@ class ServingCommand(BaseCommand):
         shown.stopped(code)
         return code
 
-    def _end(self, code: int) -> None:
-        """At once: handlers that never return must not keep the process."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if threading.active_count() > 1 and code in {GIVEN_BACK, ABANDONED}:
+    def _end(self, code: int, *, is_forced: bool = False) -> None:
+        """By force where handlers may never return, which must not keep the process; exporters still get their turn."""
+        if is_forced:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            atexit._run_exitfuncs()  # noqa: SLF001 (there is no other way to run them and not wait for threads)
             os._exit(code)
         if code:
             sys.exit(code)
@@ -152,21 +166,3 @@ def _code(crew: Crew, *, is_timed: bool) -> int:
     if crew.given_back and not (is_timed and crew.errors):
         return GIVEN_BACK
     return FINISHED
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        msg = f"a whole number above 0, not {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        msg = f"a number of seconds, not {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return seconds

@@ -17,7 +17,8 @@ from engines.management.events import EVERY, Rate, summary
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 STEADY = 30.0
-ENDS = {0, 1, 2, 3, 69, 78}  # a child that ended so has said why; any other end was not its own choice
+ENDS = {0, 1, 2, 3, 69, 78}  # a child that ended so has said why; after any other end it is replaced
+ORDERLY = {0, 3}
 
 log = structlog.get_logger("ergon.supervisor")
 
@@ -32,42 +33,74 @@ class Child:
         self.counts: dict[str, dict[str, int]] = {}
 
 
+class Place:
+    """Where a process is to run: the one that does, or when the next is due."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._argv = argv
+        self._wait = FIRST_WAIT
+        self.child: Child | None = None
+        self.due_at: float | None = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self.child is None and self.due_at is None
+
+    def start(self) -> Child:
+        self.child, self.due_at = Child(self._argv), None
+        return self.child
+
+    def vacate(self, *, is_wanted: bool) -> None:
+        """Its process has ended; another one soon, later the more often it happens."""
+        if self.child is not None and time.monotonic() - self.child.started_at > STEADY:
+            self._wait = FIRST_WAIT
+        self.child = None
+        if is_wanted:
+            self.due_at = time.monotonic() + self._wait
+            self._wait = min(self._wait * 2, LONGEST_WAIT)
+
+
 class Supervisor:
     """Runs N processes as if they were one."""
 
     def __init__(self, count: int, output: Any, *, as_json: bool) -> None:
         self._count, self._output, self._as_json = count, output, as_json
         self._children: list[Child] = []
-        self._ended: dict[str, dict[str, int]] = {}
-        self._is_stopping = False
+        self._stopped_by: int | None = None
         self._writing = threading.Lock()
         self._rate = Rate()
-        self._wait = FIRST_WAIT
         self.code = 0
 
     def run(self, argv: Sequence[str]) -> int:
-        self._argvs = [_alone(argv, index, self._count) for index in range(self._count)]
+        """Until all have ended by themselves, or were told to."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        running = {index: self._start(index) for index in range(self._count)}
-        while running:
-            time.sleep(EVERY / 5)
-            for index, child in list(running.items()):
-                if child.process.poll() is None:
-                    continue
-                del running[index]
-                self._bury(child)
-                if self._must_replace(child):
-                    running[index] = self._start(index)
+        places = [Place(_alone(argv, index, self._count)) for index in range(self._count)]
+        while not all(place.is_done for place in places):
+            for place in places:
+                self._look_at(place)
             self._show()
+            time.sleep(EVERY / 5)
         self._conclude()
         return self.code
 
-    def _start(self, index: int) -> Child:
-        child = Child(self._argvs[index])
+    def _look_at(self, place: Place) -> None:
+        if self._stopped_by is not None:
+            place.due_at = None
+        if place.child is None:
+            if place.due_at is not None and time.monotonic() >= place.due_at:
+                self._start(place)
+        elif place.child.process.poll() is not None:
+            is_wanted = self._stopped_by is None and place.child.process.returncode not in ENDS
+            self._bury(place.child, is_replaced=is_wanted)
+            place.vacate(is_wanted=is_wanted)
+
+    def _start(self, place: Place) -> None:
+        child = place.start()
         self._children.append(child)
         threading.Thread(target=self._read, args=[child], daemon=True).start()
-        return child
+        if self._stopped_by is not None:  # told while it was being started
+            child.process.send_signal(self._stopped_by)
 
     def _read(self, child: Child) -> None:
         assert child.process.stdout is not None  # noqa: S101 (a pipe was asked for)
@@ -78,28 +111,21 @@ class Supervisor:
             if self._as_json:
                 with self._writing:
                     self._output.write(json.dumps({**event, "process": child.process.pid}))
+                    self._output.flush()
 
-    def _bury(self, child: Child) -> None:
+    def _bury(self, child: Child, *, is_replaced: bool) -> None:
+        """Give back at once what it held, if it could not do so itself."""
         code = child.process.returncode
-        self.code = max(self.code, code if code in ENDS | {4} else 1)
-        if code in {0, 3} or child.worker is None:
+        if not is_replaced and code != -(self._stopped_by or 0):
+            self.code = max(self.code, code if code > 0 else 1) if code else self.code
+        if code in ORDERLY or child.worker is None:
             return
         log.warning("process_died", pid=child.process.pid, code=code, worker=child.worker)
         worker = child.worker
         Outage("give back what a dead process held").wait_out(lambda: _release(worker, code))
 
-    def _must_replace(self, child: Child) -> bool:
-        if self._is_stopping or child.process.returncode in ENDS:
-            return False
-        if time.monotonic() - child.started_at > STEADY:
-            self._wait = FIRST_WAIT
-        time.sleep(self._wait)
-        self._wait = min(self._wait * 2, LONGEST_WAIT)
-        self.code = 0
-        return not self._is_stopping
-
     def _stop(self, number: int, _frame: Any) -> None:
-        self._is_stopping = True
+        self._stopped_by = number
         for child in self._children:
             if child.process.poll() is None:
                 child.process.send_signal(number)
@@ -132,7 +158,7 @@ class Supervisor:
 
 
 def _alone(argv: Sequence[str], index: int, count: int) -> list[str]:
-    """The same command for one process of several; a limit is shared out among them."""
+    """The same command for one process of several: a limit is shared out, each has a metrics port of its own."""
     kept: list[str] = []
     arguments = iter(argv)
     for argument in arguments:
@@ -141,10 +167,12 @@ def _alone(argv: Sequence[str], index: int, count: int) -> list[str]:
             value or next(arguments)
         elif name == "--limit":
             limit = int(value or next(arguments))
-            kept += ["--limit", str(limit // count + (index < limit % count) or 1)]
+            kept += ["--limit", str(max(1, limit // count + (index < limit % count)))]
+        elif name == "--metrics-port":
+            kept += ["--metrics-port", str(int(value or next(arguments)) + index)]
         else:
             kept.append(argument)
-    return [*kept, "--processes", "1", "--json"]
+    return [*kept, "--processes", "1", "--json", "--supervised"]
 
 
 def _release(worker: int, code: int) -> None:

@@ -10,6 +10,7 @@ from engines.transactions.errors import (
     NotFinishedError,
     NotPendingError,
     PipelineUnknownError,
+    RefusedError,
     SubmissionError,
     TransactionUnknownError,
 )
@@ -17,7 +18,7 @@ from engines.transactions.finding import find
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.settling import Settlement, settle
-from engines.transactions.submitting import Draft, Submitted, submit, submit_many
+from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
 __all__ = [
     "Draft",
@@ -27,11 +28,13 @@ __all__ = [
     "NotFinishedError",
     "NotPendingError",
     "PipelineUnknownError",
+    "RefusedError",
     "Settlement",
     "SubmissionError",
     "Submitted",
     "TransactionUnknownError",
     "cancel",
+    "check",
     "claim",
     "find",
     "heartbeat",
@@ -42,4 +45,5 @@ __all__ = [
     "settle",
     "submit",
     "submit_many",
+    "submit_together",
 ]

@@ -4,13 +4,21 @@ from engines.core.errors import EngineError
 
 
 class RefusedError(EngineError):
-    """A verb that cannot be carried out; `code` says why to machines, the message to people."""
+    """A verb that cannot be carried out; `code` says why to machines, the message to people.
+
+    Of several drafts, `index` is the place of the one at fault among those of its pipeline, and `item` its place among
+    all that were to be kept together.
+    """
 
     code = "refused"
+    field = ""
+    index = 0
+    item: int | None = None
 
 
 class PipelineUnknownError(RefusedError):
     code = "pipeline_unknown"
+    field = "pipeline"
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no pipeline named {name!r}: make one with manage.py pipeline create {name}")
@@ -42,9 +50,11 @@ class PayloadLimitError(SubmissionError):
 
 class IdTakenError(RefusedError):
     code = "id_taken"
+    field = "id"
 
-    def __init__(self, uid: str, pipeline: str) -> None:
+    def __init__(self, uid: str, pipeline: str, index: int = 0) -> None:
         super().__init__(f"the id {uid!r} belongs to a transaction of the pipeline {pipeline!r}")
+        self.index = index
 
 
 class NotPendingError(RefusedError):

@@ -11,6 +11,7 @@ from django.db.models.functions import Greatest
 from engines.clock import database_time
 from engines.core.states import LetterState, State
 from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
+from ergon_site.access import audit
 
 BATCH = 1000
 
@@ -27,15 +28,23 @@ class Pruned(NamedTuple):
         return sum(self)
 
 
-def prune(*, older_than: timedelta | None = None) -> Pruned:
-    """Delete what has ended long enough ago: by each pipeline's own retention, or by the age given."""
+def prune(*, older_than: timedelta | None = None, by: str | None = None, reason: str = "") -> Pruned:
+    """Delete what has ended long enough ago: by each pipeline's own retention, or by the age given.
+
+    Done by somebody, it is written down; maintenance does it all the time.
+    """
     counts = {State.SUCCEEDED: 0, State.FAILED: 0, State.CANCELLED: 0}
     for pipeline in Pipeline.objects.order_by("pk"):
         for state in counts:
             days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
             before = database_time() - (timedelta(days=days) if older_than is None else older_than)
             counts[state] += sum(_batches(pipeline.pk, state, before))
-    return Pruned(*counts.values())
+    pruned = Pruned(*counts.values())
+    if by is not None:
+        age = None if older_than is None else older_than / timedelta(days=1)
+        after = {"older_than_days": age, **pruned._asdict()}
+        audit.record(actor=by, action="transactions.prune", target="transactions", reason=reason, after=after)
+    return pruned
 
 
 def _batches(pipeline_id: int, state: State, before: datetime) -> Iterator[int]:

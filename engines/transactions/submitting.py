@@ -1,20 +1,27 @@
-"""VERBS: submit, submit_many. One statement for a thousand; repeated ids and dedupe keys are recognised."""
+"""VERBS: submit, check, submit_many, submit_together. A thousand in a statement; repeats are recognised."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
 import uuid_utils
+from django.db import transaction
 from django.db.models import Q
 
 from engines import payloads, telemetry
 from engines.conf import settings
 from engines.core.states import State
 from engines.models import Pipeline, TransactionRecord
-from engines.transactions.errors import IdTakenError, PayloadLimitError, PipelineUnknownError, SubmissionError
+from engines.transactions.errors import (
+    IdTakenError,
+    PayloadLimitError,
+    PipelineUnknownError,
+    RefusedError,
+    SubmissionError,
+)
 from engines.transactions.statements import statements
 
 ROUND_TRIP = 1000
@@ -56,18 +63,50 @@ def submit(pipeline: str, payload: Any, **fields: Any) -> Submitted:
     return submit_many(pipeline, [Draft(payload, **fields)])[0]
 
 
+def check(drafts: Iterable[Draft]) -> None:
+    """Refuse what `submit_many` would refuse because of what the drafts say; nothing is written."""
+    for index, draft in enumerate(drafts):
+        _row(draft, _checked(draft, index), None, index)
+
+
 def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Submitted]:
     """Keep many, a thousand with each statement; the answers are in the order of the drafts."""
     source = iter(drafts)
     submitted: list[Submitted] = []
     while batch := [_draft(item) for item in islice(source, ROUND_TRIP)]:
-        submitted += _submit(pipeline, batch, offset=len(submitted))
+        submitted += _submit_batch(pipeline, batch, offset=len(submitted))
     return submitted
+
+
+@transaction.atomic
+def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
+    """Keep transactions of several pipelines, all or none; the answers are in the order of the entries."""
+    places: dict[str, list[int]] = {}
+    for index, (pipeline, _) in enumerate(entries):
+        places.setdefault(pipeline, []).append(index)
+    submitted: dict[int, Submitted] = {}
+    # In one order everywhere, so that no two wait for each other.
+    for pipeline, mine in sorted(places.items()):
+        try:
+            kept = submit_many(pipeline, [entries[index][1] for index in mine])
+        except RefusedError as error:
+            error.item = mine[error.index]
+            raise
+        submitted.update(zip(mine, kept, strict=True))
+    return [submitted[index] for index in range(len(entries))]
 
 
 _NEW = State.PENDING.word
 _NAMES = [one.name for one in fields(Draft)]
 _TEXTS = ("dedupe_key", "correlation_id", "parent_id", "source")
+
+
+def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
+    """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
+    if len(drafts) == 1:
+        return _submit(pipeline, drafts, offset)
+    with transaction.atomic():
+        return _submit(pipeline, drafts, offset)
 
 
 def _draft(item: Draft | Mapping[str, Any]) -> Draft:
@@ -84,7 +123,7 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     new = statements().insert(pipeline, f"[{','.join(rows)}]")
     if len(new) == len(ids):
         return [Submitted(uid, _NEW, is_new=True) for uid in ids]
-    return list(_with_known(pipeline, drafts, ids, new))
+    return list(_with_known(pipeline, drafts, ids, new, offset))
 
 
 def _checked(draft: Draft, index: int) -> str:
@@ -94,9 +133,8 @@ def _checked(draft: Draft, index: int) -> str:
     if draft.priority is not None and (type(draft.priority) is not int or draft.priority not in PRIORITIES):
         msg = f"priority must be a whole number, not {draft.priority!r}"
         raise SubmissionError(msg, "priority", index)
-    if draft.available_at is not None and draft.available_at.tzinfo is None:
-        msg = "available_at must have a time zone"
-        raise SubmissionError(msg, "available_at", index)
+    if draft.available_at is not None:
+        _check_time(draft.available_at, index)
     metadata: object = draft.metadata
     if not isinstance(metadata, Mapping | None):
         msg = "metadata must be an object"
@@ -115,16 +153,22 @@ def _check_text(name: str, text: Any, index: int) -> None:
         raise SubmissionError(msg, name, index)
 
 
+def _check_time(time: datetime, index: int) -> None:
+    try:
+        problem = "must have a time zone" if time.tzinfo is None else ""
+        time.astimezone(UTC)
+    except OverflowError:
+        # A database could keep it, and nobody could read it again.
+        problem = "is beyond the calendar"
+    if problem:
+        msg = f"available_at {problem}"
+        raise SubmissionError(msg, "available_at", index)
+
+
 def _row(draft: Draft, uid: str, trace: dict[str, str] | None, index: int) -> str:
     """The draft as an element of the statement's JSON document."""
-    limit = settings().payload_limit
-    try:
-        payload = payloads.encode(draft.payload, limit=limit)
-        metadata = payloads.encode(dict(draft.metadata), limit=limit, what="metadata") if draft.metadata else "{}"
-    except payloads.PayloadTooLargeError as error:
-        raise PayloadLimitError(str(error), "payload", index) from None
-    except payloads.PayloadError as error:
-        raise SubmissionError(str(error), "payload", index) from None
+    payload = _encoded("payload", draft.payload, index)
+    metadata = _encoded("metadata", dict(draft.metadata), index) if draft.metadata else "{}"
     plain = {name: value for name in _PLAIN if (value := getattr(draft, name)) is not None}
     plain["uid"] = uid
     context = draft.trace_context or trace
@@ -133,10 +177,19 @@ def _row(draft: Draft, uid: str, trace: dict[str, str] | None, index: int) -> st
     return f'{{"payload":{payload},"metadata":{metadata},{orjson.dumps(plain).decode()[1:]}'
 
 
+def _encoded(name: str, value: Any, index: int) -> str:
+    try:
+        return payloads.encode(value, limit=settings().payload_limit, what=name)
+    except payloads.PayloadTooLargeError as error:
+        raise PayloadLimitError(str(error), name, index) from None
+    except payloads.PayloadError as error:
+        raise SubmissionError(str(error), name, index) from None
+
+
 _PLAIN = [name for name in _NAMES if name not in {"payload", "metadata", "id", "trace_context"}]
 
 
-def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str]) -> Iterator[Submitted]:
+def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str], offset: int) -> Iterator[Submitted]:
     """Those that are new, and those that were there already."""
     found = Pipeline.objects.filter(name=pipeline).first()
     if found is None:
@@ -147,13 +200,13 @@ def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str
     by_id = {row[0]: row for row in rows}
     by_key = {row[1]: row for row in rows if row[3] == found.pk and row[1] is not None}
     seen: set[str] = set()
-    for draft, uid in zip(drafts, ids, strict=True):
+    for index, (draft, uid) in enumerate(zip(drafts, ids, strict=True), offset):
         row = by_id.get(uid) or by_key.get(draft.dedupe_key or "")
         if row is None:
             msg = f"the transaction {uid!r} was neither kept nor found"
-            raise SubmissionError(msg, "id")
+            raise SubmissionError(msg, "id", index)
         if row[3] != found.pk:
-            raise IdTakenError(uid, row[4])
+            raise IdTakenError(uid, row[4], index)
         is_new = uid in new and uid not in seen
         seen.add(uid)
         yield Submitted(row[0], State(row[2]).word, is_new=is_new)

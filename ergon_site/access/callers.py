@@ -39,6 +39,11 @@ class Caller:
     # The framework asks this of whoever made a request.
     is_authenticated = True
 
+    @property
+    def actor(self) -> str:
+        """How the audit log names it."""
+        return f"client:{self.name}"
+
 
 def of(request: Any) -> Caller:
     """The client behind an API request."""

@@ -1,4 +1,4 @@
-"""Rows of the shared ground: who may call, with which token, and what was done by whom."""
+"""Rows of the shared ground: who may call, with which token, what was done by whom, and what is not done twice."""
 
 from typing import ClassVar
 
@@ -94,3 +94,23 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.target}"
+
+
+class IdempotentRequest(models.Model):
+    """A request that a client may send again: in flight, or with the answer that it got."""
+
+    client = models.ForeignKey(ApiClient, on_delete=models.CASCADE, related_name="+", db_index=False)
+    key = models.CharField(max_length=200)
+    digest = models.CharField(max_length=64, help_text="SHA-256 of what was asked.")
+    token = models.CharField(max_length=32, help_text="Whoever holds it may keep the answer.")
+    started_at = models.DateTimeField(db_default=Now(), db_index=True)
+    status = models.PositiveSmallIntegerField(null=True, help_text="Empty while in flight.")
+    answer = models.JSONField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["client", "key"], name="access_idempotent_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.status or 'in flight'}"

@@ -3,6 +3,7 @@
 from typing import Any, NoReturn
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import OperationalError
 from django.http import HttpRequest
 from django.urls import path
 from rest_framework import serializers
@@ -33,6 +34,13 @@ class ForgetfulView(APIView):
         return Response()
 
 
+class AwayView(APIView):
+    required_scope = None
+
+    def get(self, request: Request) -> Response:
+        raise OperationalError("deadlock detected")  # noqa: EM101, TRY003
+
+
 def fail(_request: HttpRequest) -> NoReturn:
     raise ZeroDivisionError
 
@@ -48,6 +56,7 @@ def suspect(_request: HttpRequest) -> NoReturn:
 urlpatterns = [
     path("api/v1/echo", EchoView.as_view()),
     path("api/v1/forgetful", ForgetfulView.as_view()),
+    path("api/v1/away", AwayView.as_view()),
     path("api/v1/fail", fail),
     path("api/v1/deny", deny),
     path("api/v1/suspect", suspect),

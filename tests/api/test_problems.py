@@ -115,6 +115,13 @@ def test_500_tells_nothing_of_the_inside(api: Client) -> None:
     assert b"ZeroDivision" not in answer.content
 
 
+def test_503_when_the_database_is_busy_or_away(api: Client) -> None:
+    answer = api.get("/api/v1/away")
+    problem(answer, 503, "unavailable")
+    assert answer.headers["Retry-After"] == "1"
+    assert b"deadlock" not in answer.content
+
+
 def test_a_view_that_names_no_scope_is_closed(api: Client) -> None:
     problem(api.get("/api/v1/forgetful"), 500, "internal_error")
 

@@ -8,7 +8,7 @@ from ergon_site.access.core.json_text import MalformedJSONError
 
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | storable,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable,
     lambda inner: st.lists(inner) | st.dictionaries(storable, inner),
 )
 
@@ -30,7 +30,11 @@ def test_what_can_be_stored_is_read_as_it_is(value: object, escaped: bool) -> No
         (b'{"\\u0000": 1}', "U+0000"),
         (b'[{"a": ["\\ud800"]}]', "surrogate"),
         (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 201 + b"]" * 201, "nested too deeply"),
+        (b'{"a":' * 201 + b"1" + b"}" * 201, "nested too deeply"),
         (b"1" * 5000, "not JSON"),
+        (b"[1e999]", "too large: 1e999"),
+        (b"-1" + b"0" * 400 + b".5", "too large: -1000"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_in_words(body: bytes, words: str) -> None:
@@ -40,3 +44,8 @@ def test_what_cannot_be_stored_is_refused_in_words(body: bytes, words: str) -> N
 
 def test_an_escaped_backslash_is_no_escape() -> None:
     assert json_text.parse(b'"\\\\u0000"') == "\\u0000"
+
+
+def test_many_values_are_not_taken_for_deep_ones() -> None:
+    assert len(json_text.parse(b"[" + b"[[]]," * 300 + b"0]")) == 301
+    assert json_text.parse(b"[" * 200 + b"]" * 200)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import sys
 from dataclasses import FrozenInstanceError
 from typing import Any
@@ -75,6 +76,22 @@ def test_bounds_that_agree_are_taken() -> None:
 def test_json_is_refused_with_the_whole_way_to_the_field(text: str, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
         ConsumerPolicy.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"steps": {"process": {"retry": {"max_attempts": 0}}}}, ("steps", "process", "retry", "max_attempts")),
+        ({"loop": {"a.b": 1}}, ("loop", "a.b")),
+        ({"loop": {"concurrency": {"value": 2, "min": 3}}}, ("loop", "concurrency", "min")),
+        ([], ()),
+    ],
+)
+def test_a_refusal_leads_to_the_field(body: object, path: tuple[str, ...]) -> None:
+    with pytest.raises(PolicyError) as refused:
+        ConsumerPolicy.from_dict(body)
+    assert refused.value.path == path
+    assert pickle.loads(pickle.dumps(refused.value)).path == path  # noqa: S301
 
 
 def test_a_missing_key_takes_its_default() -> None:

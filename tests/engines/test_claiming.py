@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from engines import dead_letters, explaining, pipelines, policies, transactions, workers
-from engines.core.outcome import Failure, Success
+from engines.core.outcome import Failure, Outcome, Success
 from engines.core.states import State
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
 from engines.transactions import NotFinishedError, NotPendingError, Settlement
@@ -54,7 +54,7 @@ def test_settling_writes_outcome_attempts_and_counts() -> None:
     assert settle(batch, Success({"total": 3})) == []
     record, attempt, minute = TransactionRecord.objects.get(), Attempt.objects.get(), Throughput.objects.get()
     assert (record.word, record.result, record.attempts) == ("succeeded", {"total": 3}, 1)
-    assert record.lease_owner is record.lease_expires_at is None
+    assert (record.lease_owner, record.lease_expires_at) == (None, None)
     assert (attempt.number, attempt.outcome, attempt.policy_version) == (1, 0, pipeline.policy.active_id)
     assert abs((timezone.now() - attempt.started_at).total_seconds()) < 60
     assert (minute.succeeded, minute.failed) == (1, 0)
@@ -176,6 +176,7 @@ def test_a_result_over_the_limit_is_left_out_and_says_so() -> None:
     settle(claim(pipeline), Success("x" * 2**20))
     record = TransactionRecord.objects.get()
     assert (record.word, record.result) == ("succeeded", None)
+    assert record.error is not None
     assert record.error["message"] == "the result has 1,048,578 bytes; the limit is 1,048,576"
 
 
@@ -234,7 +235,7 @@ def test_a_batch_with_failures_settles_all_or_nothing() -> None:
     batch = claim(pipeline)
     for one in batch:
         one.lease.attempts.clear()
-    outcomes = [Success(1), failed(), Failure(failed("handler too").error, origin=failed())]
+    outcomes: list[Outcome] = [Success(1), failed(), Failure(failed("handler too").error, origin=failed())]
     transactions.settle([Settlement(one, outcome) for one, outcome in zip(batch, outcomes, strict=True)])
     assert sorted(states(*[one.id for one in batch])) == ["failed", "failed", "succeeded"]
     assert DeadLetter.objects.count() == TransactionRecord.objects.filter(state=State.FAILED).count() == 2

@@ -1,17 +1,16 @@
 """Durable transactions through all four engines: every attempt recorded, policies live, nothing idle, nothing lost."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from engines import Transaction, discovery, explaining, pipelines, policies, registry, transactions
+from engines import Transaction, explaining, pipelines, policies, transactions
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
 from engines.running import Crew, Options, UnrunnableError
-from tests import tasks
 from tests.durable import make_pipeline, make_policy, states, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -228,8 +227,5 @@ def test_the_connector_submits_what_a_task_dispatches() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _registered() -> None:
-    assert tasks.Act
-    discovery.discover()
-    assert "tests.act" in registry.tasks.names()
-    assert threading.active_count() < 200
+def _tasks() -> None:
+    import_module("tests.tasks")

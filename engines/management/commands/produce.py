@@ -1,7 +1,10 @@
 """`manage.py produce`: send out what a pipeline is to produce."""
 
+import os
+from pathlib import Path
 from typing import Any
 
+from django.core.management import call_command
 from django.core.management.base import CommandParser
 
 from engines.management.serving import ServingCommand
@@ -17,4 +20,9 @@ class Command(ServingCommand):
         super().add_arguments(parser)
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        self.serve(self.choose([options["pipeline"]]), options)
+        chosen = self.choose([options["pipeline"]])
+        if options["input"] is not None:
+            with Path(os.devnull).open("w") as nowhere:
+                call_command("submit", options["pipeline"], input=options["input"], stdout=nowhere)
+            options["drain"] = True
+        self.serve(chosen, options)

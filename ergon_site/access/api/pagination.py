@@ -15,3 +15,7 @@ class NewestFirst(CursorPagination):
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"results": data, "next": self.get_next_link(), "previous": self.get_previous_link()})
+
+
+class ByName(NewestFirst):
+    ordering = "name"

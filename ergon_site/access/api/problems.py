@@ -1,13 +1,19 @@
 """Every error of the API as RFC 9457 `application/problem+json`, with a stable `code`."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied, RequestDataTooBig
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import defaults
 from rest_framework import exceptions
+
+from ergon_site.access.idempotency import InFlightError, KeyReusedError
+
+logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 OUR_CODES = {
@@ -26,6 +32,17 @@ class PayloadTooLarge(exceptions.APIException):
     default_detail = "The body is too large."
 
 
+class Problem(exceptions.APIException):
+    """A refusal with a status and a code of its own; `members` are added to the document."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
+    ) -> None:
+        super().__init__(detail, code)
+        self.status_code, self.default_code = status, code
+        self.headers, self.members = dict(headers or {}), members
+
+
 def handle(error: Exception, _context: Mapping[str, Any]) -> JsonResponse | None:
     """The framework's exception handler; what it cannot name becomes a 500 outside."""
     error = _translated(error)
@@ -41,7 +58,7 @@ def document(error: exceptions.APIException) -> dict[str, Any]:
         faults = list(_faults(error.detail))
         detail = faults[0]["detail"] if len(faults) == 1 else f"{len(faults)} fields are wrong."
         return _problem(error.status_code, code, detail) | {"errors": faults}
-    return _problem(error.status_code, code, str(error.detail))
+    return _problem(error.status_code, code, str(error.detail)) | getattr(error, "members", {})
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -78,11 +95,22 @@ def _translated(error: Exception) -> Exception:
             return PayloadTooLarge()
         case UnreadablePostError():
             return exceptions.ParseError("The body ended too early.")
+        case OperationalError():
+            # A lost connection, a deadlock, a lock that took too long: no fault of the request, and it passes.
+            logger.warning("The database did not carry out a request", exc_info=error)
+            detail = "The database is busy or away: try again."
+            return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail, headers={"Retry-After": "1"})
+        case KeyReusedError():
+            return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, "This key was used for another request.")
+        case InFlightError():
+            wait = {"Retry-After": str(error.retry_after)}
+            detail = "The first request with this key is still being answered: ask again."
+            return Problem(HTTPStatus.CONFLICT, error.code, detail, headers=wait)
     return error
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:
-    headers = {}
+    headers: dict[str, str] = dict(getattr(error, "headers", {}))
     if header := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = header
     if wait := getattr(error, "wait", None):
@@ -94,7 +122,7 @@ def _faults(detail: Any, pointer: str = "") -> Iterator[dict[str, str]]:
     match detail:
         case dict():
             for name, inner in detail.items():
-                yield from _faults(inner, pointer if name == "non_field_errors" else f"{pointer}/{_escaped(name)}")
+                yield from _faults(inner, pointer if name == "non_field_errors" else f"{pointer}/{escaped(name)}")
         case list() if any(isinstance(inner, dict | list) for inner in detail):
             for index, inner in enumerate(detail):
                 yield from _faults(inner, f"{pointer}/{index}")
@@ -102,10 +130,15 @@ def _faults(detail: Any, pointer: str = "") -> Iterator[dict[str, str]]:
             for inner in detail:
                 yield from _faults(inner, pointer)
         case _:
-            yield {"pointer": pointer, "detail": str(detail), "code": getattr(detail, "code", "invalid")}
+            yield fault(pointer, str(detail), getattr(detail, "code", "invalid"))
 
 
-def _escaped(name: object) -> str:
+def fault(pointer: str, detail: str, code: str) -> dict[str, str]:
+    return {"pointer": pointer, "detail": detail, "code": code}
+
+
+def escaped(name: object) -> str:
+    """A name as a part of a JSON Pointer."""
     return str(name).replace("~", "~0").replace("/", "~1")
 
 

@@ -28,6 +28,7 @@ PROBLEM = {
         },
     },
 }
+REFERENCE = {"$ref": "#/components/schemas/Problem"}
 ALWAYS = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.UNAUTHORIZED,
@@ -37,8 +38,14 @@ ALWAYS = (
     HTTPStatus.NOT_ACCEPTABLE,
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
 )
 WITH_BODY = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+
+
+def also_refuses(*statuses: int) -> dict[tuple[int, str], dict[str, str]]:
+    """Problems that only some operations answer, for their `responses`."""
+    return {(status, MEDIA_TYPE): REFERENCE for status in statuses}
 
 
 def add_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
@@ -54,5 +61,5 @@ def add_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
 def _response(status: HTTPStatus) -> dict[str, Any]:
     return {
         "description": status.phrase,
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {MEDIA_TYPE: {"schema": REFERENCE}},
     }

@@ -1,9 +1,13 @@
 """JSON from outside: parsed strictly, refused in words."""
 
 import json
+import math
 from typing import Any, NoReturn
 
+# Deeper than people nest, and far from where encoders and databases give up.
+DEEPEST = 200
 _ESCAPE = b"\\u"
+_TOO_DEEP = f"The body is nested too deeply: more than {DEEPEST} levels."
 
 
 class MalformedJSONError(ValueError):
@@ -11,18 +15,19 @@ class MalformedJSONError(ValueError):
 
 
 def parse(body: bytes) -> Any:
-    """The value of a JSON text in UTF-8, without NaN, U+0000, lone surrogates or bottomless nesting."""
+    """The value of a JSON text in UTF-8, without NaN, infinity, U+0000, lone surrogates or bottomless nesting."""
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
         # Only an escape can bring in a character that UTF-8 and the strict parser have not refused already.
         if _ESCAPE in body:
             _refuse_unstorable(value)
+        if body.count(b"[") + body.count(b"{") > DEEPEST:
+            _refuse_depth(value)
     except UnicodeDecodeError as error:
         msg = f"The body is not UTF-8: byte {error.start} is wrong."
         raise MalformedJSONError(msg) from None
     except RecursionError:
-        msg = "The body is nested too deeply."
-        raise MalformedJSONError(msg) from None
+        raise MalformedJSONError(_TOO_DEEP) from None
     except MalformedJSONError:
         raise
     except ValueError as error:
@@ -34,6 +39,24 @@ def parse(body: bytes) -> Any:
 def _refuse_constant(name: str) -> NoReturn:
     msg = f"{name} is not a JSON number."
     raise MalformedJSONError(msg)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        msg = f"A number is too large: {text[:20]}."
+        raise MalformedJSONError(msg)
+    return number
+
+
+def _refuse_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        holders = [item for item in level if isinstance(item, dict | list)]
+        if not holders:
+            return
+        level = [inner for item in holders for inner in (item.values() if isinstance(item, dict) else item)]
+    raise MalformedJSONError(_TOO_DEEP)
 
 
 def _refuse_unstorable(value: Any) -> None:

@@ -1,0 +1,5 @@
+"""The console's pages of the engines."""
+
+from engines.admin import pipelines, policies, policy_versions, schedules, workers
+
+__all__ = ["pipelines", "policies", "policy_versions", "schedules", "workers"]

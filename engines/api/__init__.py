@@ -1,0 +1,1 @@
+"""The engines over HTTP: transactions, pipelines, dead letters, policies."""

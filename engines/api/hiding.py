@@ -1,0 +1,54 @@
+"""Fields that a pipeline hides stay hidden here: revealing one is written down, and is done in the console."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rest_framework.exceptions import ValidationError
+
+from engines import dead_letters, transactions
+from engines.core import redaction
+from engines.models import DeadLetter, Pipeline
+
+LEFT = (
+    f"A hidden field ({redaction.HIDDEN}) stands where none was, or in a list that became longer or shorter. "
+    "Write its value."
+)
+
+
+def changes(entries: Iterable[dict[str, Any]] | None, paths: list[str]) -> list[dict[str, Any]] | None:
+    """How a payload was edited, without the values of hidden fields."""
+    return None if entries is None else [_change(entry, paths) for entry in entries]
+
+
+def of_letter(letter: DeadLetter) -> list[str]:
+    """The fields that the pipeline of a dead letter hides."""
+    paths: list[str] = Pipeline.objects.values_list("redacted", flat=True).filter(name=letter.source).first() or []
+    return paths
+
+
+def for_transaction(uid: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """What is asked for, with what was hidden put back into an edited payload."""
+    if "payload" not in asked:
+        return asked
+    record = transactions.find(uid)
+    return _restored(asked, record.payload, record.pipeline.redacted)
+
+
+def for_letter(letter_id: int, asked: dict[str, Any]) -> dict[str, Any]:
+    if "payload" not in asked:
+        return asked
+    letter = dead_letters.find(letter_id)
+    return _restored(asked, dead_letters.payload_of(letter), of_letter(letter))
+
+
+def _restored(asked: dict[str, Any], original: Any, paths: list[str]) -> dict[str, Any]:
+    whole = redaction.restore(asked["payload"], original, paths)
+    if redaction.is_left(whole, paths):
+        raise ValidationError({"payload": LEFT})
+    return {**asked, "payload": whole}
+
+
+def _change(entry: dict[str, Any], paths: list[str]) -> dict[str, Any]:
+    if not redaction.covers(paths, entry["path"]):
+        return entry
+    return {name: value if name == "path" else redaction.HIDDEN for name, value in entry.items()}

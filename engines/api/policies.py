@@ -1,0 +1,83 @@
+"""Policies over HTTP; the version in force is their entity tag."""
+
+from http import HTTPStatus
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from engines import policies
+from engines.api import bodies, preconditions
+from engines.api.preconditions import IF_MATCH, IF_NONE_MATCH
+from engines.api.problems import Refusing
+from engines.api.serializers import (
+    DecisionSerializer,
+    NewVersionSerializer,
+    PolicyDetailSerializer,
+    PolicySerializer,
+    PolicyVersionSerializer,
+)
+from engines.models import Policy
+from ergon_site.access import callers
+from ergon_site.access.api.pagination import ByName
+from ergon_site.access.api.schema import also_refuses
+
+
+class PoliciesView(Refusing, ListAPIView[Policy]):
+    """All policies by name, with the pipelines that they govern."""
+
+    required_scope = "policies:read"
+    queryset = Policy.objects.select_related("active").prefetch_related("pipelines")
+    serializer_class = PolicySerializer
+    pagination_class = ByName
+
+
+class PolicyView(Refusing, APIView):
+    """What a policy says, and which versions it has had. The entity tag is the number of the version in force."""
+
+    required_scope = "policies:read"
+
+    @extend_schema(responses=PolicyDetailSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        document = PolicyDetailSerializer(policies.find(name)).data
+        return Response(document, headers=preconditions.etag(document["version"]))
+
+
+class VersionsView(Refusing, APIView):
+    """Write a version, in force at once; with `If-None-Match: *`, the first one of a new policy."""
+
+    required_scope = "policies:write"
+    body_limit = bodies.POLICY_LIMIT
+
+    @extend_schema(
+        parameters=[IF_MATCH, IF_NONE_MATCH],
+        request=NewVersionSerializer,
+        responses={(201, "application/json"): PolicyVersionSerializer, **also_refuses(412, 428)},
+    )
+    def post(self, request: Request, name: str) -> Response:
+        condition = preconditions.of_writing(request)
+        asked = bodies.first_version(request.data) if condition.is_for_new else bodies.version(request.data)
+        body, by = asked.pop("policy"), callers.of(request).actor
+        version = policies.write(name, body, by=by, expected=condition.expected, **asked)
+        headers = preconditions.etag(version.number)
+        return Response(PolicyVersionSerializer(version).data, status=HTTPStatus.CREATED, headers=headers)
+
+
+class ActivateView(Refusing, APIView):
+    """Put a version in force again."""
+
+    required_scope = "policies:write"
+    body_limit = bodies.DECISION_LIMIT
+
+    @extend_schema(
+        parameters=[IF_MATCH],
+        request=DecisionSerializer,
+        responses={(200, "application/json"): PolicyVersionSerializer, **also_refuses(412, 428)},
+    )
+    def post(self, request: Request, name: str, number: int) -> Response:
+        condition = preconditions.of_change(request)
+        asked, by = bodies.decision(request.data), callers.of(request).actor
+        version = policies.activate(name, number, by=by, expected=condition.expected, **asked)
+        return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))

@@ -1,0 +1,54 @@
+"""`If-Match` and `If-None-Match`: nobody overwrites what they have not read."""
+
+from dataclasses import dataclass
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+
+from engines.api import problems
+
+# What no version has: it never matches.
+NONE_OF_OURS = -1
+LONGEST = 9
+IF_MATCH = OpenApiParameter(
+    "If-Match", str, OpenApiParameter.HEADER, description='The version in force that you have read, such as `"3"`.'
+)
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match", str, OpenApiParameter.HEADER, description="`*`, to make a policy that does not exist yet."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """The version that must be in force: 0 if there must be none, None if any will do."""
+
+    expected: int | None
+
+    @property
+    def is_for_new(self) -> bool:
+        return self.expected == 0
+
+
+def of_change(request: Request) -> Condition:
+    """What a change of something that exists depends on."""
+    tag = request.headers.get("If-Match")
+    if tag is None:
+        raise problems.precondition_required()
+    return Condition(expected=None if tag.strip() == "*" else _number(tag))
+
+
+def of_writing(request: Request) -> Condition:
+    """The same, or that there is none yet."""
+    if "If-Match" not in request.headers and request.headers.get("If-None-Match", "").strip() == "*":
+        return Condition(expected=0)
+    return of_change(request)
+
+
+def etag(number: int) -> dict[str, str]:
+    return {"ETag": f'"{number}"'}
+
+
+def _number(tag: str) -> int:
+    digits = tag.strip().removeprefix('"').removesuffix('"')
+    is_ours = digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST and int(digits) > 0
+    return int(digits) if is_ours else NONE_OF_OURS

@@ -1,0 +1,78 @@
+"""What the verbs refuse, as problems: the one place that knows which code has which status."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.http import JsonResponse
+
+from engines.core.errors import EngineError, PolicyError
+from engines.policies import StalePolicyError
+from engines.transactions import RefusedError, SubmissionError
+from ergon_site.access.api import problems
+from ergon_site.access.api.problems import Problem, escaped, fault
+
+STATUSES = {
+    "invalid_policy": HTTPStatus.BAD_REQUEST,
+    "invalid_transaction": HTTPStatus.BAD_REQUEST,
+    "letter_unknown": HTTPStatus.NOT_FOUND,
+    "pipeline_unknown": HTTPStatus.NOT_FOUND,
+    "policy_unknown": HTTPStatus.NOT_FOUND,
+    "transaction_unknown": HTTPStatus.NOT_FOUND,
+    "version_unknown": HTTPStatus.NOT_FOUND,
+    "id_taken": HTTPStatus.CONFLICT,
+    "letter_settled": HTTPStatus.CONFLICT,
+    "not_finished": HTTPStatus.CONFLICT,
+    "not_pending": HTTPStatus.CONFLICT,
+    "not_replayable": HTTPStatus.CONFLICT,
+    "stale_policy": HTTPStatus.PRECONDITION_FAILED,
+    "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+}
+
+
+class Refusing:
+    """A view whose verbs may refuse."""
+
+    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
+        return handle
+
+
+def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
+    return problems.handle(_translated(error), context)
+
+
+def precondition_required() -> Problem:
+    detail = "Say in If-Match which version you have read; to make a new policy, send If-None-Match: *."
+    return Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
+
+
+def _translated(error: Exception) -> Exception:
+    code = getattr(error, "code", None)
+    # What is not listed is a fault of ours.
+    if not isinstance(error, EngineError) or code not in STATUSES:
+        return error
+    detail = _sentence(str(error))
+    members: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    if pointer := _pointer(error):
+        members["errors"] = [fault(pointer, detail, code)]
+    if isinstance(error, StalePolicyError):
+        members["version"] = error.active
+        headers["ETag"] = f'"{error.active}"'
+    return Problem(STATUSES[code], code, detail, headers=headers, **members)
+
+
+def _pointer(error: EngineError) -> str:
+    """Where in the body the fault is, if it is there."""
+    match error:
+        case PolicyError():
+            return "".join(f"/{escaped(name)}" for name in ("policy", *error.path))
+        case RefusedError(item=int()):
+            return f"/transactions/{error.item}/{error.field}"
+        case SubmissionError():
+            return f"/{error.field}"
+    return ""
+
+
+def _sentence(message: str) -> str:
+    return f"{message[:1].upper()}{message[1:]}."

@@ -1,0 +1,159 @@
+"""Transactions over HTTP."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from engines import explaining, transactions
+from engines.api import bodies, filters, hiding
+from engines.api.addresses import ID
+from engines.api.problems import Refusing
+from engines.api.serializers import (
+    BatchAnswerSerializer,
+    BatchSerializer,
+    DecisionSerializer,
+    ExplanationSerializer,
+    ReplaySerializer,
+    SubmissionSerializer,
+    SubmittedSerializer,
+    TransactionDetailSerializer,
+    TransactionSerializer,
+)
+from engines.models import TransactionRecord
+from engines.transactions import Submitted
+from ergon_site.access import callers
+from ergon_site.access.api.idempotency import KEY, answer_once
+from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.idempotency import Answer
+
+
+class TransactionsView(Refusing, ListAPIView[TransactionRecord]):
+    """All transactions, newest first; and the way in for new ones."""
+
+    required_scope = {"GET": "transactions:read", "POST": "transactions:submit"}
+    serializer_class = TransactionSerializer
+
+    @property
+    def body_limit(self) -> int:
+        return bodies.payload_limit()
+
+    def get_queryset(self) -> QuerySet[TransactionRecord]:
+        return filters.transactions(self.request.GET).only(*LISTED)
+
+    @extend_schema(parameters=filters.FOR_TRANSACTIONS)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        parameters=[KEY],
+        request=SubmissionSerializer,
+        responses={
+            (201, "application/json"): SubmittedSerializer,
+            (200, "application/json"): SubmittedSerializer,
+            **also_refuses(409, 422),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Keep a transaction until it has ended. One whose id or dedupe key is there already is not kept twice: 200."""
+        asked = bodies.submission(request.data)
+        source = callers.of(request).actor
+        return answer_once(request, lambda: _kept(transactions.submit(**asked, source=source)))
+
+
+class BatchView(Refusing, APIView):
+    """Up to a thousand transactions, of one pipeline or of several: all of them are kept, or none."""
+
+    required_scope = "transactions:submit"
+
+    @property
+    def body_limit(self) -> int:
+        return bodies.batch_limit()
+
+    @extend_schema(
+        parameters=[KEY],
+        request=BatchSerializer,
+        responses={(200, "application/json"): BatchAnswerSerializer, **also_refuses(409, 422)},
+    )
+    def post(self, request: Request) -> Response:
+        entries = bodies.batch(request.data, source=callers.of(request).actor)
+        return answer_once(request, lambda: _kept_all(transactions.submit_together(entries)))
+
+
+@extend_schema(parameters=[ID])
+class TransactionView(Refusing, APIView):
+    """A transaction with everything that is kept of it."""
+
+    required_scope = "transactions:read"
+
+    @extend_schema(responses=TransactionDetailSerializer)
+    def get(self, request: Request, uid: str) -> Response:
+        return Response(TransactionDetailSerializer(transactions.find(uid)).data)
+
+
+@extend_schema(parameters=[ID])
+class ExplainView(Refusing, APIView):
+    """Why a transaction is where it is: one sentence, the facts behind it, and every attempt."""
+
+    required_scope = "transactions:read"
+
+    @extend_schema(responses=ExplanationSerializer)
+    def get(self, request: Request, uid: str) -> Response:
+        return Response(explaining.explain(uid))
+
+
+@extend_schema(parameters=[ID])
+class CancelView(Refusing, APIView):
+    """End a transaction that has not begun."""
+
+    required_scope = "transactions:operate"
+    body_limit = bodies.DECISION_LIMIT
+
+    @extend_schema(
+        request=DecisionSerializer,
+        responses={(200, "application/json"): SubmittedSerializer, **also_refuses(409)},
+    )
+    def post(self, request: Request, uid: str) -> Response:
+        record = transactions.cancel(uid, by=callers.of(request).actor, **bodies.decision(request.data))
+        return Response({"id": record.uid, "state": record.word})
+
+
+@extend_schema(parameters=[ID])
+class ReplayView(Refusing, APIView):
+    """Run a transaction that has ended once more, as a new one."""
+
+    required_scope = "transactions:operate"
+
+    @property
+    def body_limit(self) -> int:
+        return bodies.payload_limit()
+
+    @extend_schema(
+        request=ReplaySerializer,
+        responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
+    )
+    def post(self, request: Request, uid: str) -> Response:
+        asked = hiding.for_transaction(uid, bodies.replay(request.data))
+        new = transactions.replay(uid, by=callers.of(request).actor, **asked)
+        return Response({"id": new.id, "state": new.state}, status=HTTPStatus.CREATED)
+
+
+LISTED = [
+    *("uid", "pipeline__name", "state", "priority", "category", "attempts", "rescues"),
+    *("correlation_id", "dedupe_key", "parent_id", "source"),
+    *("available_at", "created_at", "started_at", "finished_at"),
+]
+
+
+def _kept(one: Submitted) -> Answer:
+    status = HTTPStatus.CREATED if one.is_new else HTTPStatus.OK
+    return Answer(status=status, body={"id": one.id, "state": one.state})
+
+
+def _kept_all(all_of_them: list[Submitted]) -> Answer:
+    return Answer(status=HTTPStatus.OK, body={"results": [one._asdict() for one in all_of_them]})

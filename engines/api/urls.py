@@ -1,0 +1,38 @@
+"""The engines' addresses. An id may hold slashes, so what ends in a verb stands before what is an id alone."""
+
+from django.urls import path
+
+from engines.api import addresses
+from engines.api.dead_letters import DeadLettersView, DeadLetterView, DiscardLetterView, ReplayLetterView
+from engines.api.pipelines import PauseView, PipelinesView, ResumeView
+from engines.api.policies import ActivateView, PoliciesView, PolicyView, VersionsView
+from engines.api.transactions import (
+    BatchView,
+    CancelView,
+    ExplainView,
+    ReplayView,
+    TransactionsView,
+    TransactionView,
+)
+
+addresses.register()
+
+urlpatterns = [
+    path("transactions", TransactionsView.as_view(), name="transactions"),
+    path("transactions/batch", BatchView.as_view(), name="transactions-batch"),
+    path("transactions/<id:uid>/explain", ExplainView.as_view(), name="transaction-explain"),
+    path("transactions/<id:uid>/cancel", CancelView.as_view(), name="transaction-cancel"),
+    path("transactions/<id:uid>/replay", ReplayView.as_view(), name="transaction-replay"),
+    path("transactions/<id:uid>", TransactionView.as_view(), name="transaction"),
+    path("pipelines", PipelinesView.as_view(), name="pipelines"),
+    path("pipelines/<name:name>/pause", PauseView.as_view(), name="pipeline-pause"),
+    path("pipelines/<name:name>/resume", ResumeView.as_view(), name="pipeline-resume"),
+    path("dead-letters", DeadLettersView.as_view(), name="dead-letters"),
+    path("dead-letters/<int:letter_id>", DeadLetterView.as_view(), name="dead-letter"),
+    path("dead-letters/<int:letter_id>/replay", ReplayLetterView.as_view(), name="dead-letter-replay"),
+    path("dead-letters/<int:letter_id>/discard", DiscardLetterView.as_view(), name="dead-letter-discard"),
+    path("policies", PoliciesView.as_view(), name="policies"),
+    path("policies/<name:name>", PolicyView.as_view(), name="policy"),
+    path("policies/<name:name>/versions", VersionsView.as_view(), name="policy-versions"),
+    path("policies/<name:name>/versions/<int:number>/activate", ActivateView.as_view(), name="policy-version-activate"),
+]

@@ -1,0 +1,80 @@
+"""Who does the work: workers for what waits, the process that does the chores, and those that were lost."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from engines import upkeep, workers
+from engines.clock import database_time
+from engines.core.explanation import span
+from engines.core.states import State, WorkerState
+from engines.diagnosis.finding import Finding, ok, problem, warning
+from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord, Worker
+
+RECENTLY = timedelta(days=1)
+COUNTED = 10_000
+
+
+def waiting_work() -> Iterator[Finding]:
+    served = {name for worker in _living() for name in worker.pipelines}
+    findings = [_waiting(pipeline) for pipeline in Pipeline.objects.all() if pipeline.name not in served]
+    yield from (finding for finding in findings if finding)
+    if not any(findings):
+        yield ok("workers", f"{len(_living()):,} alive; no work waits without one")
+
+
+def maintenance() -> Iterator[Finding]:
+    leader = upkeep.leader(upkeep.MAINTENANCE)
+    if leader is not None:
+        yield ok("maintenance", f"done by {leader}")
+        return
+    hint = "run manage.py maintain, on one host or on several"
+    if due := _depends_on_maintenance():
+        yield problem("maintenance", f"nobody does it, but there is work for it: {due}", hint)
+    else:
+        yield warning("maintenance", "nobody does it", hint)
+
+
+def lost_workers() -> Iterator[Finding]:
+    now = database_time()
+    died = Worker.objects.filter(state=WorkerState.DEAD.value, stopped_at__gt=now - RECENTLY).count()
+    silent = [worker for worker in workers.alive() if not _is_heard(worker, now)]
+    for worker in silent:
+        text = f"{worker} has been silent for {span((now - worker.heartbeat_at).total_seconds())}"
+        yield warning("lost workers", text, "look at its host; its work is rescued when its lease has ended")
+    if died:
+        text = f"{died:,} died within a day"
+        yield warning("lost workers", text, "look at their hosts' logs: memory, restarts, crashes")
+    if not silent and not died:
+        yield ok("lost workers", "none within a day")
+
+
+def _waiting(pipeline: Pipeline) -> Finding | None:
+    """What is due in a pipeline that nobody serves."""
+    rows = TransactionRecord.objects.filter(
+        pipeline=pipeline, state=State.PENDING.value, available_at__lte=database_time()
+    )
+    count = rows.order_by()[:COUNTED].count()
+    if not count:
+        return None
+    many = f"{count:,}{'+' if count == COUNTED else ''} due in {pipeline.name}"
+    if pipeline.is_paused:
+        hint = f"manage.py resume {pipeline.name} --reason …"
+        return warning("workers", f"{many}, which was paused by {pipeline.paused_by}", hint)
+    command = "consume" if pipeline.direction == "inbound" else "produce"
+    return problem("workers", f"{many}, which no worker serves", f"run manage.py {command} {pipeline.name}")
+
+
+def _depends_on_maintenance() -> str:
+    schedules = Schedule.objects.filter(paused_at=None).count()
+    operations = BulkOperation.objects.filter(state="running").count()
+    counts = {"active schedules": schedules, "running bulk operations": operations}
+    return ", ".join(f"{what}: {count:,}" for what, count in counts.items() if count)
+
+
+def _living() -> list[Worker]:
+    now = database_time()
+    return [worker for worker in workers.alive() if _is_heard(worker, now)]
+
+
+def _is_heard(worker: Worker, now: datetime) -> bool:
+    return (now - worker.heartbeat_at).total_seconds() <= worker.lease

@@ -1,0 +1,141 @@
+"""The ground everything stands on: database, migrations, clock, broker, disk."""
+
+import shutil
+from collections.abc import Iterator
+
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+from kombu.connection import Connection
+
+from engines.clock import database_time
+from engines.conf import settings
+from engines.core.errors import headline
+from engines.diagnosis.finding import Finding, ok, problem, warning
+
+OLDEST = {"postgresql": (15,), "sqlite": (3, 35)}
+SKEW_WARNING, SKEW_PROBLEM = 1.0, 10.0
+BROKER_TIMEOUT = 3
+MIB = 1024 * 1024
+LITTLE_SPACE, NO_SPACE = 1024 * MIB, 100 * MIB
+MANY_ROWS = 10_000
+HOT = ("engines_transactionrecord", "engines_attempt")
+
+
+def database() -> Iterator[Finding]:
+    try:
+        connection.ensure_connection()
+        version = connection.get_database_version()
+    except DatabaseError as error:
+        hint = "start it, or correct DATABASE_URL; manage.py check --database default shows what Django says"
+        yield problem("database", f"does not answer: {headline(error)}", hint)
+        return
+    name = f"{connection.display_name} {'.'.join(map(str, version))}"
+    oldest = OLDEST[connection.vendor]
+    if tuple(version) < oldest:
+        needed = ".".join(map(str, oldest))
+        yield problem("database", f"is {name}, which is too old", f"upgrade it to {needed} or newer")
+    else:
+        yield ok("database", f"{name} answers")
+
+
+def migrations() -> Iterator[Finding]:
+    waiting = waiting_migrations()
+    if waiting:
+        yield problem("migrations", f"{len(waiting)} not applied, {waiting[0]} first", "run manage.py migrate")
+    else:
+        yield ok("migrations", "all applied")
+
+
+def waiting_migrations() -> list[str]:
+    """Those that the database does not have yet; none where nobody can tell."""
+    try:
+        executor = MigrationExecutor(connection)
+        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError:
+        return []
+    return [str(migration) for migration, _ in plan]
+
+
+def clock() -> Iterator[Finding]:
+    before = timezone.now()
+    there = database_time()
+    after = timezone.now()
+    skew = abs((there - (before + (after - before) / 2)).total_seconds())
+    text = f"this host and the database differ by {skew:.1f} s"
+    hint = "synchronise both hosts with NTP: leases and schedules go by the database's clock, logs by this one"
+    if skew > SKEW_PROBLEM:
+        yield problem("clock", text, hint)
+    elif skew > SKEW_WARNING:
+        yield warning("clock", text, hint)
+    else:
+        yield ok("clock", "this host and the database agree")
+
+
+def statistics() -> Iterator[Finding]:
+    """Whether the database looks after its own statistics and dead rows."""
+    yield from _postgresql_statistics() if connection.vendor == "postgresql" else _sqlite_statistics()
+
+
+def broker() -> Iterator[Finding]:
+    url = settings().broker_url
+    if url is None:
+        yield ok("broker", "none is set: provider tasks run where they are called")
+        return
+    link = Connection(url, connect_timeout=BROKER_TIMEOUT, transport_options=_timeouts(url))  # type: ignore[no-untyped-call]
+    try:
+        with link:
+            link.connect()  # type: ignore[no-untyped-call]
+            link.default_channel.close()  # type: ignore[no-untyped-call]
+    except Exception as error:  # noqa: BLE001 (each transport has errors of its own)
+        text = f"does not answer: {type(error).__name__}: {headline(error)}"
+        yield problem("broker", text, "start it, or correct CELERY_BROKER_URL")
+        return
+    yield ok("broker", f"{link.as_uri()} answers")
+
+
+def disk() -> Iterator[Finding]:
+    folder = settings().data_folder
+    free = shutil.disk_usage(folder).free
+    text, hint = f"{folder} has {free // MIB:,} MiB left", "make room, or move ERGON_DATA_DIR"
+    if free < NO_SPACE:
+        yield problem("disk", text, hint)
+    elif free < LITTLE_SPACE:
+        yield warning("disk", text, hint)
+    else:
+        yield ok("disk", text)
+
+
+def _postgresql_statistics() -> Iterator[Finding]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('autovacuum'), current_setting('track_counts')")
+        if "off" in cursor.fetchone():
+            hint = "set autovacuum = on and track_counts = on in postgresql.conf: without them a queue slows down"
+            yield problem("statistics", "the database's autovacuum is off", hint)
+            return
+        cursor.execute(
+            "SELECT relname FROM pg_stat_user_tables WHERE relname = ANY(%s) AND n_live_tup > %s"
+            " AND last_analyze IS NULL AND last_autoanalyze IS NULL ORDER BY relname",
+            [list(HOT), MANY_ROWS],
+        )
+        unknown = [name for (name,) in cursor.fetchall()]
+    if unknown:
+        yield warning("statistics", f"{', '.join(unknown)}: no statistics yet", f"run ANALYZE {', '.join(unknown)}")
+    else:
+        yield ok("statistics", "autovacuum is on, statistics are kept")
+
+
+def _sqlite_statistics() -> Iterator[Finding]:
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA journal_mode")
+        (mode,) = cursor.fetchone()
+    if mode == "wal":
+        yield ok("statistics", "the database keeps a write-ahead log")
+    else:
+        yield warning("statistics", f"the journal's mode is {mode}, not wal", "put the file on a disk of this host")
+
+
+def _timeouts(url: str) -> dict[str, int]:
+    # RabbitMQ's client knows connect_timeout alone, and refuses what it does not know.
+    names = ("socket_connect_timeout", "socket_timeout") if url.startswith("redis") else ()
+    return dict.fromkeys(names, BROKER_TIMEOUT)

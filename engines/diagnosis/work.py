@@ -1,0 +1,54 @@
+"""What is to be done, and whether this host knows how: tasks, pipelines, policies."""
+
+from collections.abc import Iterator
+
+from engines import policies as policy_verbs, registry
+from engines.conf import settings
+from engines.core.errors import PolicyError
+from engines.diagnosis.finding import Finding, ok, problem
+from engines.discovery import DiscoveryError, discover
+from engines.models import Pipeline, Policy
+
+CONNECTORS = ("broker", "database")
+
+
+def tasks() -> Iterator[Finding]:
+    try:
+        discover()
+    except DiscoveryError as error:
+        yield problem("tasks", str(error), "correct the module, or ERGON_TASKS, which names it")
+        return
+    names = registry.tasks.names()
+    yield ok("tasks", f"{len(names)} found{': ' if names else ''}{', '.join(names)}")
+
+
+def pipelines() -> Iterator[Finding]:
+    faults = [fault for pipeline in Pipeline.objects.all() for fault in _faults(pipeline)]
+    yield from faults
+    if not faults:
+        yield ok("pipelines", f"{Pipeline.objects.count():,}, all of which this host can run")
+
+
+def policies() -> Iterator[Finding]:
+    faults = []
+    for policy in Policy.objects.select_related("active"):
+        try:
+            policy_verbs.read(policy.kind, policy.active.body if policy.active else None)
+        except PolicyError as error:
+            hint = f"activate another version: manage.py policy versions {policy.name}"
+            faults.append(problem("policies", f"{policy.name}: {error}", hint))
+    yield from faults
+    if not faults:
+        yield ok("policies", f"{Policy.objects.count():,}, all valid")
+
+
+def _faults(pipeline: Pipeline) -> Iterator[Finding]:
+    if pipeline.task and pipeline.task not in registry.tasks.names():
+        hint = "install its app here, name its module in ERGON_TASKS, or run doctor on the host that consumes"
+        yield problem("pipelines", f"{pipeline.name}: no task is named {pipeline.task!r}", hint)
+    if pipeline.executor and pipeline.executor not in settings().executors:
+        hint = "add it to ERGON_EXECUTORS"
+        yield problem("pipelines", f"{pipeline.name}: no executor is named {pipeline.executor!r}", hint)
+    if pipeline.connector not in CONNECTORS:
+        hint = f"there are: {', '.join(CONNECTORS)}; see manage.py pipeline amend"
+        yield problem("pipelines", f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint)

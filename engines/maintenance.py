@@ -1,0 +1,200 @@
+"""Does the chores of `upkeep`, one process for all of them: leads, stands by, takes over, waits for a lost database."""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from threading import Event, Thread
+from typing import Any
+
+import structlog
+from django.db import DatabaseError, connection
+
+from engines import upkeep
+from engines.conf import settings
+from engines.core.backoff import exponential
+from engines.core.errors import headline
+from engines.core.rota import Rota
+from engines.upkeep import MAINTENANCE, Chore
+
+# Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.
+LEISURELY = 60.0
+TURN = 1.0
+GRACE = 5.0
+
+Tell = Callable[..., None]
+logger = structlog.get_logger("ergon.maintenance")
+
+
+class DatabaseLostError(Exception):
+    """The database does not answer: no chore is to blame."""
+
+
+class Maintenance:
+    """Runs chores at their intervals, as long as no other process does.
+
+    What happens is told by name and fields: `leading`, `standing_by`, `done`, `failed`, `database_lost`,
+    `database_back`, `stopped`.
+    """
+
+    def __init__(self, tell: Tell, *, chores: Iterable[Chore] | None = None) -> None:
+        lease = settings().lease
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._tell = tell
+        self._chores = {chore.name: chore for chore in (upkeep.chores(lease) if chores is None else chores)}
+        self._term = lease / 2
+        self._failing: dict[str, str] = {}
+        self._leading, self._stop = Event(), Event()
+        self._is_led: bool | None = None
+        self._renew_at = float("-inf")
+
+    def once(self) -> bool:
+        """Every chore once, unless another process does them; False if one of them failed."""
+        if not self._lead():
+            return True
+        try:
+            for chore in self._chores.values():
+                self._do(chore, is_always_told=True)
+        finally:
+            self._resign()
+        return not self._failing
+
+    def run(self, each_turn: Callable[[], None] = lambda: None) -> None:
+        """Until `stop`."""
+        every = {name: chore.every for name, chore in self._chores.items()}
+        quick = Rota({name: seconds for name, seconds in every.items() if seconds < LEISURELY})
+        slow = Rota({name: seconds for name, seconds in every.items() if seconds >= LEISURELY})
+        aside = Thread(target=self._run_aside, args=[slow], name="maintenance", daemon=True)
+        aside.start()
+        while not self._stop.is_set():
+            try:
+                self._turn(quick)
+            except DatabaseLostError as error:
+                self._await_database(error)
+            each_turn()
+            self._stop.wait(self._until(quick))
+        aside.join(GRACE)
+        self._resign()
+        self._tell("stopped")
+
+    def stop(self) -> None:
+        """Let the chore at hand end, and no other begin."""
+        self._stop.set()
+
+    @property
+    def is_leading(self) -> bool:
+        return self._leading.is_set()
+
+    def _turn(self, rota: Rota) -> None:
+        """What is due now, for as long as nobody else has taken over."""
+        if not self._lead():
+            return
+        for name in rota.due(time.monotonic()):
+            if self._stop.is_set() or not self._lead():
+                return
+            self._do(self._chores[name])
+            rota.done(name, time.monotonic())
+
+    def _run_aside(self, rota: Rota) -> None:
+        while not self._stop.wait(TURN / 4):
+            for name in rota.due(time.monotonic()):
+                if self._stop.is_set() or not self._leading.is_set():
+                    break
+                try:
+                    self._do(self._chores[name])
+                    rota.done(name, time.monotonic())
+                except DatabaseLostError:
+                    break  # the other thread notices too, and waits for both
+        connection.close()
+
+    def _until(self, rota: Rota) -> float:
+        """How long to sleep: until a chore is due, or the term must be renewed, or it is time to look for a vacancy."""
+        now = time.monotonic()
+        if not self._leading.is_set():
+            return min(self._term / 6, TURN)
+        return min(max(0.0, min(rota.next_at(), self._renew_at) - now), TURN)
+
+    def _lead(self) -> bool:
+        """Whether this process does the chores; asked of the database a few times in each term."""
+        if self._leading.is_set() and time.monotonic() < self._renew_at:
+            return True
+        term = timedelta(seconds=self._term)
+        is_led = bool(self._tried("leadership", lambda: upkeep.lead(MAINTENANCE, self.holder, term=term)))
+        self._renew_at = time.monotonic() + self._term / 3
+        if is_led is not self._is_led:
+            self._is_led = is_led
+            self._change_roles(is_led=is_led)
+        return is_led
+
+    def _change_roles(self, *, is_led: bool) -> None:
+        if is_led:
+            self._leading.set()
+            self._tell("leading", holder=self.holder)
+        else:
+            self._leading.clear()
+            leader = self._tried("leadership", lambda: upkeep.leader(MAINTENANCE))
+            self._tell("standing_by", leader=leader)
+
+    def _resign(self) -> None:
+        if self._leading.is_set():
+            self._leading.clear()
+            try:
+                upkeep.resign(MAINTENANCE, self.holder)
+            except DatabaseError:
+                return  # the term ends by itself
+
+    def _do(self, chore: Chore, *, is_always_told: bool = False) -> None:
+        started = time.monotonic()
+        count = self._tried(chore.name, chore.run)
+        if count or (is_always_told and count is not None):
+            self._tell("done", chore=chore.name, count=count, seconds=round(time.monotonic() - started, 3))
+
+    def _tried(self, name: str, run: Callable[[], Any]) -> Any:
+        """What it returned; None if it failed, which is told once for as long as it fails in the same way."""
+        try:
+            result = run()
+        except Exception as error:
+            if not _is_reachable():
+                raise DatabaseLostError(headline(error)) from error
+            self._note_failure(name, error)
+            return None
+        self._failing.pop(name, None)
+        return result
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        message = f"{type(error).__name__}: {headline(error)}"
+        if self._failing.get(name) == message:
+            return
+        self._failing[name] = message
+        self._tell("failed", chore=name, error=message)
+        # What a database says of a row that it refuses may hold a payload.
+        logger.error("maintenance chore failed", chore=name, error=message, exc_info=not _is_of_database(error))
+
+    def _await_database(self, error: Exception) -> None:
+        self._leading.clear()
+        self._is_led = None
+        self._tell("database_lost", error=str(error))
+        logger.warning("the database does not answer", error=str(error))
+        started, tries = time.monotonic(), 0
+        while not self._stop.wait(exponential(tries, backoff=0.25, multiplier=2.0, cap=5.0)):
+            tries += 1
+            if _is_reachable():
+                seconds = round(time.monotonic() - started, 1)
+                self._tell("database_back", seconds=seconds)
+                logger.warning("the database answers again", seconds=seconds)
+                return
+
+
+def _is_reachable() -> bool:
+    try:
+        connection.close()
+        connection.ensure_connection()
+    except DatabaseError:
+        return False
+    return True
+
+
+def _is_of_database(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, DatabaseError) or _is_of_database(error.__cause__))

@@ -1,0 +1,111 @@
+"""`manage.py dead_letters [list|show|replay|discard]`."""
+
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from engines import dead_letters
+from engines.core.errors import ExceptionType
+from engines.core.states import LetterState
+from engines.dead_letters import AS_IT_WAS
+from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
+from engines.management.options import add_reason, whole
+from engines.management.tables import printable
+from engines.models import DeadLetter, Pipeline
+
+SHOWN = 50
+MOST = 10_000
+EVERY_STATE = "all"
+
+
+class Command(VerbsCommand):
+    help = (
+        "See dead letters, the failures that wait for a person, and decide: replay or discard. Lists them by default."
+    )
+    default_verb = "list"
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        _add_filters(parser, state=LetterState.OPEN.value, limit=SHOWN)
+
+    def add_verbs(self) -> None:
+        _add_filters(self.add_verb("list", help="the newest, open ones by default"))
+        self._add("show", "everything that is known of one")
+        replay = self._add("replay", "run its transaction again as a new one; prints the new id")
+        replay.add_argument(
+            "--payload", metavar="F", help="a file with the payload to use instead; '-' is standard input"
+        )
+        add_reason(replay)
+        add_reason(self._add("discard", "decide that it will not be replayed"))
+
+    def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
+        asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}
+        letters = DeadLetter.objects.filter(**{name: value for name, value in asked.items() if value is not None})
+        rows = list(letters.defer("payload", "traceback")[:limit])
+        headings = ["id", "since (UTC)", "source", "step", "category", "state", "transaction", "error"]
+        self.tell([_told(letter) for letter in rows], self.table(headings, map(_row, rows)))
+
+    def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
+        letter = dead_letters.find(id)
+        document = _told(letter) | {"traceback": letter.traceback, "details": letter.details, **_payload(letter)}
+        self.tell(document, _lines(document))
+
+    def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
+        letter = dead_letters.find(id)
+        body = json_file(payload) if payload else AS_IT_WAS
+        new = dead_letters.replay(letter.pk, by=actor(), reason=reason, payload=body)
+        self.tell({"dead_letter": letter.pk, "id": new}, new)
+
+    def discard(self, *, id: str, reason: str, **_: Any) -> None:  # noqa: A002
+        letter = dead_letters.discard(dead_letters.find(id).pk, by=actor(), reason=reason)
+        self.tell(_told(letter), f"discarded the dead letter {letter.pk} of {letter.uid}")
+
+    def _add(self, verb: str, what: str) -> ArgumentParser:
+        parser = self.add_verb(verb, help=what)
+        parser.add_argument("id", metavar="ID", help="the dead letter's number, or its transaction's id")
+        return parser
+
+
+def _add_filters(parser: ArgumentParser, *, state: str = SUPPRESS, limit: int | str = SUPPRESS) -> None:
+    nothing = SUPPRESS if state == SUPPRESS else None
+    parser.add_argument("--source", default=nothing, metavar="NAME", help="of this pipeline or provider alone")
+    parser.add_argument("--category", default=nothing, choices=[*ExceptionType], help="of this category alone")
+    states = [*LetterState, EVERY_STATE]
+    parser.add_argument("--state", default=state, choices=states, help="open if not given")
+    parser.add_argument(
+        "--limit", default=limit, type=whole(1, MOST), metavar="N", help=f"at most so many; {SHOWN} if not given"
+    )
+
+
+def _told(letter: DeadLetter) -> dict[str, Any]:
+    names = ("source", "step", "category", "error_type", "message", "state", "created_at")
+    settled = ("settled_at", "settled_by", "reason", "replayed_as")
+    kept = {name: getattr(letter, name) for name in (*names, *settled)}
+    return {"id": letter.pk, "transaction": letter.uid, "group": letter.group_id, **kept}
+
+
+def _row(letter: DeadLetter) -> list[Any]:
+    told = [getattr(letter, name) for name in ("source", "step", "category", "state", "uid")]
+    return [letter.pk, moment(letter.created_at), *told, f"{letter.error_type}: {letter.message}"]
+
+
+def _payload(letter: DeadLetter) -> dict[str, Any]:
+    """What would be replayed, unless the pipeline wants fields of it hidden: the console alone reveals those."""
+    if Pipeline.objects.filter(name=letter.source).exclude(redacted=[]).exists():
+        return {"payload": None, "is_payload_hidden": True}
+    return {"payload": dead_letters.payload_of(letter), "is_payload_hidden": False}
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    long = {"traceback", "details", "payload", "is_payload_hidden"}
+    short = {name: value for name, value in document.items() if name not in long and value not in (None, "")}
+    longest = max(map(len, short))
+    for name, value in short.items():
+        text = moment(value) if name.endswith("_at") else printable(str(value))
+        yield f"{name.replace('_', ' ').ljust(longest)}  {text}"
+    yield from ["", "details:", *pretty(document["details"])]
+    if document["is_payload_hidden"]:
+        yield from ["", "the pipeline hides fields of its payloads: the console reveals them"]
+    else:
+        yield from ["", "payload:", *pretty(document["payload"])]
+    if document["traceback"]:
+        yield from ["", *map(printable, document["traceback"].splitlines())]

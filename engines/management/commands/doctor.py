@@ -1,0 +1,40 @@
+"""`manage.py doctor`: is everything well, and if not, what is to be done?"""
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from engines import diagnosis
+from engines.diagnosis import Finding, Level
+from engines.management.base import EngineCommand
+from engines.management.tables import printable
+
+WIDTH = max(map(len, Level))
+
+
+class Command(EngineCommand):
+    help = (
+        "Look at database, migrations, clock, statistics, broker, disk, tasks, pipelines, policies, workers and"
+        " maintenance, and say in words what is wrong and what to do. Exit code 1 if there is a problem."
+    )
+
+    def run(self, **_: Any) -> None:
+        findings = []
+        for finding in diagnosis.examine():
+            findings.append(finding)
+            if not self.is_json:
+                self._print(finding)
+        problems = sum(finding.level is Level.PROBLEM for finding in findings)
+        told = {"ok": not problems, "findings": [asdict(finding) for finding in findings]}
+        self.tell(told, "all is well" if not problems else f"{problems} to be put right")
+        if problems:
+            self.stdout.flush()
+            sys.exit(1)
+
+    def _print(self, finding: Finding) -> None:
+        styles = {Level.OK: self.style.SUCCESS, Level.WARNING: self.style.WARNING, Level.PROBLEM: self.style.ERROR}
+        level = styles[finding.level](finding.level.ljust(WIDTH))
+        self.stdout.write(f"{level}  {finding.check}: {printable(finding.text)}")
+        if finding.hint:
+            self.stdout.write(f"{' ' * WIDTH}  → {printable(finding.hint)}")
+        self.stdout.flush()

@@ -1,0 +1,54 @@
+"""`manage.py explain ID`: why a transaction is where it is."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from engines import explaining
+from engines.core.explanation import span
+from engines.management.base import EngineCommand, pretty
+from engines.management.tables import printable, told
+
+LEFT_OUT = {"state", "error", "is_ahead_capped"}
+SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}
+
+
+class Command(EngineCommand):
+    help = "One sentence on why a transaction is where it is, the facts behind it, and every attempt so far."
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        parser.add_argument("id", metavar="ID", help="the transaction's id")
+
+    def run(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
+        explained = explaining.explain(id)
+        self.tell(explained, self._lines(explained))
+
+    def _lines(self, explained: dict[str, Any]) -> Iterator[str]:
+        yield printable(f"{explained['id']}: {explained['sentence']}")
+        yield ""
+        facts = list(_facts(explained["facts"]))
+        longest = max(len(name) for name, _ in facts)
+        yield from (f"  {name.ljust(longest)}  {value}" for name, value in facts)
+        if explained["attempts"]:
+            headings = ["step", "attempt", "started", "took", "outcome", "category", "error", "policy", "worker"]
+            yield ""
+            yield from self.table(headings, map(_attempt, explained["attempts"]))
+        if explained["result"] is not None:
+            yield ""
+            yield "result:"
+            yield from pretty(explained["result"])
+
+
+def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Those that say anything: what is not, or is over, does not."""
+    for name, value in facts.items():
+        is_told = value > 0 if isinstance(value, float) else bool(value)
+        if is_told and name not in LEFT_OUT:
+            yield name.replace("_", " "), span(value) if name in SPANS else told(value)
+
+
+def _attempt(row: dict[str, Any]) -> list[Any]:
+    error = f"{row['error_type']}: {row['message']}" if row["error_type"] else None
+    tries = f"{row['number']} of {row['of']}"
+    times = [row["started_at"][:19].replace("T", " "), span(row["duration"])]
+    return [row["step"], tries, *times, row["outcome"], row["category"], error, row["policy_version"], row["worker"]]

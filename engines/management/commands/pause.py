@@ -1,0 +1,20 @@
+"""`manage.py pause PIPELINE`."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from engines import pipelines
+from engines.management.base import EngineCommand, actor
+from engines.management.options import add_reason
+
+
+class Command(EngineCommand):
+    help = "Stop a pipeline at once: nothing more is begun, and what runs is let end. Submitting goes on."
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        parser.add_argument("pipeline", metavar="PIPELINE", help="the pipeline's name")
+        add_reason(parser)
+
+    def run(self, *, pipeline: str, reason: str, **_: Any) -> None:
+        paused = pipelines.pause(pipeline, by=actor(), reason=reason)
+        self.tell({"name": paused.name, "paused": paused.is_paused}, f"paused {paused.name}")

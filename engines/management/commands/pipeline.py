@@ -1,0 +1,131 @@
+"""`manage.py pipeline create|amend|list`."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from engines import discovery, pipelines, registry
+from engines.management.base import VerbsCommand, actor, moment, one_line
+from engines.management.options import MOST_DAYS, add_reason, text, whole
+from engines.models import Pipeline
+from engines.pipelines import Plan
+
+PLANNED = ("task", "executor", "direction", "connector", "policy", "priority")
+AMENDED = (*PLANNED[:2], *PLANNED[3:], "is_enabled", "keep_succeeded_days", "keep_failed_days")
+
+
+class Command(VerbsCommand):
+    help = "Make, change and list pipelines: a task or an executor, a connector and a policy, under a name."
+
+    def add_verbs(self) -> None:
+        create = self.add_verb("create", help="make a pipeline")
+        _add_plan(create, is_new=True)
+        amend = self.add_verb("amend", help="change a pipeline; what is not named stays as it is")
+        _add_plan(amend, is_new=False)
+        self.add_verb("list", help="every pipeline, and whether this host knows its task")
+
+    def create(self, *, name: str, reason: str, **options: Any) -> None:
+        plan = Plan(**{field: options[field] for field in PLANNED})
+        made = pipelines.create(name, plan, by=actor(), reason=reason)
+        self.tell(_told(made), f"made the {made.direction} pipeline {made} with the policy {made.policy}")
+
+    def amend(self, *, name: str, reason: str, **options: Any) -> None:
+        # Naming a task or an executor takes the place of the other one.
+        instead = {"task": {"executor": ""}, "executor": {"task": ""}}
+        named = next((instead[field] for field in instead if options[field]), {})
+        plan = Plan(**{field: options[field] for field in AMENDED} | named)
+        changed = pipelines.amend(name, plan, by=actor(), reason=reason)
+        self.tell(_told(changed), f"changed the pipeline {changed}")
+
+    def list(self, **_: Any) -> None:
+        self._discover()
+        rows = [_told(pipeline) for pipeline in Pipeline.objects.select_related("policy__active")]
+        headings = ["name", "direction", "runs", "known here", "connector", "policy", "priority", "state"]
+        self.tell(rows, self.table(headings, map(_row, rows)))
+
+    def _discover(self) -> None:
+        try:
+            discovery.discover()
+        except discovery.DiscoveryError as error:
+            self.stderr.write(one_line(error))
+
+
+def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
+    parser.add_argument("name", metavar="NAME", help="letters, digits, '.', '_' and '-', at most 100")
+    runs = parser.add_mutually_exclusive_group(required=is_new)
+    runs.add_argument("--task", type=text(200), metavar="NAME", help="the registered name of the task that runs here")
+    runs.add_argument("--executor", type=text(100), metavar="NAME", help="or the executor that runs its handlers")
+    if is_new:
+        parser.add_argument("--direction", choices=["inbound", "outbound"], help="inbound if not given")
+    parser.add_argument(
+        "--connector",
+        type=text(100),
+        metavar="NAME",
+        help=f"where transactions come from{_default('database', is_new)}",
+    )
+    parser.add_argument("--policy", metavar="NAME", help=f"how it runs{_default('the shipped one', is_new)}")
+    parser.add_argument(
+        "--priority",
+        type=whole(-(2**31), 2**31 - 1),
+        metavar="N",
+        help="of transactions that are submitted without one",
+    )
+    if not is_new:
+        _add_amendments(parser)
+    add_reason(parser, required=False)
+
+
+def _add_amendments(parser: ArgumentParser) -> None:
+    served = parser.add_mutually_exclusive_group()
+    what = "served by a consumer that names no pipelines"
+    served.add_argument("--enable", dest="is_enabled", action="store_true", default=None, help=what)
+    served.add_argument("--disable", dest="is_enabled", action="store_false", default=None, help=f"not {what}")
+    for state in ("succeeded", "failed"):
+        option, field = f"--keep-{state}", f"keep_{state}_days"
+        parser.add_argument(
+            option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"then {state} ones are pruned"
+        )
+
+
+def _default(value: str, is_new: bool) -> str:  # noqa: FBT001 (a flag of the caller, handed on)
+    return f"; {value} if not given" if is_new else ""
+
+
+def _told(pipeline: Pipeline) -> dict[str, Any]:
+    active = pipeline.policy.active
+    return {
+        "name": pipeline.name,
+        "direction": pipeline.direction,
+        "task": pipeline.task or None,
+        "executor": pipeline.executor or None,
+        "task_known": pipeline.task in registry.tasks.names() if pipeline.task else None,
+        "connector": pipeline.connector,
+        "policy": pipeline.policy.name,
+        "policy_version": active.number if active else None,
+        "priority": pipeline.priority,
+        "enabled": pipeline.is_enabled,
+        "paused": pipeline.is_paused,
+        "paused_by": pipeline.paused_by,
+        "paused_at": pipeline.paused_at,
+        "pause_reason": pipeline.pause_reason,
+        "keep_succeeded_days": pipeline.keep_succeeded_days,
+        "keep_failed_days": pipeline.keep_failed_days,
+    }
+
+
+def _row(told: dict[str, Any]) -> list[Any]:
+    return [
+        told["name"],
+        told["direction"],
+        told["task"] or f"executor {told['executor']}",
+        told["task_known"],
+        told["connector"],
+        f"{told['policy']} v{told['policy_version']}",
+        told["priority"],
+        _state(told),
+    ]
+
+
+def _state(told: dict[str, Any]) -> str:
+    if told["paused"]:
+        return f"paused by {told['paused_by']} at {moment(told['paused_at'])}: {told['pause_reason']}"
+    return "enabled" if told["enabled"] else "disabled"

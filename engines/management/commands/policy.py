@@ -1,0 +1,96 @@
+"""`manage.py policy show|set|list|versions|activate`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Count
+
+from engines import policies
+from engines.core.differences import changes
+from engines.management.base import VerbsCommand, actor, as_json, json_file, moment, pretty
+from engines.management.options import add_reason, whole
+from engines.management.tables import printable
+from engines.models import Policy, PolicyVersion
+
+
+class Command(VerbsCommand):
+    help = "See and change policies: how often, for how long and how many at once. A change is a new version."
+
+    def add_verbs(self) -> None:
+        self.add_verb("list", help="every policy and its version in force")
+        for name, what in {"show": "print a policy as JSON, complete", "versions": "every version of a policy"}.items():
+            self.add_verb(name, help=what).add_argument("name", metavar="NAME", help="the policy's name")
+        put = self.add_verb("set", help="write a new version, in force at once; fields that are missing take defaults")
+        put.add_argument("name", metavar="NAME", help="the policy's name; a new one needs --kind")
+        put.add_argument("--kind", choices=["consumer", "producer"], help="of a new policy")
+        put.add_argument(
+            "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
+        )
+        add_reason(put)
+        activate = self.add_verb("activate", help="put a version in force that is there already")
+        activate.add_argument("name", metavar="NAME", help="the policy's name")
+        activate.add_argument("number", metavar="NUMBER", type=whole(1, 2**31 - 1), help="the version's number")
+        add_reason(activate)
+
+    def list(self, **_: Any) -> None:
+        rows = Policy.objects.select_related("active").annotate(governed=Count("pipelines"))
+        headings = ["name", "kind", "version", "pipelines", "since (UTC)", "by", "reason"]
+        self.tell([_told(policy) for policy in rows], self.table(headings, map(_row, rows)))
+
+    def show(self, *, name: str, **_: Any) -> None:
+        policy = policies.find(name)
+        body = policies.in_force(policy.pk).policy.to_dict()
+        if self.stdout.isatty() and policy.active and not self.is_json:
+            # Beside the document, so that it can be saved, changed and set again.
+            self.stderr.write(printable(f"{policy.active}, a {policy.kind} policy: {policy.active.reason}"), str)
+        self.tell(body, pretty(body))
+
+    def set(self, *, name: str, kind: str | None, file: str, reason: str, **_: Any) -> None:
+        version = policies.write(name, json_file(file), by=actor(), reason=reason, kind=kind)
+        self._tell_version(version, version.changes)
+
+    def versions(self, *, name: str, **_: Any) -> None:
+        policy = policies.find(name)
+        told = [_version(version) | {"active": version == policy.active} for version in policy.versions.all()]
+        headings = ["version", "active", "since (UTC)", "by", "reason", "changed"]
+        rows = (
+            [row["number"], row["active"], moment(row["created_at"]), row["author"], row["reason"], len(row["changes"])]
+            for row in told
+        )
+        self.tell(told, self.table(headings, rows))
+
+    def activate(self, *, name: str, number: int, reason: str, **_: Any) -> None:
+        before = policies.in_force(policies.find(name).pk).policy
+        version = policies.activate(name, number, by=actor(), reason=reason)
+        self._tell_version(version, changes(before.to_dict(), policies.of_version(version.pk).to_dict()))
+
+    def _tell_version(self, version: PolicyVersion, changed: Sequence[dict[str, Any]]) -> None:
+        document = {"name": version.policy.name, "kind": version.policy.kind, **_version(version), "changes": changed}
+        self.tell(document, [f"{version} is in force", *map(_change, changed)])
+
+
+def _told(policy: Any) -> dict[str, Any]:
+    version = _version(policy.active)
+    kept = {name: version[name] for name in ("created_at", "author", "reason")}
+    return {
+        "name": policy.name,
+        "kind": policy.kind,
+        "version": version["number"],
+        "pipelines": policy.governed,
+        **kept,
+    }
+
+
+def _row(policy: Any) -> list[Any]:
+    told = _told(policy)
+    return [*list(told.values())[:4], moment(told["created_at"]), told["author"], told["reason"]]
+
+
+def _version(version: PolicyVersion) -> dict[str, Any]:
+    names = ("number", "author", "reason", "created_at", "changes")
+    return {name: getattr(version, name) for name in names}
+
+
+def _change(change: dict[str, Any]) -> str:
+    sides = [as_json(change[side]) if side in change else "nothing" for side in ("before", "after")]
+    return printable(f"  {change['path']}: {sides[0]} → {sides[1]}")

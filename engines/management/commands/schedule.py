@@ -1,0 +1,77 @@
+"""`manage.py schedule create|list|pause|resume`."""
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from engines import schedules
+from engines.management.base import VerbsCommand, actor, json_file
+from engines.management.options import add_reason, json_value
+from engines.models import Schedule
+from engines.schedules import Plan
+
+
+class Command(VerbsCommand):
+    help = "Submit transactions again and again: by a cron expression, in a time zone. Fired by manage.py maintain."
+
+    def add_verbs(self) -> None:
+        create = self.add_verb("create", help="submit a payload to a pipeline at the times of a cron expression")
+        create.add_argument("name", metavar="NAME", help="letters, digits, '.', '_' and '-', at most 100")
+        create.add_argument("pipeline", metavar="PIPELINE", help="where the transactions go")
+        create.add_argument(
+            "cron", metavar="CRON", help="minute, hour, day of month, month, day of week: '0 7 * * 1-5'"
+        )
+        create.add_argument(
+            "--time-zone", default="UTC", metavar="Z", help="whose clock, such as Europe/Berlin; or UTC"
+        )
+        payload = create.add_mutually_exclusive_group()
+        payload.add_argument("--payload", type=json_value, metavar="JSON", help="what is submitted; null if not given")
+        payload.add_argument("--file", metavar="F", help="a file that holds it; '-' is standard input")
+        create.add_argument(
+            "--catch-up",
+            choices=["one", "all", "none"],
+            default="one",
+            help="what becomes of runs that were missed: one for all of them (the default), all, or none",
+        )
+        add_reason(create, required=False)
+        self.add_verb("list", help="every schedule and its next run")
+        for verb, what in {"pause": "fire no more", "resume": "go on from now; what was missed is left out"}.items():
+            switch = self.add_verb(verb, help=what)
+            switch.add_argument("name", metavar="NAME", help="the schedule's name")
+            add_reason(switch)
+
+    def create(self, *, name: str, reason: str, **options: Any) -> None:
+        payload = json_file(options["file"]) if options["file"] else options["payload"]
+        given = {field: options[field] for field in ("pipeline", "cron", "time_zone", "catch_up")}
+        made = schedules.create(name, Plan(payload=payload, **given), by=actor(), reason=reason)
+        self.tell(_told(made), f"the schedule {made} runs next at {_local(made, made.next_run_at)}")
+
+    def list(self, **_: Any) -> None:
+        rows = list(Schedule.objects.select_related("pipeline"))
+        headings = ["name", "pipeline", "cron", "next run", "last run", "catch-up", "state"]
+        self.tell([_told(schedule) for schedule in rows], self.table(headings, map(_row, rows)))
+
+    def pause(self, *, name: str, reason: str, **_: Any) -> None:
+        paused = schedules.pause(name, by=actor(), reason=reason)
+        self.tell(_told(paused), f"paused the schedule {paused}")
+
+    def resume(self, *, name: str, reason: str, **_: Any) -> None:
+        resumed = schedules.resume(name, by=actor(), reason=reason)
+        self.tell(_told(resumed), f"the schedule {resumed} runs next at {_local(resumed, resumed.next_run_at)}")
+
+
+def _told(schedule: Schedule) -> dict[str, Any]:
+    names = ("cron", "time_zone", "catch_up", "next_run_at", "last_run_at", "paused_at", "paused_by", "pause_reason")
+    kept = {name: getattr(schedule, name) for name in names}
+    return {"name": schedule.name, "pipeline": schedule.pipeline.name, **kept}
+
+
+def _row(schedule: Schedule) -> list[Any]:
+    paused = f"paused by {schedule.paused_by}: {schedule.pause_reason}" if schedule.paused_at else "on"
+    times = [_local(schedule, time) for time in (schedule.next_run_at, schedule.last_run_at)]
+    return [schedule.name, schedule.pipeline.name, schedule.cron, *times, schedule.catch_up, paused]
+
+
+def _local(schedule: Schedule, time: datetime | None) -> str:
+    """A time by the clock that the schedule goes by."""
+    return f"{time.astimezone(ZoneInfo(schedule.time_zone)):%Y-%m-%d %H:%M} {schedule.time_zone}" if time else ""

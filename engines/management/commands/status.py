@@ -1,0 +1,42 @@
+"""`manage.py status`: how the engines are doing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from engines import overview
+from engines.core.explanation import span
+from engines.management.base import EngineCommand
+
+
+class Command(EngineCommand):
+    help = "Every pipeline with what waits, runs and has ended; living workers; open dead letters."
+
+    def run(self, **_: Any) -> None:
+        status = overview.status()
+        self.tell(status, self._lines(status))
+
+    def _lines(self, status: dict[str, Any]) -> Iterator[str]:
+        headings = ["pipeline", "runs", "pending", "running", "succeeded", "failed", "oldest waits", "state"]
+        yield from self.table(headings, map(_pipeline, status["pipelines"]))
+        yield ""
+        if status["workers"]:
+            headings = ["worker", "state", "in flight", "abandoned", "settled", "heard", "pipelines"]
+            yield from self.table(headings, map(_worker, status["workers"]))
+        else:
+            yield "no worker is alive"
+        yield ""
+        letters = status["dead_letters"]["open"]
+        yield f"{letters:,} open dead letters{': manage.py dead_letters' if letters else ''}"
+
+
+def _pipeline(row: dict[str, Any]) -> list[Any]:
+    counts = [row[name] for name in ("pending", "running", "succeeded", "failed")]
+    age = row["oldest_pending_age"]
+    oldest = None if age is None else span(age)
+    return [row["name"], row["task"], *counts, oldest, "paused" if row["paused"] else "on"]
+
+
+def _worker(row: dict[str, Any]) -> list[Any]:
+    counts = [row[name] for name in ("in_flight", "abandoned", "settled")]
+    heard = f"{span(row['heartbeat_age'])} ago"
+    return [f"{row['host']}:{row['pid']}", row["state"], *counts, heard, row["pipelines"]]

@@ -1,0 +1,125 @@
+"""`manage.py submit PIPELINE`: JSON Lines become transactions, a thousand with each statement."""
+
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from django.core.management.base import CommandError
+
+from engines import pipelines, transactions
+from engines.management.base import EngineCommand, as_json
+from engines.management.drafts import Line, LineError, read
+from engines.management.options import json_value
+from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
+
+BATCH = 1000
+
+
+class Command(EngineCommand):
+    help = (
+        'Submit transactions to a pipeline, from JSON Lines: one object a line, {"payload": …} and any of id, priority,'
+        " available_at, dedupe_key, correlation_id, metadata. Prints one id a line. A bad line is refused by its"
+        " number, and nothing after it is submitted."
+    )
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        parser.add_argument("pipeline", metavar="PIPELINE", help="the pipeline's name")
+        source = parser.add_mutually_exclusive_group()
+        source.add_argument(
+            "--input", metavar="FILE", default="-", help="JSON Lines; '-', the default, is standard input"
+        )
+        source.add_argument("--payload", metavar="JSON", type=_payload, help="submit one transaction with this payload")
+        parser.add_argument("--check", action="store_true", help="look at every line and submit nothing")
+
+    def run(self, *, pipeline: str, input: str, payload: tuple[Any] | None, check: bool, **_: Any) -> None:  # noqa: A002
+        self._pipeline = pipelines.find(pipeline).name
+        self._count, self._started = 0, time.monotonic()
+        if payload is not None:
+            self._submit([Line(1, Draft(*payload))])
+            return
+        with _opened(input) as file:
+            lines = read(file)
+            self._check(lines) if check else self._submit(lines)
+
+    def _submit(self, lines: Iterable[Line]) -> None:
+        progress = self.live_line(on_stderr=True)
+        try:
+            for batch, trouble in _batches(lines):
+                submitted, refused = self._send(batch)
+                self._count += len(submitted)
+                self._print(submitted)
+                progress.show(self._progress())
+                if error := refused or trouble:
+                    before = f"{self._count:,} submitted before it, nothing from it on"
+                    msg = f"{error}; {before}"
+                    raise CommandError(msg)
+        except KeyboardInterrupt:
+            self.stderr.write(f"interrupted: {self._count:,} submitted")
+            raise
+        finally:
+            progress.end()
+
+    def _check(self, lines: Iterable[Line]) -> None:
+        for batch, trouble in _batches(lines):
+            try:
+                transactions.check(line.draft for line in batch)
+            except SubmissionError as error:
+                raise LineError(batch[error.index].number, error) from None
+            if trouble:
+                raise trouble
+            self._count += len(batch)
+        self.tell({"checked": self._count}, f"{self._count:,} can be submitted")
+
+    def _send(self, batch: list[Line]) -> tuple[list[Submitted], LineError | None]:
+        """Submit a batch; or what stands before its first bad line, and that line's fault."""
+        try:
+            return transactions.submit_many(self._pipeline, [line.draft for line in batch]), None
+        except (SubmissionError, IdTakenError) as error:
+            before = [line.draft for line in batch[: error.index]]
+            return transactions.submit_many(self._pipeline, before), LineError(batch[error.index].number, error)
+
+    def _print(self, submitted: list[Submitted]) -> None:
+        if submitted:
+            texts = (as_json(one._asdict()) if self.is_json else one.id for one in submitted)
+            self.stdout.write("\n".join(texts))
+            self.stdout.flush()
+
+    def _progress(self) -> str:
+        return f"{self._count:,} submitted, {self._count / max(time.monotonic() - self._started, 0.001):,.0f} a second"
+
+
+def _payload(text: str) -> tuple[Any]:
+    # In a tuple: null is a payload, and None says that none was given.
+    return (json_value(text),)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
+        raise CommandError(msg) from None
+
+
+def _batches(lines: Iterable[Line]) -> Iterator[tuple[list[Line], LineError | None]]:
+    """A thousand lines at a time; the last with the fault that ended the reading, if one did."""
+    source = iter(lines)
+    trouble = None
+    while trouble is None:
+        batch: list[Line] = []
+        try:
+            batch.extend(islice(source, BATCH))
+        except LineError as error:
+            trouble = error
+        if not batch and trouble is None:
+            return
+        yield batch, trouble

@@ -1,0 +1,68 @@
+"""What options may hold; anything else is wrong usage, and said so in words."""
+
+import math
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from engines import payloads
+
+LONGEST_REASON = 1000
+MOST_DAYS = 36_500
+
+
+def add_reason(parser: ArgumentParser, *, required: bool = True) -> None:
+    reason = text(LONGEST_REASON)
+    parser.add_argument("--reason", required=required, type=reason, metavar="TEXT", help="why; kept in the audit log")
+
+
+def text(most: int) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if not 0 < len(value.strip()) <= most:
+            msg = f"must be a text of 1 to {most} characters"
+            raise ArgumentTypeError(msg)
+        return value.strip()
+
+    return parse
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"-?\d{1,12}", value, re.ASCII) or not least <= int(value) <= most:
+            msg = f"must be a whole number from {least:,} to {most:,}, not {value!r}"
+            raise ArgumentTypeError(msg)
+        return int(value)
+
+    return parse
+
+
+def seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        msg = f"must be a number of seconds of at least 0, not {value!r}"
+        raise ArgumentTypeError(msg)
+    return number
+
+
+def days(value: str) -> timedelta:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= MOST_DAYS:
+        msg = f"must be a number of days from 0 to {MOST_DAYS:,}, not {value!r}"
+        raise ArgumentTypeError(msg)
+    return timedelta(days=number)
+
+
+def json_value(value: str) -> Any:
+    try:
+        return payloads.decode(value)
+    except (ValueError, RecursionError) as error:
+        msg = f"is not JSON: {error}"
+        raise ArgumentTypeError(msg) from None

@@ -1,0 +1,44 @@
+"""`Idempotency-Key`: a request that is sent again gets the answer that it got."""
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ergon_site.access import callers, idempotency
+from ergon_site.access.idempotency import Answer, Asked
+
+HEADER = "Idempotency-Key"
+REPEATED = "Idempotency-Replayed"
+LONGEST = 200
+KEY = OpenApiParameter(
+    HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description="Up to 200 printable ASCII characters. The same request under the same key is carried out once.",
+)
+
+
+def answer_once(request: Request, act: Callable[[], Answer]) -> Response:
+    """What `act` answers; under a key that the client has used before, what it answered then."""
+    key = request.headers.get(HEADER)
+    answer = act() if key is None else idempotency.answer(_asked(request, key), act)
+    headers = {REPEATED: "true"} if answer.is_repeated else None
+    return Response(answer.body, status=answer.status, headers=headers)
+
+
+def _asked(request: Request, key: str) -> Asked:
+    if not 0 < len(key) <= LONGEST or not (key.isascii() and key.isprintable()):
+        msg = f"{HEADER} must have 1 to {LONGEST} printable ASCII characters."
+        raise ParseError(msg)
+    return Asked(client_id=callers.of(request).client_id, key=key, digest=_digest(request))
+
+
+def _digest(request: Request) -> str:
+    # Of the value, not of its spelling: spaces and the order of fields change nothing.
+    body = json.dumps(request.data, sort_keys=True, separators=(",", ":"))
+    return sha256(f"{request.path}\n{body}".encode()).hexdigest()

@@ -1,0 +1,56 @@
+"""Calls commands in this process, and reads what they print."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management import call_command
+
+from tests.processes import LIMIT, ROOT, environment
+
+
+def run(*arguments: str) -> str:
+    """What a command prints for people."""
+    output = io.StringIO()
+    call_command(*arguments, stdout=output)
+    return output.getvalue()
+
+
+def ask(*arguments: str) -> Any:
+    """The JSON document that a command prints."""
+    return json.loads(run(*arguments, "--json"))
+
+
+@contextmanager
+def running(*arguments: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    """A command as a process of its own, with pipes; killed when the block ends, if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment(**changes),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(LIMIT)
+
+
+def next_event(process: subprocess.Popen[str], *names: str) -> dict[str, Any]:
+    """The next event of one of these names that a process tells."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] in names:
+            return event
+    raise AssertionError(process.stderr and process.stderr.read())

@@ -1,0 +1,194 @@
+"""Rules of durable transactions: states, kinds of failure, differences, pace, explanations."""
+
+from typing import Any
+
+import pytest
+
+from engines.core import differences, explanation, failures, states
+from engines.core.errors import ExceptionType, TransactionException
+from engines.core.fingerprint import fingerprint, normalise
+from engines.core.journal import Attempted
+from engines.core.lifecycle import plan_of
+from engines.core.outcome import Failure, Success
+from engines.core.pace import FIRST, Pace
+from engines.core.policy import ConsumerPolicy, ConsumerSteps, ProcessPolicy, ProducerPolicy, RetryPolicy
+from engines.core.states import State
+from engines.core.steps import Stage
+
+
+def test_states_have_words_and_ends() -> None:
+    assert [state.word for state in State if state.is_final] == ["succeeded", "failed", "cancelled"]
+    assert states.state_named("running") is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("message", "general"),
+    [
+        ("order 17 not found", "order # not found"),
+        ("no such customer 'Ada Lovelace'", "no such customer '…'"),
+        ('key "x" and `y`', "key '…' and '…'"),
+        ("at 0x7f3a at 12:30:01", "at … at #"),
+        ("id 01a1dd8f-d192-760d-90e9-eda22267c129 gone", "id … gone"),
+        ("digest deadbeefdeadbeef00", "digest …"),
+        ("first line\nsecond 17", "first line"),
+        ("", ""),
+    ],
+)
+def test_messages_that_say_the_same_in_general_are_the_same(message: str, general: str) -> None:
+    assert normalise(message) == general
+
+
+def test_a_fingerprint_tells_sources_steps_types_and_messages_apart() -> None:
+    one = fingerprint("orders", "process", "ValueError", "order 17 is bad")
+    assert one == fingerprint("orders", "process", "ValueError", "order 18 is bad")
+    others = {
+        fingerprint("refunds", "process", "ValueError", "order 17 is bad"),
+        fingerprint("orders", "success", "ValueError", "order 17 is bad"),
+        fingerprint("orders", "process", "KeyError", "order 17 is bad"),
+        fingerprint("orders", "process", "ValueError", "order is bad"),
+    }
+    assert len(others | {one}) == 5
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1}, {"a": 2}, [{"path": "a", "before": 1, "after": 2}]),
+        ({"a": {"b": 1}}, {"a": {}}, [{"path": "a.b", "before": 1}]),
+        ({}, {"a": None}, [{"path": "a", "after": None}]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, [{"path": "a[1]", "before": 2, "after": 3}]),
+        ({"a": [1]}, {"a": [1, 2]}, [{"path": "a", "before": [1], "after": [1, 2]}]),
+        (1, True, [{"path": "", "before": 1, "after": True}]),
+        ("x", "y", [{"path": "", "before": "x", "after": "y"}]),
+    ],
+)
+def test_differences_name_each_place_that_changed(before: Any, after: Any, expected: list[Any]) -> None:
+    assert differences.changes(before, after) == expected
+
+
+def test_the_pace_asks_for_half_a_second_of_work() -> None:
+    pace = Pace()
+    assert pace.wanted(100, now=0.0) == FIRST
+    pace.took(10, now=0.0)
+    assert pace.wanted(1000, now=0.1) == 50  # ten in a tenth of a second
+    pace.took(50, now=0.1)
+    assert pace.wanted(1000, now=0.1) == 500  # no more than ten times as many at once
+    pace.took(500, now=0.1)
+    assert pace.wanted(100, now=0.2) == 100  # never more than asked for
+
+
+def test_the_pace_of_slow_work_is_one_at_a_time_in_the_end() -> None:
+    pace, now = Pace(), 0.0
+    for _ in range(3):
+        pace.took(1, now)
+        now += 60
+        wanted = pace.wanted(100, now)
+    assert wanted == 1
+
+
+def error(
+    message: str = "m", category: ExceptionType = ExceptionType.SYSTEM, cause: Exception | None = None
+) -> Failure:
+    raised = TransactionException(message, category)
+    raised.__cause__ = cause
+    return Failure(raised)
+
+
+def tried(stage: Stage, outcome: Any) -> Attempted:
+    return Attempted(stage, 1, 1, 0.0, 0.0, outcome)
+
+
+def test_a_failure_is_told_by_the_error_that_the_task_raised() -> None:
+    failure = error("no such key", cause=KeyError("k"))
+    told = failures.summary(failure, [tried(Stage.PROCESS, failure)])
+    assert told == {"type": "KeyError", "message": "no such key", "category": "SYSTEM", "step": "process"}
+    assert failures.traceback_of(failure.error).startswith("KeyError: 'k'")
+
+
+def test_a_failure_over_a_failure_keeps_the_category_of_the_first() -> None:
+    first = error(category=ExceptionType.TIMEOUT)
+    assert failures.category_of(error()._replace(origin=first)) is ExceptionType.TIMEOUT
+    assert failures.category_of_error(ValueError("plain")) is ExceptionType.SYSTEM
+
+
+@pytest.mark.parametrize(
+    ("attempts", "step"),
+    [
+        ([], Stage.PROCESS),
+        ([tried(Stage.PROCESS, error())], Stage.PROCESS),
+        ([tried(Stage.PROCESS, Success(1)), tried(Stage.SUCCESS, error())], Stage.SUCCESS),
+        ([tried(Stage.PRODUCE, error()), tried(Stage.EXCEPTION, error())], Stage.PRODUCE),
+        ([tried(Stage.EXCEPTION, error())], Stage.EXCEPTION),
+    ],
+)
+def test_the_step_that_failed_is_the_last_before_the_exception_handler(attempts: list[Attempted], step: Stage) -> None:
+    assert failures.failed_step(attempts) is step
+
+
+def test_texts_are_made_such_that_every_column_takes_them() -> None:
+    assert failures.storable("a\x00b\ud800") == "a\ufffdb?"
+    assert len(failures.message_of(ValueError("x" * 20_000))) == failures.LONGEST_MESSAGE
+
+
+def test_the_plan_of_a_policy_is_by_its_kind() -> None:
+    retry = RetryPolicy(max_attempts=5)
+    policy = ConsumerPolicy(steps=ConsumerSteps(process=ProcessPolicy(retry=retry)))
+    assert plan_of(policy)[:2] == (Stage.PROCESS, retry)
+    assert plan_of(ProducerPolicy()).work is Stage.PRODUCE
+
+
+CALM = {
+    "paused_by": "",
+    "pause_reason": "",
+    "due_in": -1.0,
+    "workers": ["host:1"],
+    "rescues": 0,
+    "ahead": 0,
+    "is_ahead_capped": False,
+    "ended_ago": 30.0,
+    "deliveries": 1,
+    "dead_letter": None,
+    "error": None,
+    "worker": "host:1",
+    "running_for": 0.25,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        (
+            {"state": "pending", "paused_by": "ada", "paused_for": 720, "pause_reason": "flood"},
+            "waiting: the pipeline was paused by ada 12 min ago (reason: flood)",
+        ),
+        (
+            {"state": "pending", "paused_by": "ada", "paused_for": 7300, "pause_reason": ""},
+            "waiting: the pipeline was paused by ada 2 h ago",
+        ),
+        ({"state": "pending", "due_in": 40}, "due in 40 s"),
+        ({"state": "pending", "workers": []}, "waiting: no worker serves this pipeline"),
+        ({"state": "pending"}, "waiting: it is next"),
+        (
+            {"state": "pending", "ahead": 1234, "rescues": 2},
+            "waiting: 1,234 are ahead of it, after 2 rescues from dead workers",
+        ),
+        ({"state": "pending", "ahead": 10_000, "is_ahead_capped": True}, "waiting: 10,000+ are ahead of it"),
+        ({"state": "running"}, "running on host:1 for 250 ms"),
+        ({"state": "running", "worker": ""}, "running on a worker for 250 ms"),
+        ({"state": "succeeded"}, "succeeded 30 s ago, at its first delivery"),
+        ({"state": "succeeded", "deliveries": 3}, "succeeded 30 s ago, at its delivery number 3"),
+        ({"state": "cancelled", "ended_ago": 200_000}, "cancelled 2 days ago before it began"),
+        (
+            {
+                "state": "failed",
+                "error": {"type": "KeyError", "message": "k", "category": "SYSTEM", "step": "success"},
+                "dead_letter": "open",
+            },
+            "failed 30 s ago in success (SYSTEM) with KeyError: k; its dead letter is open",
+        ),
+        ({"state": "failed"}, "failed 30 s ago in process (SYSTEM) with an error"),
+    ],
+)
+def test_why_a_transaction_is_where_it_is_takes_one_sentence(facts: dict[str, Any], sentence: str) -> None:
+    assert explanation.sentence({**CALM, **facts}) == sentence

@@ -1,0 +1,201 @@
+"""What every command has in common: text for people, JSON for programs, refusals in one line, exit codes."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands, load_command_class
+
+from engines import pipelines, transactions
+from engines.management import tables
+from engines.management.base import actor
+from engines.management.lines import LiveLine
+from engines.models import Pipeline
+from ergon_site.access.models import AuditEntry
+from tests.commands import ask, run
+from tests.durable import make_pipeline
+from tests.processes import manage
+
+pytestmark = pytest.mark.django_db
+
+REASONED = [
+    ["pause", "orders"],
+    ["resume", "orders"],
+    ["cancel", "one"],
+    ["replay", "one"],
+    ["dead_letters", "discard", "1"],
+    ["dead_letters", "replay", "1"],
+    ["policy", "set", "default"],
+    ["policy", "activate", "default", "1"],
+    ["schedule", "pause", "nightly"],
+    ["schedule", "resume", "nightly"],
+]
+UNKNOWN = [
+    (["pause", "nothing"], "no pipeline named 'nothing'"),
+    (["submit", "nothing", "--payload", "1"], "no pipeline named 'nothing'"),
+    (["explain", "nothing"], "no transaction 'nothing'"),
+    (["cancel", "nothing"], "no transaction 'nothing'"),
+    (["replay", "nothing"], "no transaction 'nothing'"),
+    (["dead_letters", "show", "7"], "no dead letter 7"),
+    (["policy", "show", "nothing"], "no policy named 'nothing'"),
+    (["policy", "activate", "default", "99"], "'default' has no version 99"),
+    (["schedule", "pause", "nothing"], "no schedule named 'nothing'"),
+]
+
+
+@pytest.mark.parametrize("arguments", REASONED)
+def test_a_command_whose_verb_is_written_down_asks_for_a_reason(arguments: list[str]) -> None:
+    with pytest.raises(CommandError, match="the following arguments are required: --reason"):
+        call_command(*arguments)
+    with pytest.raises(CommandError, match="must be a text of 1 to 1000 characters"):
+        call_command(*arguments, "--reason", "  ")
+
+
+@pytest.mark.parametrize(("arguments", "words"), UNKNOWN)
+def test_what_is_unknown_is_refused_in_one_line(arguments: list[str], words: str) -> None:
+    reason = [] if arguments[0] in {"submit", "explain"} or "show" in arguments else ["--reason", "why"]
+    with pytest.raises(CommandError, match=words) as refusal:
+        call_command(*arguments, *reason)
+    assert "\n" not in str(refusal.value)
+    assert refusal.value.returncode == 1
+
+
+@pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_exit_codes_tell_usage_from_refusal() -> None:
+    usage = manage("pause", "orders")
+    refusal = manage("pause", "orders", "--reason", "flood")
+    assert (usage.returncode, refusal.returncode) == (2, 1)
+    assert refusal.stderr.splitlines() == [
+        "CommandError: there is no pipeline named 'orders': make one with manage.py pipeline create orders"
+    ]
+    assert refusal.stdout == ""
+
+
+def test_bytes_that_are_no_text_are_refused_in_words() -> None:
+    with pytest.raises(CommandError, match="an argument holds bytes that are not UTF-8"):
+        call_command("explain", "\udcff")
+
+
+@pytest.mark.once
+def test_a_database_without_tables_is_told_in_one_line(tmp_path: Any) -> None:
+    answer = manage("status", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
+    assert answer.returncode == 69
+    assert "run manage.py migrate" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.once
+def test_every_command_has_a_help_text_and_every_option_its_line() -> None:
+    names = [name for name, app in get_commands().items() if app == "engines"]
+    assert len(names) >= 14
+    for name in names:
+        command = load_command_class("engines", name)
+        parser = command.create_parser("manage.py", name)
+        assert command.help.endswith(".")
+        assert [action for action in parser._actions if not action.help and action.dest != "verb"] == []
+
+
+def test_json_can_be_asked_for_before_and_after_the_verb() -> None:
+    make_pipeline()
+    before = json.loads(run("pipeline", "--json", "list"))
+    assert before == ask("pipeline", "list")
+    assert before[0]["name"] == "orders"
+
+
+def test_a_pipeline_is_made_changed_and_listed() -> None:
+    made = ask("pipeline", "create", "mail", "--task", "mail.send", "--direction", "outbound", "--priority", "-3")
+    assert (made["policy"], made["priority"], made["direction"]) == ("default-producer", -3, "outbound")
+    changed = ask("pipeline", "amend", "mail", "--executor", "go", "--disable", "--keep-failed", "5", "--reason", "why")
+    assert (changed["task"], changed["executor"], changed["enabled"]) == (None, "go", False)
+    assert (changed["priority"], changed["keep_failed_days"]) == (-3, 5)
+    table = run("pipeline", "list")
+    assert "executor go" in table
+    assert "disabled" in table
+    entries = AuditEntry.objects.filter(target="pipeline mail").order_by("id")
+    assert [(entry.action, entry.actor, entry.reason) for entry in entries] == [
+        ("pipeline.create", actor(), ""),
+        ("pipeline.amend", actor(), "why"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "one of the arguments --task --executor is required"),
+        (["--task", "a", "--executor", "b"], "not allowed with argument"),
+        (["--task", "x" * 201], "must be a text of 1 to 200 characters"),
+        (["--task", "a", "--priority", "3000000000"], "must be a whole number from"),
+        (["--task", "a", "--direction", "up"], "invalid choice: 'up'"),
+        (["--task", "a", "--policy", "nothing"], "no policy named 'nothing'"),
+        (["--task", "a", "--policy", "default-producer"], "needs a consumer policy"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_is_refused(options: list[str], words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        call_command("pipeline", "create", "orders", *options)
+    assert not Pipeline.objects.exists()
+
+
+def test_a_list_says_whether_this_host_knows_the_task() -> None:
+    make_pipeline("known", task="tests.commands.known")
+    make_pipeline("foreign", task="elsewhere")
+
+    import engines
+
+    engines.task("tests.commands.known")(engines.ConsumerTask)
+    assert {row["name"]: row["task_known"] for row in ask("pipeline", "list")} == {"known": True, "foreign": False}
+
+
+def test_a_pipeline_is_paused_and_resumed() -> None:
+    make_pipeline()
+    assert run("pause", "orders", "--reason", "flood") == "paused orders\n"
+    assert pipelines.find("orders").pause_reason == "flood"
+    assert "flood" in run("pipeline", "list")
+    assert ask("resume", "orders", "--reason", "dry") == {"name": "orders", "paused": False}
+
+
+def test_what_others_wrote_cannot_move_the_terminals_cursor() -> None:
+    make_pipeline()
+    transactions.submit("orders", 1, id="\x1b[2Jgone")
+    assert "\x1b" not in run("explain", "\x1b[2Jgone")
+
+
+@pytest.mark.once
+def test_tables_are_aligned_and_cut_only_on_a_terminal() -> None:
+    rows = [["a", 1, True, None], ["long" * 10, 12_345, False, ["x", "y"]]]
+    headings = ["name", "count", "is on", "tags"]
+    lines = tables.table(headings, rows)
+    assert lines[0] == f"{'NAME'.ljust(40)}  {'COUNT':>6}  IS ON  TAGS"
+    assert lines[1] == f"{'a'.ljust(40)}  {'1':>6}  yes    -"
+    assert lines[2].endswith("12,345  no     x, y")
+    assert max(map(len, tables.table(headings, rows, width=40))) <= 40
+    assert "…" in tables.table(headings, rows, width=40)[2]
+    assert tables.table(["n"], [["x" * 30]], width=5)[1] == "xxxxxxxxxxx…"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Wrapped(Terminal):
+    def write(self, text: str, _style: Callable[[str], str] = str, _ending: str = "") -> int:
+        return super().write(text)
+
+
+@pytest.mark.once
+def test_a_live_line_is_shown_on_a_terminal_alone() -> None:
+    terminal, file = Wrapped(), io.StringIO()
+    for stream in (terminal, file):
+        line = LiveLine(stream)
+        line.show("5 submitted")
+        line.show("too soon")
+        line.end()
+    assert "5 submitted" in terminal.getvalue()
+    assert "too soon" not in terminal.getvalue()
+    assert file.getvalue() == ""

@@ -1,0 +1,115 @@
+"""`manage.py consume` and `produce` as people and programs meet them: codes, events, options."""
+
+import json
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engines.models import TransactionRecord, Worker
+from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
+from tests.processes import eventually, free_port, manage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_draining_runs_everything_and_tells_it_event_by_event() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    good, bad = submit(pipeline, 30), submit(pipeline, 2, fail="broken")
+    run = consume("--drain")
+    assert run.code == 0
+    assert states(*good, *bad) == ["succeeded"] * 30 + ["failed"] * 2
+    assert run.events[0]["event"] == "started"
+    stopped = run.last("stopped")
+    told = {name: stopped[name] for name in ("pipeline", "succeeded", "failed", "given_back", "code")}
+    assert told == {"pipeline": "orders", "succeeded": 30, "failed": 2, "given_back": 0, "code": 0}
+    assert all({"event", "pipeline", "succeeded", "failed", "at"} <= set(event) for event in run.events)
+
+
+def test_without_pipelines_draining_ends_well_and_says_what_to_do() -> None:
+    run = consume("--drain")
+    assert (run.code, run.events) == (0, [])
+    assert "manage.py pipeline create" in run.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["nowhere"], 1, "there is no pipeline named 'nowhere'"),
+        (["--concurrency", "0"], 2, "must be a whole number from 1"),
+        (["--timeout", "soon"], 2, "must be a number of seconds"),
+        (["out"], 1, "is outbound: use manage.py produce"),
+        (["lost"], 78, "there is no task named 'no.such.task'"),
+    ],
+)
+def test_what_cannot_run_ends_at_once_with_its_code_and_one_line(arguments: list[str], code: int, problem: str) -> None:
+    make_pipeline("lost", task="no.such.task")
+    make_pipeline("out", task="tests.send", direction="outbound")
+    run = consume("--drain", *arguments)
+    assert run.code == code
+    assert problem in run.errors
+    assert "Traceback" not in run.errors
+    assert not Worker.objects.filter(state="running").exists()
+
+
+@pytest.mark.once
+def test_a_database_that_does_not_answer_is_code_69() -> None:
+    run = manage("consume", "--drain", DATABASE_URL="postgresql://nobody:x@127.0.0.1:1/none")
+    assert run.returncode == 69
+    assert "the database does not answer" in run.stderr
+
+
+def test_a_limit_and_a_time_limit_end_it_well() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 10)
+    assert consume("orders", "--limit", "4").code == 0
+    assert states(*ids).count("succeeded") == 4
+    assert consume("orders", "--timeout", "1").code == 0
+    assert states(*ids).count("succeeded") == 10
+
+
+def test_options_can_be_given_as_variables() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 5)
+    assert consume("orders", ERGON_DRAIN="1", ERGON_LIMIT="2", ERGON_CONCURRENCY="1").code == 0
+    assert states(*ids).count("succeeded") == 2
+
+
+def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() -> None:
+    make_pipeline(policy=make_policy())
+    port = free_port()
+    with consumer("orders", "--metrics-port", str(port)) as process:
+        assert wait_until_started(process)["pipeline"] == "orders"
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "waiting"
+        assert "python_info" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        eventually(lambda: Worker.objects.get().state == "running", "its heart beats")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert Worker.objects.get().state == "stopped"
+
+
+@pytest.mark.parametrize("task", ["tests.send", "tests.send_async"])
+def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, tmp_path: Path) -> None:
+    make_pipeline("out", task=task, direction="outbound")
+    lines = [{"payload": {"n": 1}, "id": "one"}, {"payload": {"fail": "broken"}, "id": "two"}]
+    source = tmp_path / "lines.jsonl"
+    source.write_text("\n".join(json.dumps(line) for line in lines))
+    for _ in range(2):
+        run = consume("out", "--input", str(source), command="produce")
+        assert run.code == 0, run.errors
+    assert states("one", "two") == ["succeeded", "failed"]
+    assert set(TransactionRecord.objects.values_list("attempts", flat=True)) == {1}
+
+
+def test_producing_goes_on_with_what_is_submitted_until_stopped() -> None:
+    pipeline = make_pipeline("out", task="tests.send", direction="outbound")
+    with consumer("out", command="produce") as process:
+        wait_until_started(process)
+        ids = submit(pipeline, 5)
+        eventually(lambda: set(states(*ids)) == {"succeeded"}, "all are sent")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 0

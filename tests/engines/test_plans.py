@@ -1,0 +1,95 @@
+"""The plans of the hot statements on a table with a long history: an index for each, and never the whole table."""
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from engines.models import Pipeline
+from engines.transactions import postgresql
+from tests.durable import make_pipeline, submit
+
+pytestmark = [pytest.mark.django_db, pytest.mark.postgresql]
+
+SEED = """
+INSERT INTO engines_transactionrecord (uid, pipeline_id, state, priority, available_at, payload, metadata, created_at,
+  started_at, finished_at, fencing_token, attempts)
+SELECT 'seed-' || n, %s, CASE WHEN n %% 50 = 0 THEN 3 ELSE 2 END, 0, now() - n * interval '1 second', '{"n": 1}', '{}',
+  now() - n * interval '1 second', now(), now(), 1, 1 FROM generate_series(1, %s) n
+"""
+STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
+    "claim": (postgresql.CLAIM, [1, 1, 100, 1, 30.0], {"t_claim", "engines_transactionrecord_pkey"}),
+    "settle": (
+        postgresql.SETTLE,
+        ['[{"id": 1, "token": 1, "state": 2}]', 1, '[{"id": 1, "token": 1, "step": 1}]', 1],
+        {"engines_transactionrecord_pkey"},
+    ),
+    "renew": (postgresql.RENEW, [30.0, '[{"id": 1, "token": 1}]'], {"engines_transactionrecord_pkey"}),
+    "release": (postgresql.RELEASE, ['[{"id": 1, "token": 1}]'], {"engines_transactionrecord_pkey"}),
+    "rescue": (
+        postgresql.RESCUE.format(which=postgresql.LAPSED),
+        [500, 3, 3, 3],
+        {"t_lease", "engines_transactionrecord_pkey"},
+    ),
+    "find": ("SELECT * FROM engines_transactionrecord WHERE uid = %s", ["seed-7"], {"t_uid"}),
+    "prefix": ("SELECT * FROM engines_transactionrecord WHERE uid LIKE %s", ["seed-77%"], {"t_uid"}),
+    "waiting": (
+        "SELECT count(*) FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s",
+        [1],
+        {"t_claim"},
+    ),
+    "running": (
+        "SELECT pipeline_id, count(*) FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL GROUP BY 1",
+        [],
+        {"t_lease"},
+    ),
+}
+
+
+def seed(pipeline: Pipeline, rows: int) -> None:
+    """A long history, fresh statistics, and then a burst that they do not know of."""
+    with connection.cursor() as cursor:
+        cursor.execute(SEED, [pipeline.pk, rows])
+        cursor.execute("ANALYZE engines_transactionrecord")
+    submit(pipeline, 2000)
+
+
+def scans(statement: str, parameters: list[Any]) -> dict[str, str]:
+    """How each table or index of the plan is read, by name."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+        found = cursor.fetchone()[0]
+    plan = json.loads(found) if isinstance(found, str) else found
+    read: dict[str, str] = {}
+
+    def walk(node: dict[str, Any]) -> None:
+        name = node.get("Index Name") or node.get("Relation Name")
+        if name and "Scan" in node["Node Type"]:
+            read[name] = node["Node Type"]
+        for inner in node.get("Plans", []):
+            walk(inner)
+
+    walk(plan[0]["Plan"])
+    return read
+
+
+def check_plans(pipeline: Pipeline) -> None:
+    for name, (statement, parameters, indexes) in STATEMENTS.items():
+        ours = [pipeline.pk if parameter == 1 and "pipeline" in statement else parameter for parameter in parameters]
+        read = scans(statement, ours)
+        assert "engines_transactionrecord" not in read or read["engines_transactionrecord"] == "Bitmap Heap Scan", name
+        assert indexes <= set(read), f"{name}: {read}"
+
+
+def test_hot_statements_use_their_indexes_on_a_long_history() -> None:
+    pipeline = make_pipeline()
+    seed(pipeline, 50_000)
+    check_plans(pipeline)
+
+
+@pytest.mark.soak
+def test_hot_statements_use_their_indexes_at_ten_million_rows() -> None:
+    pipeline = make_pipeline()
+    seed(pipeline, 10_000_000)
+    check_plans(pipeline)

@@ -1,0 +1,218 @@
+"""What consumers survive, with real processes: kills, stops, frozen workers, poison, orders to end."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engines import explaining, transactions
+from engines.models import Attempt, DeadLetter, TransactionRecord, Worker
+from tests.durable import (
+    consume,
+    consumer,
+    count,
+    make_pipeline,
+    make_policy,
+    states,
+    submit,
+    wait_until_started,
+)
+from tests.processes import ROOT, environment, eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SUCCEEDED, FAILED = 2, 3
+
+
+def runs(mark: Path) -> Counter[str]:
+    """How often each transaction was begun, as the handlers themselves wrote it down."""
+    return Counter(line.split()[0] for line in mark.read_text().splitlines()) if mark.exists() else Counter()
+
+
+def submit_marked(name: str, how_many: int, mark: Path, **payload: float) -> None:
+    drafts = [
+        transactions.Draft({"id": f"t{number}", "mark": str(mark), **payload}, id=f"t{number}")
+        for number in range(how_many)
+    ]
+    transactions.submit_many(name, drafts)
+
+
+def kill_at_random(how_many: int, seconds: float, mark: Path, *, every: tuple[float, float]) -> None:
+    """Consumers are killed for a while, whatever they do, and replaced; then two finish the work."""
+    make_pipeline(policy=make_policy())
+    submit_marked("orders", how_many, mark, sleep=seconds * 4 / how_many)
+    until, chance = time.monotonic() + seconds, random.Random(17)  # noqa: S311 (not a secret)
+    while time.monotonic() < until:
+        with consumer("orders") as first, consumer("orders") as second:
+            wait_until_started(first)
+            wait_until_started(second)
+            time.sleep(chance.uniform(*every))
+            chance.choice([first, second]).kill()
+            time.sleep(chance.uniform(*every))
+    # What the killed held is leased for two seconds more.
+    with consumer("orders") as first, consumer("orders"):
+        wait_until_started(first)
+        eventually(lambda: count(SUCCEEDED) + count(FAILED) == how_many, "everything has ended")
+
+
+def check_that_nothing_was_lost(how_many: int, mark: Path) -> None:
+    begun = runs(mark)
+    records = {record.uid: record for record in TransactionRecord.objects.all()}
+    assert len(records) == how_many
+    assert set(begun) == set(records)
+    for uid, record in records.items():
+        # Only what a dead worker held runs again, and each time under a new lease.
+        assert begun[uid] <= record.attempts
+        assert record.attempts == record.rescues + 1 or (record.state == FAILED and record.rescues == 3)
+    assert DeadLetter.objects.count() == count(FAILED)
+    assert set(DeadLetter.objects.values_list("error_type", flat=True)) <= {"PoisonTransaction"}
+    assert count(FAILED) <= how_many // 100
+
+
+def test_consumers_killed_at_random_lose_nothing(tmp_path: Path) -> None:
+    kill_at_random(400, 6, tmp_path / "mark", every=(0.3, 0.8))
+    check_that_nothing_was_lost(400, tmp_path / "mark")
+
+
+@pytest.mark.soak
+def test_consumers_killed_at_random_for_a_minute_lose_nothing(tmp_path: Path) -> None:
+    kill_at_random(10_000, 60, tmp_path / "mark", every=(0.3, 2.0))
+    check_that_nothing_was_lost(10_000, tmp_path / "mark")
+
+
+def test_sixty_four_claimers_on_one_queue_never_get_the_same() -> None:
+    pipeline = make_pipeline()
+    ids = submit(pipeline, 1500)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.claimers", "orders", "64", "7"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    taken = done.stdout.split()
+    assert len(taken) == len(set(taken)) == 1500
+    assert set(taken) == set(ids)
+
+
+def test_a_worker_that_freezes_beyond_its_lease_changes_nothing_when_it_wakes(tmp_path: Path) -> None:
+    make_pipeline(policy=make_policy())
+    submit_marked("orders", 1, tmp_path / "mark", sleep=0.5)
+    with consumer("orders", ERGON_LEASE_SECONDS="1") as frozen:
+        worker = wait_until_started(frozen)["worker"]
+        eventually(lambda: states("t0") == ["running"], "it runs")
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            with consumer("orders", ERGON_LEASE_SECONDS="1"):
+                eventually(lambda: states("t0") == ["succeeded"], "another worker has done it")
+            settled = TransactionRecord.objects.get()
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        frozen.send_signal(signal.SIGTERM)
+        output, _ = frozen.communicate(timeout=30)
+    assert '"stale": 1' in output
+    record = TransactionRecord.objects.get()
+    assert (record.finished_at, record.fencing_token, record.rescues) == (settled.finished_at, 2, 1)
+    assert Attempt.objects.exclude(worker=worker).count() == Attempt.objects.count() == 1
+
+
+def test_a_transaction_that_kills_its_worker_every_time_is_dead_lettered_after_three_rescues() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    (poison,) = submit(pipeline, kill=True)
+    with consumer("orders", "--processes", "2") as parent:
+        eventually(lambda: states(poison) == ["failed"], "the poison is out")
+        good = submit(pipeline, 5)
+        eventually(lambda: set(states(*good)) == {"succeeded"}, "the rest goes on")
+        eventually(lambda: Worker.objects.filter(state="dead").count() == 3, "the dead are noticed")
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=30)
+        assert parent.returncode == 0
+    record, letter = transactions.find(poison), DeadLetter.objects.get()
+    assert (record.rescues, letter.error_type) == (3, "PoisonTransaction")
+    assert "PoisonTransaction" in explaining.explain(poison)["sentence"]
+
+
+def test_an_order_to_end_in_mid_batch_burns_nothing(tmp_path: Path) -> None:
+    make_pipeline(policy=make_policy())
+    submit_marked("orders", 30, tmp_path / "mark", sleep=0.4)
+    with consumer("orders", "--grace", "10") as process:
+        wait_until_started(process)
+        eventually(lambda: len(runs(tmp_path / "mark")) >= 4, "the slots are full")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 3
+    begun = runs(tmp_path / "mark")
+    assert set(begun.values()) == {1}
+    assert count(SUCCEEDED) == len(begun)
+    waiting = TransactionRecord.objects.filter(state=0)
+    assert waiting.count() == 30 - len(begun)
+    assert set(waiting.values_list("attempts", "rescues", "lease_owner")) == {(0, 0, None)}
+
+
+def test_what_does_not_end_within_the_grace_is_given_back() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    (uid,) = submit(pipeline, sleep=60)
+    with consumer("orders", "--grace", "0.5") as process:
+        wait_until_started(process)
+        eventually(lambda: states(uid) == ["running"], "it runs")
+        ordered = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert time.monotonic() - ordered < 10
+        assert process.returncode == 3
+    assert (transactions.find(uid).word, transactions.find(uid).attempts) == ("pending", 0)
+
+
+def test_a_second_order_ends_the_process_at_once() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    (uid,) = submit(pipeline, sleep=60)
+    with consumer("orders", "--grace", "60") as process:
+        wait_until_started(process)
+        eventually(lambda: states(uid) == ["running"], "it runs")
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 128 + signal.SIGTERM
+
+
+def test_a_worker_full_of_handlers_that_never_return_ends_with_code_4() -> None:
+    body = {
+        "loop": {"concurrency": {"value": 2}, "batch": {"size": 2}, "empty_queue": {"backoff_cap": 0.1}},
+        "steps": {"process": {"retry": {"timeout": 0.1}}},
+    }
+    pipeline = make_pipeline(policy=make_policy("hanging", body))
+    ids = submit(pipeline, 2, hang=True)
+    run = consume("orders", ERGON_ABANDONED_GRACE="0.5")
+    assert run.code == 4
+    assert "abandoned attempts" in run.errors
+    assert set(states(*ids)) == {"failed"}
+    assert set(DeadLetter.objects.values_list("category", flat=True)) == {"TIMEOUT"}
+
+
+def test_two_processes_share_the_work_and_end_when_nothing_is_due() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 200, sleep=0.01)
+    run = consume("orders", "--drain", "--processes", "2")
+    assert run.code == 0
+    assert set(states(*ids)) == {"succeeded"}
+    assert len({event["process"] for event in run.events}) == 2
+    assert {worker.state for worker in Worker.objects.all()} == {"stopped"}
+
+
+def test_the_death_of_the_parent_of_several_processes_leaves_none_behind() -> None:
+    make_pipeline(policy=make_policy())
+    with consumer("orders", "--processes", "2") as parent:
+        eventually(lambda: Worker.objects.count() == 2, "both run")
+        children = psutil.Process(parent.pid).children()
+        os.kill(parent.pid, signal.SIGKILL)
+        eventually(lambda: not any(child.is_running() and child.status() != "zombie" for child in children), "all gone")

@@ -1,0 +1,170 @@
+"""What consumers survive of their database: gone and back, read-only, and a host whose clock is wrong."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from django.db import connection
+
+from engines import transactions
+from engines.models import Attempt, TransactionRecord
+from ergon_site import embedded
+from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
+from tests.processes import ROOT, eventually
+
+needs_faketime = pytest.mark.skipif(
+    shutil.which("faketime") is None and "CI" not in os.environ, reason="faketime is not installed"
+)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that the server's own user may pass through."""
+    path = Path(tempfile.mkdtemp(prefix="ergon-fault-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def manage(url: str, *arguments: str, stdin: str | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": url, "ERGON_TASKS": "tests.tasks"},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PREPARE = """
+from engines import pipelines, policies, transactions
+from tests.durable import QUICK
+policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
+pipelines.create("orders", pipelines.Plan(task="tests.act", policy="quick"), by="tests")
+transactions.submit_many("orders", [transactions.Draft({"sleep": 0.005}) for _ in range(600)])
+"""
+
+
+def ended(url: str) -> int:
+    """How many have succeeded; -1 while the server is away."""
+    try:
+        with closing(psycopg.connect(url, connect_timeout=2)) as look:
+            row = look.execute("SELECT count(*) FROM engines_transactionrecord WHERE state = 2").fetchone()
+            return int(row[0]) if row else -1
+    except psycopg.Error:
+        return -1
+
+
+@contextmanager
+def killed_and_started_again(data: Path) -> Iterator[None]:
+    """The server dies without a word; after the block the same one runs again on the same port."""
+    server = psutil.Process(int((data / "postmaster.pid").read_text().splitlines()[0]))
+    command, owner = server.cmdline(), server.uids().real
+    family = [server, *server.children(recursive=True)]
+    for process in family:
+        process.kill()
+    psutil.wait_procs(family, 10)
+    yield
+    (data / "postmaster.pid").unlink(missing_ok=True)
+    again = subprocess.Popen(command, user=owner, cwd=data, stderr=subprocess.DEVNULL, start_new_session=True)
+    started.append(again)
+
+
+started: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.mark.once
+def test_a_consumer_waits_for_a_database_that_is_killed_and_goes_on_by_itself(folder: Path) -> None:
+    with embedded.postgres(folder, durable=False) as url:
+        manage(url, "migrate", "-v0")
+        manage(url, "shell", "-v0", "-c", PREPARE)
+        data = next(folder.rglob("postmaster.pid")).parent
+        try:
+            with consumer("orders", DATABASE_URL=url) as process:
+                wait_until_started(process)
+                eventually(lambda: 50 <= ended(url) < 600, "it is in mid-drain")
+                with killed_and_started_again(data):
+                    assert process.poll() is None
+                eventually(lambda: ended(url) == 600, "everything has ended")
+                process.send_signal(signal.SIGTERM)
+                _, errors = process.communicate(timeout=30)
+            assert process.returncode == 0, errors
+            assert "database_refuses" in errors
+            assert "database_answers_again" in errors
+            assert len(errors.splitlines()) < 40  # one line as it goes and one as it comes, for each that noticed
+        finally:
+            for server in started:
+                server.send_signal(signal.SIGINT)
+                server.wait(30)
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_takes_no_writes_is_said_clearly_and_waited_for() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    name = connection.settings_dict["NAME"]
+    with consumer("orders") as process:
+        wait_until_started(process)
+        with connection.cursor() as cursor:
+            cursor.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        try:
+            (uid,) = submit(pipeline)
+            before = psutil.Process(process.pid).cpu_times().user
+            eventually(lambda: process.poll() is None, "it still runs")
+            spent = psutil.Process(process.pid).cpu_times().user - before
+            assert states(uid) == ["pending"]
+            assert spent < 2  # it waits, it does not spin
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+                cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        eventually(lambda: states(uid) == ["succeeded"], "it goes on by itself")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert "read-only transaction" in errors
+    assert errors.count("database_refuses") <= 6
+
+
+@needs_faketime
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("offset", ["+1h", "-1h"])
+def test_a_host_whose_clock_is_wrong_by_an_hour_changes_nothing(offset: str) -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    (due,) = submit(pipeline, sleep=0.01)
+    soon = transactions.submit("orders", {}, available_at=datetime.now(UTC) + timedelta(minutes=30)).id
+    (long,) = submit(pipeline, sleep=3.0)
+    wrong: dict[str, Any] = {"LD_PRELOAD": _faketime_library(), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    with consumer("orders", ERGON_LEASE_SECONDS="1") as right:
+        wait_until_started(right)
+        run = consume("orders", "--drain", ERGON_LEASE_SECONDS="1", **wrong)
+        eventually(lambda: states(long) == ["succeeded"], "the long one has ended")
+    assert run.code == 0, run.errors
+    assert states(due, soon, long) == ["succeeded", "pending", "succeeded"]
+    assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
+    now = datetime.now(UTC)
+    assert all(abs(now - attempt.started_at) < timedelta(minutes=5) for attempt in Attempt.objects.all())
+
+
+def _faketime_library() -> str:
+    found = sorted(Path("/usr/lib").rglob("libfaketimeMT.so.1"))
+    assert found, "faketime is installed without its library"
+    return str(found[0])
