@@ -114,6 +114,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_celery_results",
+    "django_tasks",
     "ergon_site.access",
     "engines",
     "providers",
@@ -191,6 +192,9 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+
+# Functions marked as tasks are transactions; a queue is a pipeline.
+TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": []}}
 
 # API
 REST_FRAMEWORK = {
