@@ -5,6 +5,7 @@ one.
 """
 
 from engines.transactions.claiming import Lease, LeasedTransaction, claim, heartbeat, release, rescue
+from engines.transactions.counting import count_ends
 from engines.transactions.errors import (
     IdTakenError,
     NotFinishedError,
@@ -36,6 +37,7 @@ __all__ = [
     "cancel",
     "check",
     "claim",
+    "count_ends",
     "find",
     "heartbeat",
     "prune",

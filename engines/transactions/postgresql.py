@@ -107,11 +107,11 @@ IS_ANY = "SELECT EXISTS (SELECT FROM engines_transactionrecord WHERE lease_expir
 LAPSED = "lease_expires_at < now()"
 OF_WORKER = "lease_owner = %s"
 
-COUNT_END = """
+COUNT_ENDS = """
 INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
-VALUES (%s, date_trunc('minute', now()), 0, 0, %s, %s, 0, 0)
-ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET failed = m.failed + excluded.failed,
-  cancelled = m.cancelled + excluded.cancelled
+VALUES (%s, date_trunc('minute', now()), %s, %s, %s, %s, 0, 0)
+ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded + excluded.succeeded,
+  failed = m.failed + excluded.failed, cancelled = m.cancelled + excluded.cancelled
 """
 
 
@@ -148,9 +148,9 @@ def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]
     return _rows(RESCUE.format(which=OF_WORKER), [worker, limit, poison, poison, poison])
 
 
-def count_end(pipeline_id: int, *, failed: int = 0, cancelled: int = 0) -> None:
+def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cancelled: int) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(COUNT_END, [pipeline_id, failed, cancelled])
+        cursor.execute(COUNT_ENDS, [pipeline_id, worker, succeeded, failed, cancelled])
 
 
 def wake(pipeline_id: int) -> None:

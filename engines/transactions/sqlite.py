@@ -215,9 +215,9 @@ def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]
     return rescued
 
 
-def count_end(pipeline_id: int, *, failed: int = 0, cancelled: int = 0) -> None:
+def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cancelled: int) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(COUNT, [pipeline_id, _minute(timezone.now()), 0, 0, failed, cancelled, 0, 0])
+        cursor.execute(COUNT, [pipeline_id, _minute(timezone.now()), worker, succeeded, failed, cancelled, 0, 0])
 
 
 def wake(pipeline_id: int) -> None:
