@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from engines import dead_letters
 from engines.clock import database_time
 from engines.core.errors import EngineError
+from engines.core.refusals import TURNS
 from engines.core.states import LetterState, State
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 from ergon_site.access import audit
@@ -60,9 +61,8 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
 @transaction.atomic
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
-    allowed = {"paused": ["running"], "running": ["paused", "stopped"], "cancelled": ["running", "paused", "stopped"]}
     operation = BulkOperation.objects.select_for_update(of=("self",)).get(pk=operation_id)
-    if operation.state not in allowed[state]:
+    if operation.state not in TURNS[state]:
         msg = f"a bulk operation that is {operation.state} cannot become {state}"
         raise BulkError(msg)
     audit.record(

@@ -14,6 +14,7 @@ class EngineSettings:
     tasks: tuple[str, ...]
     services: dict[str, str]
     broker_url: str | None
+    trace_url: str
 
     @property
     def heartbeat(self) -> float:
@@ -30,4 +31,5 @@ def settings() -> EngineSettings:
         tasks=django_settings.ERGON_TASKS,
         services=django_settings.ERGON_SERVICES,
         broker_url=django_settings.CELERY_BROKER_URL,
+        trace_url=django_settings.ERGON_TRACE_URL,
     )

@@ -54,6 +54,7 @@ ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
 ERGON_RESULT_LIMIT = read("ERGON_RESULT_LIMIT", environment.size, default="1048576")
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security
 DEBUG = read("DJANGO_DEBUG", environment.flag, default="0")

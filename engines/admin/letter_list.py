@@ -1,0 +1,66 @@
+"""The list of dead letters: its filters and columns."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from engines.admin.transaction_list import LONGEST_WORDS, CategoryFilter
+from engines.core.states import GroupState, LetterState
+from engines.models import DeadLetter
+from ergon_site.access.lists import Choice, Typed
+
+COLOURS = {"open": "danger", "replayed": "success", "discarded": "warning"}
+GROUP_COLOURS = {"open": "danger", "regressed": "danger", "muted": "warning", "resolved": "success"}
+
+
+class LetterStateFilter(Choice):
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state.value, state.value) for state in LetterState]
+
+
+class GroupStateFilter(Choice):
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state.value, state.value) for state in GroupState]
+
+
+class SourceFilter(Typed):
+    title = parameter_name = "source"
+    help_text = "The name of a pipeline or provider"
+
+
+class GroupFilter(Typed):
+    title = parameter_name = "group"
+    help_text = "Its number"
+
+
+class LetterColumns:
+    """What the list shows of each dead letter."""
+
+    list_display: ClassVar = ("uid", "state_word", "source", "what", "category", "created_at", "settled")
+    list_filter: ClassVar = [LetterStateFilter, SourceFilter, CategoryFilter, GroupFilter]
+    search_help_text = "The id of a transaction, or its beginning"
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+        "id": "id",
+        "transaction": "uid",
+        **{name: name for name in ("source", "step", "category", "error_type", "message", "state", "group_id")},
+        **{name: name for name in ("created_at", "settled_at", "settled_by", "reason", "replayed_as")},
+    }
+
+    @display(description="state", label=COLOURS)
+    def state_word(self, letter: DeadLetter) -> str:
+        return letter.state
+
+    @display(description="what")
+    def what(self, letter: DeadLetter) -> str:
+        told = f"{letter.error_type}: {letter.message}".removesuffix(": ")
+        return f"{told[:LONGEST_WORDS]}…" if len(told) > LONGEST_WORDS else told
+
+    @display(description="decided by", empty_value="–")
+    def settled(self, letter: DeadLetter) -> str:
+        return letter.settled_by

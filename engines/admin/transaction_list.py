@@ -1,0 +1,110 @@
+"""The list of transactions: its filters and columns."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.db.models import Case, CharField, F, Value, When
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from engines import workers
+from engines.core.errors import ExceptionType
+from engines.core.explanation import span
+from engines.core.states import CATEGORY_OF, State
+from engines.models import Pipeline, TransactionRecord
+from ergon_site.access.lists import Choice, Typed
+
+COLOURS = {"pending": "info", "running": "primary", "succeeded": "success", "failed": "danger", "cancelled": "warning"}
+AGES = {
+    "under-5m": "younger than 5 minutes",
+    "under-1h": "younger than an hour",
+    "under-1d": "younger than a day",
+    "over-1h": "older than an hour, oldest first",
+    "over-1d": "older than a day, oldest first",
+    "over-7d": "older than a week, oldest first",
+}
+LONGEST_WORDS = 140
+
+
+def pipelines(request: Any) -> list[Pipeline]:
+    """All of them, asked for once in a request."""
+    if not hasattr(request, "all_pipelines"):
+        request.all_pipelines = list(Pipeline.objects.only("name", "redacted"))
+    found: list[Pipeline] = request.all_pipelines
+    return found
+
+
+class StateFilter(Choice):
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state.word, state.word) for state in State]
+
+
+class PipelineFilter(Choice):
+    title = parameter_name = "pipeline"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(pipeline.name, pipeline.name) for pipeline in pipelines(request)]
+
+
+class CategoryFilter(Choice):
+    title = parameter_name = "category"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(category.value, category.value) for category in ExceptionType]
+
+
+class AgeFilter(Choice):
+    title = parameter_name = "age"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return list(AGES.items())
+
+
+class WorkerFilter(Choice):
+    title = "worker that holds it now"
+    parameter_name = "worker"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(worker.pk), str(worker)) for worker in workers.alive()]
+
+
+class CorrelationFilter(Typed):
+    title = "correlation id"
+    parameter_name = "correlation"
+
+
+class TransactionColumns:
+    """What the list shows of each transaction."""
+
+    list_display: ClassVar = ("uid", "state_word", "pipeline", "what", "attempts", "created_at", "took")
+    list_filter: ClassVar = [StateFilter, PipelineFilter, CategoryFilter, AgeFilter, WorkerFilter, CorrelationFilter]
+    search_help_text = "An id or its beginning, a correlation id, or payload.customer.id:42"
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+        "id": "uid",
+        "pipeline": F("pipeline__name"),
+        "state": Case(*(When(state=one, then=Value(one.word)) for one in State), output_field=CharField()),
+        "category": Case(
+            *(When(category=number, then=Value(one.value)) for number, one in CATEGORY_OF.items()),
+            output_field=CharField(),
+        ),
+        **{name: name for name in ("priority", "correlation_id", "attempts", "rescues", "error")},
+        **{name: name for name in ("created_at", "available_at", "started_at", "finished_at")},
+    }
+
+    @display(description="state", label=COLOURS)
+    def state_word(self, record: TransactionRecord) -> str:
+        return record.word
+
+    @display(description="what")
+    def what(self, record: TransactionRecord) -> str:
+        error = record.error or {}
+        told = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
+        return f"{told[:LONGEST_WORDS]}…" if len(told) > LONGEST_WORDS else told or "–"
+
+    @display(description="took")
+    def took(self, record: TransactionRecord) -> str:
+        if record.started_at is None or record.finished_at is None:
+            return "–"
+        return span((record.finished_at - record.started_at).total_seconds())

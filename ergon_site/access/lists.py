@@ -1,0 +1,130 @@
+"""Lists of the console that stay fast however long they are, and the filters above them."""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any, ClassVar
+
+from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.views import ChangeList
+
+from ergon_site.access import keyset
+from ergon_site.access.core.roles import Right
+from ergon_site.access.keyset import Lane
+from ergon_site.access.pages import ConsolePage, holds
+
+AT = "at"
+LONGEST_VALUE = 300
+
+
+class KeysetList(ChangeList):
+    """A list that asks its page for a lane, and shows one page of it."""
+
+    class paginator:  # noqa: N801 (the theme asks it for nothing but this)
+        template_name = "console/keyset_pages.html"
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        self.filter_params.pop(AT, None)
+        self.filter_specs, self.has_filters, unknown, *_ = self.get_filters(request)
+        if unknown:
+            # A list is filtered by what it offers, not by any column: a payload could be guessed at so.
+            raise IncorrectLookupParameters
+        wanted = {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": self.query}
+        if any(len(value) > LONGEST_VALUE or "\x00" in value for value in wanted.values()):
+            raise IncorrectLookupParameters
+        self.has_active_filters = len(wanted) > 1
+        self.lane = self.model_admin.lane(request, wanted)
+        self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
+        rows: QuerySet[Any] = self.lane.all()
+        return rows
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        found = super().get_filters_params(params)
+        found.pop(AT, None)
+        return found
+
+    def get_results(self, request: HttpRequest) -> None:
+        asked = sorted((name, values) for name, values in self.filter_params.items() if name != AT)
+        tag = sha256(repr(asked).encode()).hexdigest()[:8]
+        self.slice = keyset.cut(self.lane, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
+        self.result_list = self.model_admin.dressed(request, self.slice.rows)
+        self.result_count = len(self.result_list)
+        self.full_result_count, self.show_full_result_count, self.show_admin_actions = None, False, False
+        self.can_show_all = self.multi_page = False
+        self.read_at = timezone.now()
+
+    @property
+    def counted(self) -> str:
+        """How many there are, where an index tells."""
+        count = self.lane.count()
+        return "" if count is None else keyset.counted(count)
+
+    @property
+    def looked_through(self) -> str:
+        return f"{self.slice.looked_through:,}" if self.slice.looked_through else ""
+
+    @property
+    def previous_address(self) -> str:
+        return self.get_query_string({AT: self.slice.previous}) if self.slice.previous else ""
+
+    @property
+    def next_address(self) -> str:
+        return self.get_query_string({AT: self.slice.next}) if self.slice.next else ""
+
+
+class KeysetPage(ConsolePage):
+    """A page whose list is a lane."""
+
+    actions = None
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    # The theme draws the search field where a page names fields; what is found is the lane's affair.
+    search_fields: ClassVar[tuple[str, ...]] = ("pk",)
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        """What is asked for by filters and by the search (`q`), as a lane."""
+        raise NotImplementedError
+
+    def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
+        """The rows of one page, with what their columns need besides."""
+        return rows
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
+
+    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.LEAD)
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
+        return KeysetList
+
+
+class Choice(SimpleListFilter):
+    """A filter that offers words; the lane does the filtering."""
+
+    template = "console/filter_choice.html"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+    def has_output(self) -> bool:
+        return True
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        value, offered = self.value(), [(str(lookup), title) for lookup, title in self.lookup_choices]
+        if value and value not in dict(offered):
+            offered.append((value, value))
+        for lookup, title in [("", "All"), *offered]:
+            yield {"value": lookup, "title": title, "is_chosen": lookup == (value or "")}
+
+
+class Typed(Choice):
+    """A filter that is typed in."""
+
+    template = "console/filter_text.html"
+    help_text = ""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return []

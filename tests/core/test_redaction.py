@@ -1,0 +1,104 @@
+"""What pages hide of a payload, and how it comes back."""
+
+from typing import Any
+
+import pytest
+
+from engines.core.redaction import DEEPEST, HIDDEN, covers, is_left, redact, restore
+
+ORDER = {
+    "customer": {"name": "Ada", "email": "ada@example.org"},
+    "items": [{"sku": "a", "price": 1}, {"sku": "b", "price": 2}, "gift"],
+    "card.number": "4111",
+    "note": None,
+}
+
+
+def nested(depth: int, inner: Any) -> Any:
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("path", "hidden"),
+    [
+        ("customer.email", {**ORDER, "customer": {"name": "Ada", "email": HIDDEN}}),
+        ("customer", {**ORDER, "customer": HIDDEN}),
+        ("items.price", {**ORDER, "items": [{"sku": "a", "price": HIDDEN}, {"sku": "b", "price": HIDDEN}, "gift"]}),
+        ("card.number", {**ORDER, "card.number": HIDDEN}),
+        ("note", {**ORDER, "note": HIDDEN}),
+        ("customer.phone", ORDER),
+        ("note.deeper", ORDER),
+    ],
+)
+def test_what_lies_at_a_path_is_hidden_and_nothing_else(path: str, hidden: Any) -> None:
+    assert redact(ORDER, [path]) == hidden
+    assert ORDER["card.number"] == "4111"
+
+
+def test_several_paths_hide_together() -> None:
+    assert redact({"a": 1, "b": 2, "c": 3}, ["a", "b"]) == {"a": HIDDEN, "b": HIDDEN, "c": 3}
+
+
+@pytest.mark.parametrize("payload", [None, 7, "text", []])
+def test_a_payload_without_fields_has_nothing_to_hide(payload: Any) -> None:
+    assert redact(payload, ["customer.email"]) == payload
+
+
+def test_what_lies_too_deep_to_be_looked_at_is_hidden_whole_and_comes_back() -> None:
+    deep = nested(DEEPEST + 5, {"secret": 1})
+    hidden = redact(deep, ["secret"])
+    assert hidden == nested(DEEPEST, HIDDEN)
+    assert is_left(hidden, ["secret"])
+    assert restore(hidden, deep, ["secret"]) == deep
+    assert restore(nested(DEEPEST, "new"), deep, ["secret"]) == nested(DEEPEST, "new")
+
+
+@pytest.mark.parametrize("path", ["customer.email", "customer", "items.price", "card.number", "note", "no.such"])
+def test_a_payload_that_was_not_edited_comes_back_as_it_was(path: str) -> None:
+    assert restore(redact(ORDER, [path]), ORDER, [path]) == ORDER
+
+
+def test_an_edit_beside_a_hidden_field_keeps_both() -> None:
+    edited = redact(ORDER, ["customer.email"])
+    edited["customer"]["name"] = "Eve"
+    edited["new"] = HIDDEN
+    restored = restore(edited, ORDER, ["customer.email"])
+    assert restored["customer"] == {"name": "Eve", "email": "ada@example.org"}
+    assert restored["new"] == HIDDEN
+
+
+def test_a_hidden_field_can_be_overwritten_or_left_out() -> None:
+    assert restore({"card": "1"}, {"card": "2"}, ["card"]) == {"card": "1"}
+    assert restore({}, {"card": "2"}, ["card"]) == {}
+    assert restore({"card": "x"}, {"card": {"number": 1}}, ["card.number"]) == {"card": "x"}
+
+
+def test_in_a_list_of_another_length_nothing_is_guessed() -> None:
+    original = {"items": [{"price": 1}, {"price": 2}]}
+    edited = restore({"items": [{"price": HIDDEN}]}, original, ["items.price"])
+    assert is_left(edited, ["items.price"])
+
+
+def test_nothing_is_left_where_every_value_is_there() -> None:
+    assert not is_left(ORDER, ["customer.email", "items.price", "no.such"])
+    assert not is_left("text", ["customer.email"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_covered"),
+    [
+        ("customer.email", True),
+        ("customer", True),
+        ("customer.email.host", True),
+        ("customer.name", False),
+        ("items.0.price", True),
+        ("items[1].price", True),
+        ("items.-1.price", True),
+        ("items.sku", False),
+        ("customers", False),
+    ],
+)
+def test_a_place_is_covered_if_it_is_in_or_around_something_hidden(asked: str, *, is_covered: bool) -> None:
+    assert covers(["customer.email", "items.price"], asked) is is_covered
