@@ -46,9 +46,9 @@ def rates(seconds: float) -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def series(minutes: int, pipeline_id: int | None = None) -> list[dict[str, Any]]:
+def series(minutes: int, pipeline_id: int | None = None, *, now: datetime | None = None) -> list[dict[str, Any]]:
     """What ended in each minute of the last while, empty minutes included."""
-    now = database_time().replace(second=0, microsecond=0)
+    now = (now or database_time()).replace(second=0, microsecond=0)
     rows = Throughput.objects.filter(minute__gt=now - timedelta(minutes=minutes))
     if pipeline_id is not None:
         rows = rows.filter(pipeline_id=pipeline_id)

@@ -14,7 +14,7 @@ from engines.admin import bulk_page, parts
 from engines.models import BulkOperation
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
-from ergon_site.access.lists import Choice, KeysetPage
+from ergon_site.access.lists import Choice, KeysetPage, words
 from ergon_site.access.pages import ReasonForm, actor
 
 COLOURS = {"running": "primary", "paused": "warning", "done": "success", "cancelled": "warning", "stopped": "danger"}
@@ -34,7 +34,7 @@ class BulkStateFilter(Choice):
 @admin.register(BulkOperation)
 class BulkPage(KeysetPage, DetailPage):
     detail_template = "console/bulk.html"
-    list_display = ("what", "state_word", "by", "reason", "progress", "created_at", "finished_at")
+    list_display = ("what", "state_word", "by", "why", "progress", "created_at", "finished_at")
     list_display_links = ("what",)
     list_filter: ClassVar = [BulkStateFilter]
     search_fields: ClassVar = ()
@@ -61,7 +61,11 @@ class BulkPage(KeysetPage, DetailPage):
 
     @display(description="what")
     def what(self, operation: BulkOperation) -> str:
-        return str(operation)
+        return words(str(operation))
+
+    @display(description="reason")
+    def why(self, operation: BulkOperation) -> str:
+        return words(operation.reason)
 
     @display(description="state", label=COLOURS)
     def state_word(self, operation: BulkOperation) -> str:

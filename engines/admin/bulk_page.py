@@ -30,8 +30,10 @@ def of(request: HttpRequest, operation: BulkOperation) -> dict[str, Any]:
     ]
     return {
         "operation": operation,
-        "gone": gone,
-        "whole": whole,
+        "sentence": f"{operation.state.capitalize()}: {gone:,} of {whole:,} dead letters.",
+        "tally": f"{operation.done:,} done, {operation.skipped:,} skipped, {operation.failed:,} failed",
+        "cap": f"{operation.cap:,}",
+        "expected": f"{operation.expected:,}",
         "percent": min(100, round(100 * gone / whole)) if whole else 100,
         "items": keyset.cut(Lane(rows=items), size=SHOWN, at=request.GET.get("at", "")),
         "bar": bar(*turns),

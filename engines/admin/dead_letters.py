@@ -27,6 +27,7 @@ DISCARD = {"title": "Discard", "description": "It is settled and will not be rep
 @admin.register(DeadLetter)
 class LettersPage(LetterColumns, KeysetPage, DetailPage):
     detail_template = "console/dead_letter.html"
+    list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:

@@ -7,13 +7,12 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from unfold.decorators import action, display
+from unfold.decorators import action
 
 from engines import bulk, dead_letters, listing
 from engines.admin import group_page, parts
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.letter_list import GROUP_COLOURS, GroupStateFilter, SourceFilter
-from engines.admin.transaction_list import CategoryFilter
+from engines.admin.group_list import GroupColumns
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup
 from ergon_site.access.detail import DetailPage
@@ -30,27 +29,8 @@ DISCARD = {"title": "Discard all", "form_class": GroupForm, "form_submit_text": 
 
 
 @admin.register(DeadLetterGroup)
-class GroupsPage(KeysetPage, DetailPage):
+class GroupsPage(GroupColumns, KeysetPage, DetailPage):
     detail_template = "console/letter_group.html"
-    list_display = (
-        "error",
-        "state_word",
-        "source",
-        "step",
-        "category",
-        "open_of",
-        "first_seen_at",
-        "last_seen_at",
-        "day",
-    )
-    list_display_links = ("error",)
-    list_filter: ClassVar = [GroupStateFilter, SourceFilter, CategoryFilter]
-    search_help_text = "Part of an error, a message or a source"
-    list_before_template = "console/letters_link.html"
-    export_fields: ClassVar = {
-        **{name: name for name in ("id", "source", "step", "category", "error_type", "message", "state")},
-        **{name: name for name in ("open_count", "total", "first_seen_at", "last_seen_at", "decided_by")},
-    }
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
@@ -64,22 +44,6 @@ class GroupsPage(KeysetPage, DetailPage):
 
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
         return group_page.of(request, row)
-
-    @display(description="error")
-    def error(self, group: DeadLetterGroup) -> str:
-        return str(group)
-
-    @display(description="state", label=GROUP_COLOURS)
-    def state_word(self, group: DeadLetterGroup) -> str:
-        return group.state
-
-    @display(description="open of all")
-    def open_of(self, group: DeadLetterGroup) -> str:
-        return f"{group.open_count:,} of {group.total:,}"
-
-    @display(description="last 24 h")
-    def day(self, group: Any) -> str:
-        return group_page.sparkline(group.trend)
 
     @action(url_path="mute", permissions=["operate"], dialog=WHY | MUTE)
     def mute(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:

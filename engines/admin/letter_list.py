@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from engines.admin.transaction_list import LONGEST_WORDS, CategoryFilter
+from engines.admin.transaction_list import CategoryFilter
 from engines.core.states import GroupState, LetterState
 from engines.models import DeadLetter
-from ergon_site.access.lists import Choice, Typed
+from ergon_site.access.lists import Choice, Typed, unbroken, words
 
 COLOURS = {"open": "danger", "replayed": "success", "discarded": "warning"}
 GROUP_COLOURS = {"open": "danger", "regressed": "danger", "muted": "warning", "resolved": "success"}
@@ -42,7 +42,7 @@ class GroupFilter(Typed):
 class LetterColumns:
     """What the list shows of each dead letter."""
 
-    list_display: ClassVar = ("uid", "state_word", "source", "what", "category", "created_at", "settled")
+    list_display: ClassVar = ("uid", "state_word", "where", "what", "kind", "created_at", "settled")
     list_filter: ClassVar = [LetterStateFilter, SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "The id of a transaction, or its beginning"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
@@ -56,10 +56,17 @@ class LetterColumns:
     def state_word(self, letter: DeadLetter) -> str:
         return letter.state
 
-    @display(description="what")
+    @display(description="error")
     def what(self, letter: DeadLetter) -> str:
-        told = f"{letter.error_type}: {letter.message}".removesuffix(": ")
-        return f"{told[:LONGEST_WORDS]}…" if len(told) > LONGEST_WORDS else told
+        return words(f"{letter.error_type}: {letter.message}".removesuffix(": "))
+
+    @display(description="source")
+    def where(self, letter: DeadLetter) -> str:
+        return words(letter.source)
+
+    @display(description="category")
+    def kind(self, letter: DeadLetter) -> str:
+        return unbroken(letter.category)
 
     @display(description="decided by", empty_value="–")
     def settled(self, letter: DeadLetter) -> str:

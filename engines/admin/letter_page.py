@@ -10,7 +10,7 @@ from engines.admin import parts
 from engines.admin.parts import Act
 from engines.core import explanation, refusals
 from engines.core.states import LetterState
-from engines.models import DeadLetter, Pipeline, TransactionRecord
+from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from ergon_site.access.buttons import Button, bar
 from ergon_site.access.core.roles import Right
 
@@ -25,12 +25,13 @@ def of(request: HttpRequest, letter: DeadLetter, *, is_revealed: bool = False) -
     pipeline = record.pipeline if record else Pipeline.objects.filter(name=letter.source).first()
     redacted = pipeline.redacted if pipeline else []
     payload = record.payload if record else letter.payload
-    details = letter.details or {}
+    attempts = parts.attempts(explaining.attempts_of(record)) if record else []
+    details = (letter.details or {}) | _names(letter, attempts)
     return {
         "letter": letter,
         "record": record,
         "sentence": _sentence(letter),
-        "attempts": parts.attempts(explaining.attempts_of(record)) if record else [],
+        "attempts": attempts,
         "payload": parts.payload(payload, redacted, is_revealed=is_revealed),
         "details": {name.replace("_", " "): value for name, value in details.items() if value is not None},
         "trace": {"id": details.get("trace_id"), "address": parts.trace_link(details.get("trace_id"))},
@@ -51,6 +52,15 @@ def _record(letter: DeadLetter) -> TransactionRecord | None:
     if letter.transaction_id is None:
         return None
     return TransactionRecord.objects.select_related("pipeline").filter(pk=letter.transaction_id).first()
+
+
+def _names(letter: DeadLetter, attempts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The policy version and the worker by name: of its last attempt, or asked for where none is kept."""
+    if attempts:
+        return {name: attempts[-1][name] for name in ("policy_version", "worker")}
+    version = PolicyVersion.objects.select_related("policy").filter(pk=letter.details.get("policy_version"))
+    worker = Worker.objects.filter(pk=letter.details.get("worker"))
+    return {"policy_version": version.first(), "worker": worker.first()}
 
 
 def _replay(letter: DeadLetter) -> TransactionRecord | None:

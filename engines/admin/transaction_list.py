@@ -12,7 +12,7 @@ from engines.core.errors import ExceptionType
 from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, TransactionRecord
-from ergon_site.access.lists import Choice, Typed
+from ergon_site.access.lists import Choice, Typed, words
 
 COLOURS = {"pending": "info", "running": "primary", "succeeded": "success", "failed": "danger", "cancelled": "warning"}
 AGES = {
@@ -23,7 +23,6 @@ AGES = {
     "over-1d": "older than a day, oldest first",
     "over-7d": "older than a week, oldest first",
 }
-LONGEST_WORDS = 140
 
 
 def pipelines(request: Any) -> list[Pipeline]:
@@ -78,9 +77,9 @@ class CorrelationFilter(Typed):
 class TransactionColumns:
     """What the list shows of each transaction."""
 
-    list_display: ClassVar = ("uid", "state_word", "pipeline", "what", "attempts", "created_at", "took")
+    list_display: ClassVar = ("uid", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [StateFilter, PipelineFilter, CategoryFilter, AgeFilter, WorkerFilter, CorrelationFilter]
-    search_help_text = "An id or its beginning, a correlation id, or payload.customer.id:42"
+    search_help_text = "Id, correlation id, or payload.order.id:42"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "id": "uid",
         "pipeline": F("pipeline__name"),
@@ -97,11 +96,14 @@ class TransactionColumns:
     def state_word(self, record: TransactionRecord) -> str:
         return record.word
 
-    @display(description="what")
+    @display(description="pipeline")
+    def where(self, record: TransactionRecord) -> str:
+        return words(record.pipeline.name)
+
+    @display(description="error")
     def what(self, record: TransactionRecord) -> str:
         error = record.error or {}
-        told = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
-        return f"{told[:LONGEST_WORDS]}…" if len(told) > LONGEST_WORDS else told or "–"
+        return words(f"{error.get('type', '')}: {error.get('message', '')}".strip(": ") or "–")
 
     @display(description="took")
     def took(self, record: TransactionRecord) -> str:

@@ -26,6 +26,7 @@ WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
 @admin.register(TransactionRecord)
 class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
     detail_template = "console/transaction.html"
+    list_before_template = "console/search_note.html"
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TransactionRecord]:

@@ -36,7 +36,7 @@ def _waiting(facts: Mapping[str, Any]) -> str:
 
 def _failed(facts: Mapping[str, Any]) -> str:
     error = facts["error"] or {}
-    what = f"{error.get('type', 'an error')}: {error.get('message', '')}".removesuffix(": ")
+    what = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": .")
     letter = f"; its dead letter is {facts['dead_letter']}" if facts["dead_letter"] else ""
     step = error.get("step", "process")
     return f"failed {span(facts['ended_ago'])} ago in {step} ({error.get('category', 'SYSTEM')}) with {what}{letter}"

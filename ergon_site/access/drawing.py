@@ -20,11 +20,11 @@ class Chart:
     """Columns or lines in a box of `WIDTH` by `HEIGHT`, with what a reader of text needs."""
 
     title: str
+    kind: str
     summary: str
     top: str
     columns: Sequence[Column] = ()
     lines: Sequence[tuple[str, str]] = ()
-    is_empty: bool = False
 
 
 def columns(values: Sequence[float], titles: Sequence[str] = ()) -> list[Column]:

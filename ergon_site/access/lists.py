@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, ClassVar
 
-from django.contrib.admin import SimpleListFilter
+from django.contrib.admin import ShowFacets, SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
 from unfold.views import ChangeList
 
 from ergon_site.access import keyset
@@ -18,6 +19,7 @@ from ergon_site.access.pages import ConsolePage, holds
 
 AT = "at"
 LONGEST_VALUE = 300
+LONGEST_TITLE = 500
 
 
 class KeysetList(ChangeList):
@@ -51,8 +53,9 @@ class KeysetList(ChangeList):
         tag = sha256(repr(asked).encode()).hexdigest()[:8]
         self.slice = keyset.cut(self.lane, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
         self.result_list = self.model_admin.dressed(request, self.slice.rows)
-        self.result_count = len(self.result_list)
-        self.full_result_count, self.show_full_result_count, self.show_admin_actions = None, False, False
+        # Alike, so that the theme counts nothing above the list: the page's own words stand below it.
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.show_full_result_count = self.show_admin_actions = False
         self.can_show_all = self.multi_page = False
         self.read_at = timezone.now()
 
@@ -79,6 +82,8 @@ class KeysetPage(ConsolePage):
     """A page whose list is a lane."""
 
     actions = None
+    list_after_template = "console/keyset_after.html"
+    show_facets = ShowFacets.NEVER
     sortable_by: ClassVar[tuple[str, ...]] = ()
     # The theme draws the search field where a page names fields; what is found is the lane's affair.
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
@@ -99,6 +104,21 @@ class KeysetPage(ConsolePage):
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
         return KeysetList
+
+
+def words(text: str) -> str:
+    """A longer text in a column: wrapped, and cut after two lines."""
+    return format_html('<span class="ergon-words" title="{}">{}</span>', text[:LONGEST_TITLE], text[:LONGEST_TITLE])
+
+
+def two_lines(text: object, small: object) -> str:
+    """A column with a smaller line below."""
+    return format_html('<span class="ergon-two">{}<span class="ergon-small">{}</span></span>', text, small)
+
+
+def unbroken(text: object) -> str:
+    """A word that stays on one line."""
+    return format_html('<span class="ergon-when">{}</span>', text)
 
 
 class Choice(SimpleListFilter):
