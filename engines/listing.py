@@ -75,12 +75,14 @@ def transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> Lane:
     """The lane of a list of transactions. Payloads and results stay where they are."""
     conditions = _conditions(asked)
     order, served = _index(asked, conditions)
+    asked_for = set(conditions)
     rows = TransactionRecord.objects.defer(*HEAVY)
     for name in served:
         rows = rows.filter(conditions.pop(name, Q()))
     if payload := IN_PAYLOAD.fullmatch(asked.text):
         return _look_into(payload, rows, order, conditions, pipelines)
-    return Lane(rows=rows, order=order, rest=_all(conditions.values()))
+    is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
+    return Lane(rows=rows, order=order, rest=_all(conditions.values()), is_counted=is_counted)
 
 
 def _conditions(asked: Wanted) -> dict[str, Q]:
@@ -90,7 +92,9 @@ def _conditions(asked: Wanted) -> dict[str, Q]:
         kind = {State.PENDING: Q(), State.RUNNING: Q(lease_expires_at__isnull=False)}
         found["state"] = Q(state=state.value) & kind.get(state, Q(finished_at__isnull=False))
     if asked.pipeline is not None:
-        found["pipeline"] = Q(pipeline_id=asked.pipeline.pk)
+        # Whatever its state: said as three kinds, each of which has an index.
+        anyhow = Q(state=State.PENDING.value) | Q(lease_expires_at__isnull=False) | Q(finished_at__isnull=False)
+        found["pipeline"] = Q(pipeline_id=asked.pipeline.pk) & (Q() if "state" in found else anyhow)
     if asked.category is not None:
         found["category"] = Q(category=CATEGORIES[asked.category])
     if asked.age is not None:
@@ -118,7 +122,7 @@ def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...],
     for name in ("text", "correlation"):
         if name in conditions:
             return NEWEST, (name,)
-    match _state(asked):
+    match state := _state(asked):
         case State.PENDING if asked.pipeline is not None:
             return ("-priority", "available_at", "id"), ("state", "pipeline")
         case State.PENDING:
@@ -130,7 +134,7 @@ def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...],
             return by_time, ("state", "pipeline", "age")
         case State.FAILED | State.CANCELLED:
             return by_id, ("state", "age")
-    return by_id, ("age",)
+    return by_id, ("age",) if state is not None else ("pipeline", "age")
 
 
 def _look_into(
@@ -169,8 +173,8 @@ def letters(asked: Mapping[str, str]) -> Lane:
     _check(asked, {"state": LetterState, "category": ExceptionType})
     text = asked.get("q", "").strip()
     conditions = {
-        "text": Q(uid__startswith=text) if text else Q(),
-        "group": Q(group_id=_number(asked["group"])) if "group" in asked else Q(),
+        **({"text": Q(uid__startswith=text)} if text else {}),
+        **({"group": Q(group_id=_number(asked["group"]))} if "group" in asked else {}),
         **{name: Q(**{name: asked[name]}) for name in ("source", "state", "category") if name in asked},
     }
     rows = DeadLetter.objects.defer("payload", "traceback", "details")
@@ -192,8 +196,8 @@ def groups(asked: Mapping[str, str]) -> Lane:
 
 def _led(rows: QuerySet[Any], conditions: dict[str, Q], order: tuple[str, ...]) -> Lane:
     """A lane whose first condition is an index's own."""
-    given = [condition for condition in conditions.values() if condition]
-    return Lane(rows=rows.filter(*given[:1]), order=order, rest=_all(given[1:]))
+    given = list(conditions.values())
+    return Lane(rows=rows.filter(*given[:1]), order=order, rest=_all(given[1:]), is_counted="text" not in conditions)
 
 
 def _check(asked: Mapping[str, str], kinds: Mapping[str, Any]) -> None:

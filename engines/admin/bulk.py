@@ -14,7 +14,7 @@ from engines.admin import bulk_page, parts
 from engines.models import BulkOperation
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
-from ergon_site.access.lists import Choice, KeysetPage, words
+from ergon_site.access.lists import Choice, KeysetPage, two_lines, unbroken, words
 from ergon_site.access.pages import ReasonForm, actor
 
 COLOURS = {"running": "primary", "paused": "warning", "done": "success", "cancelled": "warning", "stopped": "danger"}
@@ -34,7 +34,7 @@ class BulkStateFilter(Choice):
 @admin.register(BulkOperation)
 class BulkPage(KeysetPage, DetailPage):
     detail_template = "console/bulk.html"
-    list_display = ("what", "state_word", "by", "why", "progress", "created_at", "finished_at")
+    list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
     list_filter: ClassVar = [BulkStateFilter]
     search_fields: ClassVar = ()
@@ -70,6 +70,15 @@ class BulkPage(KeysetPage, DetailPage):
     @display(description="state", label=COLOURS)
     def state_word(self, operation: BulkOperation) -> str:
         return operation.state
+
+    @display(description="by")
+    def who(self, operation: BulkOperation) -> str:
+        return unbroken(operation.by)
+
+    @display(description="begun")
+    def when(self, operation: BulkOperation) -> str:
+        ended = f"ended {operation.finished_at:%Y-%m-%d %H:%M:%S}" if operation.finished_at else ""
+        return two_lines(f"{operation.created_at:%Y-%m-%d %H:%M:%S}", ended)
 
     @display(description="progress")
     def progress(self, operation: BulkOperation) -> str:

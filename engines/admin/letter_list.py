@@ -9,7 +9,7 @@ from unfold.decorators import display
 from engines.admin.transaction_list import CategoryFilter
 from engines.core.states import GroupState, LetterState
 from engines.models import DeadLetter
-from ergon_site.access.lists import Choice, Typed, unbroken, words
+from ergon_site.access.lists import Choice, Typed, identifier, unbroken, words
 
 COLOURS = {"open": "danger", "replayed": "success", "discarded": "warning"}
 GROUP_COLOURS = {"open": "danger", "regressed": "danger", "muted": "warning", "resolved": "success"}
@@ -42,7 +42,7 @@ class GroupFilter(Typed):
 class LetterColumns:
     """What the list shows of each dead letter."""
 
-    list_display: ClassVar = ("uid", "state_word", "where", "what", "kind", "created_at", "settled")
+    list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
     list_filter: ClassVar = [LetterStateFilter, SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "The id of a transaction, or its beginning"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
@@ -51,6 +51,10 @@ class LetterColumns:
         **{name: name for name in ("source", "step", "category", "error_type", "message", "state", "group_id")},
         **{name: name for name in ("created_at", "settled_at", "settled_by", "reason", "replayed_as")},
     }
+
+    @display(description="transaction")
+    def key(self, letter: DeadLetter) -> str:
+        return identifier(letter.uid)
 
     @display(description="state", label=COLOURS)
     def state_word(self, letter: DeadLetter) -> str:

@@ -12,7 +12,7 @@ from engines.core.errors import ExceptionType
 from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, TransactionRecord
-from ergon_site.access.lists import Choice, Typed, words
+from ergon_site.access.lists import Choice, Typed, identifier, words
 
 COLOURS = {"pending": "info", "running": "primary", "succeeded": "success", "failed": "danger", "cancelled": "warning"}
 AGES = {
@@ -77,7 +77,7 @@ class CorrelationFilter(Typed):
 class TransactionColumns:
     """What the list shows of each transaction."""
 
-    list_display: ClassVar = ("uid", "state_word", "where", "what", "attempts", "created_at", "took")
+    list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [StateFilter, PipelineFilter, CategoryFilter, AgeFilter, WorkerFilter, CorrelationFilter]
     search_help_text = "Id, correlation id, or payload.order.id:42"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
@@ -91,6 +91,10 @@ class TransactionColumns:
         **{name: name for name in ("priority", "correlation_id", "attempts", "rescues", "error")},
         **{name: name for name in ("created_at", "available_at", "started_at", "finished_at")},
     }
+
+    @display(description="id")
+    def key(self, record: TransactionRecord) -> str:
+        return identifier(record.uid)
 
     @display(description="state", label=COLOURS)
     def state_word(self, record: TransactionRecord) -> str:

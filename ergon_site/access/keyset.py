@@ -20,20 +20,22 @@ Key = tuple[Any, ...]
 class Lane:
     """Rows in the order of an index that finds them.
 
-    `rest` is what no index knows: it is looked for row by row, and for one page through `window` rows at most.
+    `rest` is what no index knows: it is looked for row by row, and for one page through `window` rows at most. Rows
+    are counted only where the index has them in this very order.
     """
 
     rows: QuerySet[Any]
     order: tuple[str, ...] = ("-id",)
     rest: Q = field(default_factory=Q)
     window: int = WINDOW
+    is_counted: bool = True
 
     def all(self) -> QuerySet[Any]:
         return self.rows.filter(self.rest).order_by(*self.order)
 
     def count(self) -> int | None:
         """How many there are, counted only so far; None where only looking at each would tell."""
-        return None if self.rest else self.rows.order_by(*self.order)[: COUNTED + 1].count()
+        return None if self.rest or not self.is_counted else self.rows.order_by(*self.order)[: COUNTED + 1].count()
 
     def reversed(self) -> "Lane":
         flipped = tuple(name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in self.order)

@@ -113,7 +113,13 @@ def words(text: str) -> str:
 
 def two_lines(text: object, small: object) -> str:
     """A column with a smaller line below."""
-    return format_html('<span class="ergon-two">{}<span class="ergon-small">{}</span></span>', text, small)
+    both = '<span class="ergon-two"><span title="{}">{}</span><span class="ergon-small">{}</span></span>'
+    return format_html(both, text, text, small)
+
+
+def identifier(text: str) -> str:
+    """An id: on one line if it is as long as ids usually are."""
+    return format_html('<span class="ergon-id">{}</span>', text)
 
 
 def unbroken(text: object) -> str:

@@ -1,8 +1,11 @@
 """Scenes for the pages: transactions that were run, failed and were given up, by the verbs themselves."""
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
+
+from django.test import Client
 
 from engines import pipelines, transactions, workers
 from engines.core.errors import ExceptionType, TransactionException
@@ -62,3 +65,13 @@ def fail(pipeline: Pipeline, payload: Any, *outcomes: Failure, **fields: Any) ->
     ends = outcomes or (failure(),)
     uid = run(pipeline, ends[-1], tries(*ends))
     return DeadLetter.objects.get(uid=uid)
+
+
+def read(client: Client, address: str) -> str:
+    return client.get(address).content.decode()
+
+
+def exported(client: Client, address: str) -> list[dict[str, Any]]:
+    """The rows of a list, by its export."""
+    rows: list[dict[str, Any]] = json.loads(b"".join(client.get(address)))
+    return rows
