@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
@@ -24,7 +25,18 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 IN_PAYLOAD = re.compile(r"payload\.([^:]+):(.*)", re.DOTALL)
 BACKWARDS = re.compile(r"\s*-\s*\d+\s*")
 HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
-NEWEST, OLDEST = ("-id",), ("id",)
+NEWEST = ("-id",)
+# Halves the numbers between the first and the last row until one is left: some twenty rows are looked at, not all.
+MIDDLE = "(SELECT t.created_at FROM engines_transactionrecord t WHERE t.id >= (low + high) / 2 ORDER BY t.id LIMIT 1)"
+HALVING = f"""
+WITH RECURSIVE halves (low, high) AS (
+  SELECT (SELECT min(id) FROM engines_transactionrecord), (SELECT max(id) FROM engines_transactionrecord) + 1
+  UNION ALL
+  SELECT CASE WHEN {MIDDLE} < %s THEN (low + high) / 2 + 1 ELSE low END,
+         CASE WHEN {MIDDLE} < %s THEN high ELSE (low + high) / 2 END
+  FROM halves WHERE low < high)
+SELECT max(low) FROM halves
+"""  # noqa: S608 (built from constants)
 
 
 class ListingError(EngineError):
@@ -98,7 +110,7 @@ def _conditions(asked: Wanted) -> dict[str, Q]:
     if asked.category is not None:
         found["category"] = Q(category=CATEGORIES[asked.category])
     if asked.age is not None:
-        found["age"] = Q(created_at__gte=asked.age.moment) if asked.age.is_under else Q(created_at__lt=asked.age.moment)
+        found["age"] = _made(asked.age, by_time=_is_of_ended_list(asked))
     if asked.worker is not None:
         found["worker"] = Q(lease_owner=asked.worker)
     if asked.correlation:
@@ -106,6 +118,25 @@ def _conditions(asked: Wanted) -> dict[str, Q]:
     if asked.text and not IN_PAYLOAD.fullmatch(asked.text):
         found["text"] = Q(uid__startswith=asked.text) | Q(correlation_id=asked.text)
     return found
+
+
+def _is_of_ended_list(asked: Wanted) -> bool:
+    """What has ended in one pipeline is in the index by the time of its making; everything else by its number."""
+    state = _state(asked)
+    return state is not None and state.is_final and asked.pipeline is not None
+
+
+def _made(age: Age, *, by_time: bool) -> Q:
+    bound = ("created_at", age.moment) if by_time else ("pk", _first_since(age.moment))
+    return Q(**{f"{bound[0]}__{'gte' if age.is_under else 'lt'}": bound[1]})
+
+
+def _first_since(moment: datetime) -> int:
+    """The number of the first one made since then: rows are numbered in the order of their making."""
+    since = connection.ops.adapt_datetimefield_value(moment)
+    with connection.cursor() as cursor:
+        cursor.execute(HALVING, [since, since])
+        return cursor.fetchone()[0] or 0
 
 
 def _state(asked: Wanted) -> State | None:
@@ -117,8 +148,6 @@ def _state(asked: Wanted) -> State | None:
 
 def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The order of the index that fits best, and which conditions it serves."""
-    is_oldest_first = asked.age is not None and not asked.age.is_under
-    by_id = OLDEST if is_oldest_first else NEWEST
     for name in ("text", "correlation"):
         if name in conditions:
             return NEWEST, (name,)
@@ -129,12 +158,11 @@ def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...],
             return ("pipeline_id", "-priority", "available_at", "id"), ("state",)
         case State.RUNNING:
             return ("lease_expires_at", "id"), ("state",)
-        case State.SUCCEEDED | State.FAILED | State.CANCELLED if asked.pipeline is not None:
-            by_time = ("created_at", "-id") if is_oldest_first else ("-created_at", "id")
-            return by_time, ("state", "pipeline", "age")
+        case _ if _is_of_ended_list(asked):
+            return ("-created_at", "id"), ("state", "pipeline", "age")
         case State.FAILED | State.CANCELLED:
-            return by_id, ("state", "age")
-    return by_id, ("age",) if state is not None else ("pipeline", "age")
+            return NEWEST, ("state", "age")
+    return NEWEST, ("age",) if state is not None else ("pipeline", "age")
 
 
 def _look_into(

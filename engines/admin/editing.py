@@ -27,7 +27,16 @@ class Subject:
 
 
 def view(page: DetailPage, request: HttpRequest, subject: Subject) -> HttpResponse:
-    """The editor; once its content is valid also what differs, and only what was seen so is sent."""
+    """The editor; a payload that is nested beyond all measure leads back."""
+    try:
+        return _editor(page, request, subject)
+    except RecursionError:
+        messages.error(request, "The payload is nested too deeply to be edited here.")
+        return HttpResponseRedirect(subject.address)
+
+
+def _editor(page: DetailPage, request: HttpRequest, subject: Subject) -> HttpResponse:
+    """The form; once its content is valid also what differs, and only what was seen so is sent."""
     form = PayloadForm(subject.payload, subject.redacted, request.POST or None)
     changes = None
     if form.is_valid():

@@ -19,9 +19,9 @@ AGES = {
     "under-5m": "younger than 5 minutes",
     "under-1h": "younger than an hour",
     "under-1d": "younger than a day",
-    "over-1h": "older than an hour, oldest first",
-    "over-1d": "older than a day, oldest first",
-    "over-7d": "older than a week, oldest first",
+    "over-1h": "older than an hour",
+    "over-1d": "older than a day",
+    "over-7d": "older than a week",
 }
 
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
-from django.db.models import Model, Q, QuerySet
+from django.db import connections
+from django.db.models import CharField, DateTimeField, Model, Q, QuerySet
+from django.db.models.functions import Cast
 
-WINDOW = 100_000
+WINDOW = 50_000
 COUNTED = 10_000
 LONGEST_CURSOR = 1000
+WRITTEN = "_as_written"
 
 Key = tuple[Any, ...]
 
@@ -65,11 +68,37 @@ class _Walk(NamedTuple):
 
 def cut(lane: Lane, *, size: int, at: str = "", tag: str = "") -> Slice:
     """The page that a cursor names; the first one if it names none, or one of a list that was asked differently."""
+    lane = _comparable(lane)
     place = _place(lane, at, tag)
     if place is not None and place.is_back:
-        return _before(lane, place.key, size, tag)
-    walk = _walk(lane, place.key if place else None, size)
-    first = _key(lane, walk.rows[0]) if place and walk.rows else None
+        # Where nothing is left before it, the page before is the first one.
+        return _before(lane, place.key, size, tag) or _after_place(lane, None, size, tag)
+    return _after_place(lane, place.key if place else None, size, tag)
+
+
+def counted(count: int) -> str:
+    """A count as people read it; what is beyond the cap is told as such."""
+    return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
+
+
+def _comparable(lane: Lane) -> Lane:
+    """SQLite keeps times as texts, some with three digits and some with six: they are compared as they are written."""
+    if connections[lane.rows.db].vendor != "sqlite":
+        return lane
+    times = [name for name in _names(lane.order) if isinstance(_column(lane, name), DateTimeField)]
+    written = {f"{name}{WRITTEN}": Cast(name, CharField()) for name in times}
+    order = tuple(f"{name}{WRITTEN}" if _name(name) in times else name for name in lane.order)
+    return replace(lane, rows=lane.rows.annotate(**written), order=order)
+
+
+def _column(lane: Lane, name: str) -> Any:
+    # Django's own way to a column; a time as it is written is none.
+    return lane.rows.model._meta.get_field(name) if not name.endswith(WRITTEN) else CharField()  # noqa: SLF001
+
+
+def _after_place(lane: Lane, start: Key | None, size: int, tag: str) -> Slice:
+    walk = _walk(lane, start, size)
+    first = _key(lane, walk.rows[0]) if start and walk.rows else None
     return Slice(
         rows=walk.rows,
         previous=_cursor(tag, "p", first),
@@ -78,15 +107,10 @@ def cut(lane: Lane, *, size: int, at: str = "", tag: str = "") -> Slice:
     )
 
 
-def counted(count: int) -> str:
-    """A count as people read it; what is beyond the cap is told as such."""
-    return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
-
-
-def _before(lane: Lane, key: Key, size: int, tag: str) -> Slice:
+def _before(lane: Lane, key: Key, size: int, tag: str) -> Slice | None:
     walk = _walk(lane.reversed(), key, size)
     if walk.end is None:
-        return cut(lane, size=size, tag=tag)
+        return None
     rows = walk.rows[::-1]
     return Slice(
         rows=rows,
@@ -177,7 +201,7 @@ def _place(lane: Lane, at: str, tag: str) -> _Place | None:
         return None
     try:
         told, way, *values = json.loads(urlsafe_b64decode(at + "=" * (-len(at) % 4)))
-        columns = [lane.rows.model._meta.get_field(name) for name in _names(lane.order)]  # noqa: SLF001 (Django's own)
+        columns = [_column(lane, name) for name in _names(lane.order)]
         key = tuple(column.to_python(value) for column, value in zip(columns, values, strict=True))
     except (ValueError, TypeError, RecursionError, ValidationError):
         return None
