@@ -34,9 +34,9 @@ def totals_by_pipeline() -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def rates(seconds: float) -> dict[int, dict[str, Any]]:
+def rates(seconds: float, *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
     """What ended lately, by pipeline."""
-    since = database_time() - timedelta(seconds=seconds)
+    since = (now or database_time()) - timedelta(seconds=seconds)
     rows = (
         Throughput.objects.filter(minute__gte=since)
         .order_by("pipeline_id")

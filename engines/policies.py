@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import Max
 
-from engines.core import differences
+from engines.core import differences, naming
 from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
@@ -64,6 +64,8 @@ def write(
     if policy is None:
         if kind is None:
             raise PolicyUnknownError(name)
+        if refusal := naming.refusal("policy", name):
+            raise PolicyError(refusal)
         policy = Policy(name=name, kind=kind)
     if kind is not None and kind != policy.kind:
         msg = f"the policy {name!r} is of the kind {policy.kind}, not {kind}"

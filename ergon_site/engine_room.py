@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.http import urlencode
 
 from engines.core.explanation import span
@@ -97,8 +97,4 @@ def transactions(**filters: Any) -> str:
 
 
 def page(name: str, *arguments: Any) -> str:
-    """The address of a page of the console; that of its dashboard where it has no such page."""
-    try:
-        return reverse(f"admin:{name}", args=arguments)
-    except NoReverseMatch:
-        return reverse("admin:index")
+    return reverse(f"admin:{name}", args=arguments)

@@ -25,5 +25,12 @@ def button(request: HttpRequest, title: str, address: str, *, right: Right, is_d
 
 
 def bar(*buttons: Button) -> dict[str, Any]:
-    """A row of buttons, and each reason once."""
-    return {"buttons": buttons, "refusals": list(dict.fromkeys(one.refusal for one in buttons if one.refusal))}
+    """A row of buttons, and each reason once, with the buttons that it holds for."""
+    refused: dict[str, list[str]] = {}
+    for one in buttons:
+        if one.refusal:
+            refused.setdefault(one.refusal, []).append(one.title)
+    refusals = [
+        f"{', '.join(dict.fromkeys(titles))}: {reason[0].lower()}{reason[1:]}" for reason, titles in refused.items()
+    ]
+    return {"buttons": buttons, "refusals": refusals}

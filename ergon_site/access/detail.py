@@ -1,6 +1,6 @@
 """Pages of single rows that show facts, figures and buttons, and pages whose form carries out a verb."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from django import forms
@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from ergon_site.access.buttons import Button, bar, button
 from ergon_site.access.pages import ConsolePage
 
 
@@ -18,7 +19,14 @@ class DetailPage(ConsolePage):
 
     detail_template: ClassVar[str]
     refused_by: ClassVar[tuple[type[Exception], ...]] = ()
+    new_title: ClassVar[str] = ""
+    empty_text: ClassVar[str] = ""
+    list_before_template = "console/list_bar.html"
+    show_add_link = False
     actions = None
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"bar": bar(*self._new(request)), **(extra_context or {})})
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """What the page shows of a row."""
@@ -57,6 +65,12 @@ class DetailPage(ConsolePage):
             field = getattr(error, "field", None)
             form.add_error(field if field in form.fields else None, sentence(error))
         return None
+
+    def _new(self, request: HttpRequest) -> Iterator[Button]:
+        """The button that makes a row, where rows are made by hand."""
+        if self.edit_right is not None and self.new_title:
+            address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_add")
+            yield button(request, self.new_title, address, right=self.edit_right, is_dialog=False)
 
     def address(self, object_id: Any) -> str:
         """Where the page of a row is."""
