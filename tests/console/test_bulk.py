@@ -90,6 +90,18 @@ def test_why_an_operation_stopped_by_itself_is_said(browse: Client, orders: Pipe
     assert "It stopped by itself: 1 of its replays failed again." in read(browse, f"{LIST}{operation.pk}/change/")
 
 
+def test_an_operation_that_stopped_by_itself_goes_on_when_resumed(browse: Client, orders: Pipeline) -> None:
+    operation = begin(orders)
+    bulk.advance()
+    scenes.run(orders, scenes.failure("again"))
+    bulk.advance()
+    browse.post(f"{LIST}{operation.pk}/resume/", DIALOG)
+    BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=5))
+    bulk.advance()
+    operation.refresh_from_db()
+    assert (operation.state, operation.done) == ("done", 3)
+
+
 def test_only_leads_turn_operations(client: Client, hire: Callable[[str], User], orders: Pipeline) -> None:
     operation = begin(orders)
     client.force_login(hire("operator"))
