@@ -14,10 +14,10 @@ from engines.admin import bulk_page, parts
 from engines.models import BulkOperation
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
-from ergon_site.access.lists import Choice, KeysetPage, two_lines, unbroken, words
+from ergon_site.access.lists import Choice, KeysetPage, tag, two_lines, unbroken, words
 from ergon_site.access.pages import ReasonForm, actor
 
-COLOURS = {"running": "primary", "paused": "warning", "done": "success", "cancelled": "warning", "stopped": "danger"}
+KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
 WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
 PAUSE = {"title": "Pause", "description": "Nothing more is touched until it is resumed."}
 RESUME = {"title": "Resume", "description": "It goes on where it was."}
@@ -51,7 +51,7 @@ class BulkPage(KeysetPage, DetailPage):
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         state = wanted.get("state")
-        if state not in {None, *COLOURS}:
+        if state not in {None, *KINDS}:
             raise IncorrectLookupParameters
         rows = BulkOperation.objects.select_related("group")
         return Lane(rows=rows.filter(state=state) if state else rows)
@@ -67,9 +67,9 @@ class BulkPage(KeysetPage, DetailPage):
     def why(self, operation: BulkOperation) -> str:
         return words(operation.reason)
 
-    @display(description="state", label=COLOURS)
+    @display(description="state")
     def state_word(self, operation: BulkOperation) -> str:
-        return operation.state
+        return tag(operation.state, KINDS)
 
     @display(description="by")
     def who(self, operation: BulkOperation) -> str:

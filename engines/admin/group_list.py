@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from unfold.decorators import display
 
 from engines.admin import group_page
-from engines.admin.letter_list import GROUP_COLOURS, GroupStateFilter, SourceFilter
+from engines.admin.letter_list import GROUP_KINDS, GroupStateFilter, SourceFilter
 from engines.admin.transaction_list import CategoryFilter
 from engines.models import DeadLetterGroup
-from ergon_site.access.lists import two_lines, unbroken, words
+from ergon_site.access.lists import tag, two_lines, unbroken, words
 
 
 class GroupColumns:
@@ -29,9 +29,9 @@ class GroupColumns:
     def error(self, group: DeadLetterGroup) -> str:
         return words(str(group))
 
-    @display(description="state", label=GROUP_COLOURS)
+    @display(description="state")
     def state_word(self, group: DeadLetterGroup) -> str:
-        return group.state
+        return tag(group.state, GROUP_KINDS)
 
     @display(description="source and step")
     def where(self, group: DeadLetterGroup) -> str:

@@ -9,10 +9,10 @@ from unfold.decorators import display
 from engines.admin.transaction_list import CategoryFilter
 from engines.core.states import GroupState, LetterState
 from engines.models import DeadLetter
-from ergon_site.access.lists import Choice, Typed, identifier, unbroken, words
+from ergon_site.access.lists import Choice, Typed, identifier, tag, unbroken, words
 
-COLOURS = {"open": "danger", "replayed": "success", "discarded": "warning"}
-GROUP_COLOURS = {"open": "danger", "regressed": "danger", "muted": "warning", "resolved": "success"}
+KINDS = {"open": "bad", "replayed": "good", "discarded": "warning"}
+GROUP_KINDS = {"open": "bad", "regressed": "bad", "muted": "warning", "resolved": "good"}
 
 
 class LetterStateFilter(Choice):
@@ -56,9 +56,9 @@ class LetterColumns:
     def key(self, letter: DeadLetter) -> str:
         return identifier(letter.uid)
 
-    @display(description="state", label=COLOURS)
+    @display(description="state")
     def state_word(self, letter: DeadLetter) -> str:
-        return letter.state
+        return tag(letter.state, KINDS)
 
     @display(description="error")
     def what(self, letter: DeadLetter) -> str:

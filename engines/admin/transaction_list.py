@@ -12,9 +12,9 @@ from engines.core.errors import ExceptionType
 from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, TransactionRecord
-from ergon_site.access.lists import Choice, Typed, identifier, words
+from ergon_site.access.lists import Choice, Typed, identifier, tag, words
 
-COLOURS = {"pending": "info", "running": "primary", "succeeded": "success", "failed": "danger", "cancelled": "warning"}
+KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
 AGES = {
     "under-5m": "younger than 5 minutes",
     "under-1h": "younger than an hour",
@@ -96,9 +96,9 @@ class TransactionColumns:
     def key(self, record: TransactionRecord) -> str:
         return identifier(record.uid)
 
-    @display(description="state", label=COLOURS)
+    @display(description="state")
     def state_word(self, record: TransactionRecord) -> str:
-        return record.word
+        return tag(record.word, KINDS)
 
     @display(description="pipeline")
     def where(self, record: TransactionRecord) -> str:

@@ -24,7 +24,7 @@ class Lane:
     """Rows in the order of an index that finds them.
 
     `rest` is what no index knows: it is looked for row by row, and for one page through `window` rows at most. Rows
-    are counted only where the index has them in this very order.
+    are counted only where the index has them in this very order. `note` is what a reader should know besides.
     """
 
     rows: QuerySet[Any]
@@ -32,6 +32,7 @@ class Lane:
     rest: Q = field(default_factory=Q)
     window: int = WINDOW
     is_counted: bool = True
+    note: str = ""
 
     def all(self) -> QuerySet[Any]:
         return self.rows.filter(self.rest).order_by(*self.order)

@@ -12,10 +12,11 @@ from django.utils import timezone
 from django.utils.html import format_html
 from unfold.views import ChangeList
 
-from ergon_site.access import keyset
+from ergon_site.access import keyset, tables
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import Lane
 from ergon_site.access.pages import ConsolePage, holds
+from ergon_site.access.tables import Column
 
 AT = "at"
 LONGEST_VALUE = 300
@@ -60,6 +61,14 @@ class KeysetList(ChangeList):
         self.read_at = timezone.now()
 
     @property
+    def columns(self) -> list[Column]:
+        return tables.columns(self)
+
+    @property
+    def body(self) -> str:
+        return tables.body(self)
+
+    @property
     def counted(self) -> str:
         """How many there are, where an index tells."""
         count = self.lane.count()
@@ -82,6 +91,7 @@ class KeysetPage(ConsolePage):
     """A page whose list is a lane."""
 
     actions = None
+    change_list_template = "console/keyset_list.html"
     list_after_template = "console/keyset_after.html"
     show_facets = ShowFacets.NEVER
     sortable_by: ClassVar[tuple[str, ...]] = ()
@@ -109,6 +119,11 @@ class KeysetPage(ConsolePage):
 def words(text: str) -> str:
     """A longer text in a column: wrapped, and cut after two lines."""
     return format_html('<span class="ergon-words" title="{}">{}</span>', text[:LONGEST_TITLE], text[:LONGEST_TITLE])
+
+
+def tag(word: str, kinds: Mapping[str, str]) -> str:
+    """A state as a small coloured word."""
+    return format_html('<span class="ergon-tag ergon-tag-{}">{}</span>', kinds.get(word, "plain"), word)
 
 
 def two_lines(text: object, small: object) -> str:
