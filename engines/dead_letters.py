@@ -1,4 +1,4 @@
-"""VERBS of dead letters: bury, replay, discard; and what is decided for a whole group of them.
+"""VERBS of dead letters: bury, replay, discard, reveal; and what is decided for a whole group of them.
 
 A dead letter comes from a pipeline's transaction or from any other source that gives up for good.
 """
@@ -154,6 +154,17 @@ def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
 
 
 @transaction.atomic
+def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
+    """The whole payload that would be replayed, hidden fields included; whoever looks is written down."""
+    letter = DeadLetter.objects.filter(pk=letter_id).first()
+    if letter is None:
+        raise LetterUnknownError(letter_id)
+    fields = {"fields": redacted_of(letter)}
+    audit.record(actor=by, action="dead_letter.reveal", target=_target(letter), reason=reason, after=fields)
+    return payload_of(letter)
+
+
+@transaction.atomic
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""
     group = DeadLetterGroup.objects.select_for_update().get(pk=group_id)
@@ -181,6 +192,12 @@ def payload_of(letter: DeadLetter) -> Any:
     if letter.transaction_id is None:
         return letter.payload
     return TransactionRecord.objects.values_list("payload", flat=True).filter(pk=letter.transaction_id).first()
+
+
+def redacted_of(letter: DeadLetter) -> list[str]:
+    """The fields of its payload that pages hide: its pipeline says so."""
+    fields: list[str] = Pipeline.objects.values_list("redacted", flat=True).filter(name=letter.source).first() or []
+    return fields
 
 
 def find(letter_id: object) -> DeadLetter:

@@ -38,6 +38,9 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
         (
             "Engines",
             [
+                ("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist", Right.VIEW),
+                ("Dead letters", "mark_email_unread", "admin:engines_deadlettergroup_changelist", Right.VIEW),
+                ("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist", Right.VIEW),
                 ("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist", Right.VIEW),
                 ("Policies", "tune", "admin:engines_policy_changelist", Right.VIEW),
                 ("Schedules", "calendar_clock", "admin:engines_schedule_changelist", Right.VIEW),

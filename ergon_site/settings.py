@@ -65,6 +65,7 @@ ERGON_GRACE = read("ERGON_GRACE", environment.seconds, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security
 DEBUG = read("DJANGO_DEBUG", environment.flag, default="0")

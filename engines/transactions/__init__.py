@@ -18,6 +18,7 @@ from engines.transactions.errors import (
 from engines.transactions.finding import find
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
+from engines.transactions.revealing import reveal
 from engines.transactions.settling import Settlement, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
@@ -44,6 +45,7 @@ __all__ = [
     "release",
     "replay",
     "rescue",
+    "reveal",
     "settle",
     "submit",
     "submit_many",
