@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         ProducerMixin as ProducerMixin,
         ProducerTask as ProducerTask,
     )
-    from engines.registry import service as service, task as task
+    from engines.registry import connector as connector, service as service, task as task
     from engines.transaction import Transaction as Transaction
 
 _HOMES = {
@@ -100,7 +100,7 @@ _HOMES = {
     "engines.consumer": ["AsyncConsumerMixin", "AsyncConsumerTask", "ConsumerMixin", "ConsumerTask"],
     "engines.producer": ["AsyncProducerMixin", "AsyncProducerTask", "ProducerMixin", "ProducerTask"],
     "engines.hybrid": ["AsyncHybridTask", "HybridTask"],
-    "engines.registry": ["service", "task"],
+    "engines.registry": ["connector", "service", "task"],
     "engines.drivers.limits": ["run_with_timeout", "run_with_timeout_async", "with_context", "with_context_async"],
     "engines.drivers.work": ["current_attempt"],
 }

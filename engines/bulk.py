@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from engines import dead_letters
 from engines.clock import database_time
 from engines.core.errors import EngineError
+from engines.core.refusals import TURNS
 from engines.core.states import LetterState, State
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 from ergon_site.access import audit
@@ -60,9 +61,8 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
 @transaction.atomic
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
-    allowed = {"paused": ["running"], "running": ["paused", "stopped"], "cancelled": ["running", "paused", "stopped"]}
     operation = BulkOperation.objects.select_for_update(of=("self",)).get(pk=operation_id)
-    if operation.state not in allowed[state]:
+    if operation.state not in TURNS[state]:
         msg = f"a bulk operation that is {operation.state} cannot become {state}"
         raise BulkError(msg)
     audit.record(
@@ -76,7 +76,10 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
     operation.state, operation.note, operation.moved_at = state, "", database_time()
     if state == "cancelled":
         operation.finished_at = operation.moved_at
-    operation.save(update_fields=["state", "note", "moved_at", "finished_at"])
+    if state == "running":
+        # Whoever resumes it knows of these: only further ones stop it again.
+        operation.filter = {**operation.filter, "known_failures": _failed_again(operation)}
+    operation.save(update_fields=["state", "note", "moved_at", "finished_at", "filter"])
     return operation
 
 
@@ -135,8 +138,12 @@ def _trouble(operation: BulkOperation) -> str:
     """Why it should stop by itself: what it replays fails again."""
     if operation.verb != "replay":
         return ""
-    again = _replays(operation).filter(state=State.FAILED.value).count()
-    return f"{again} of its replays failed again" if again else ""
+    again = _failed_again(operation)
+    return f"{again} of its replays failed again" if again > operation.filter.get("known_failures", 0) else ""
+
+
+def _failed_again(operation: BulkOperation) -> int:
+    return _replays(operation).filter(state=State.FAILED.value).count()
 
 
 def _replays(operation: BulkOperation) -> QuerySet[TransactionRecord]:

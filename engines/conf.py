@@ -18,6 +18,7 @@ class EngineSettings:
     executors: dict[str, Any]
     broker_url: str | None
     data_folder: Path
+    trace_url: str
 
     @property
     def heartbeat(self) -> float:
@@ -36,4 +37,5 @@ def settings() -> EngineSettings:
         executors=django_settings.ERGON_EXECUTORS,
         broker_url=django_settings.CELERY_BROKER_URL,
         data_folder=django_settings.DATA_DIR,
+        trace_url=django_settings.ERGON_TRACE_URL,
     )

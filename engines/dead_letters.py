@@ -1,4 +1,4 @@
-"""VERBS of dead letters: bury, replay, discard; and what is decided for a whole group of them.
+"""VERBS of dead letters: bury, replay, discard, reveal; and what is decided for a whole group of them.
 
 A dead letter comes from a pipeline's transaction or from any other source that gives up for good.
 """
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from engines import telemetry
+from engines.clock import database_time
 from engines.core import failures
 from engines.core.errors import EngineError, ExceptionType
 from engines.core.fingerprint import fingerprint, normalise
@@ -154,6 +154,17 @@ def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
 
 
 @transaction.atomic
+def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
+    """The whole payload that would be replayed, hidden fields included; whoever looks is written down."""
+    letter = DeadLetter.objects.filter(pk=letter_id).first()
+    if letter is None:
+        raise LetterUnknownError(letter_id)
+    fields = {"fields": redacted_of(letter)}
+    audit.record(actor=by, action="dead_letter.reveal", target=_target(letter), reason=reason, after=fields)
+    return payload_of(letter)
+
+
+@transaction.atomic
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""
     group = DeadLetterGroup.objects.select_for_update().get(pk=group_id)
@@ -181,6 +192,12 @@ def payload_of(letter: DeadLetter) -> Any:
     if letter.transaction_id is None:
         return letter.payload
     return TransactionRecord.objects.values_list("payload", flat=True).filter(pk=letter.transaction_id).first()
+
+
+def redacted_of(letter: DeadLetter) -> list[str]:
+    """The fields of its payload that pages hide: its pipeline says so."""
+    fields: list[str] = Pipeline.objects.values_list("redacted", flat=True).filter(name=letter.source).first() or []
+    return fields
 
 
 def find(letter_id: object) -> DeadLetter:
@@ -270,7 +287,7 @@ def _count_group(key: str, kind: Grave, count: int) -> int:
     rows = DeadLetterGroup.objects.filter(pk=group.pk)
     rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
     rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)
-    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    hour = database_time().replace(minute=0, second=0, microsecond=0)
     trend, is_first = DeadLetterHour.objects.get_or_create(group_id=group.pk, hour=hour, defaults={"count": count})
     if not is_first:
         DeadLetterHour.objects.filter(pk=trend.pk).update(count=F("count") + count)
@@ -279,7 +296,7 @@ def _count_group(key: str, kind: Grave, count: int) -> int:
 
 def forget_trends(*, keep_for: timedelta = timedelta(days=30)) -> int:
     """Drop hours that no page shows any more."""
-    return DeadLetterHour.objects.filter(hour__lt=timezone.now() - keep_for).delete()[0]
+    return DeadLetterHour.objects.filter(hour__lt=database_time() - keep_for).delete()[0]
 
 
 def _target(letter: DeadLetter) -> str:

@@ -42,7 +42,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "paused_by": pipeline.paused_by if pipeline.is_paused else "",
         "paused_for": _seconds(now, pipeline.paused_at),
         "pause_reason": pipeline.pause_reason,
-        "workers": [str(worker) for worker in serving(pipeline)],
+        "workers": [str(worker) for worker in serving(pipeline)] if record.state == State.PENDING else [],
         "ahead": min(ahead, AHEAD_CAP),
         "is_ahead_capped": ahead > AHEAD_CAP,
         "worker": _worker(record.lease_owner),

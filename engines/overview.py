@@ -18,10 +18,13 @@ MOST_PRIORITIES = 10
 def status() -> dict[str, Any]:
     """What `manage.py status` tells."""
     now = database_time()
-    totals = totals_by_pipeline()
+    totals, running = totals_by_pipeline(), running_by_pipeline()
     return {
         "at": now.isoformat(),
-        "pipelines": [_pipeline(pipeline, totals.get(pipeline.pk, {}), now) for pipeline in _pipelines()],
+        "pipelines": [
+            _pipeline(pipeline, totals.get(pipeline.pk, {}) | {"running": running.get(pipeline.pk, 0)}, now)
+            for pipeline in _pipelines()
+        ],
         "dead_letters": {"open": open_letters()},
         "workers": [_worker(worker, now) for worker in workers.alive()],
     }
@@ -34,9 +37,9 @@ def totals_by_pipeline() -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def rates(seconds: float) -> dict[int, dict[str, Any]]:
+def rates(seconds: float, *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
     """What ended lately, by pipeline."""
-    since = database_time() - timedelta(seconds=seconds)
+    since = (now or database_time()) - timedelta(seconds=seconds)
     rows = (
         Throughput.objects.filter(minute__gte=since)
         .order_by("pipeline_id")
@@ -46,9 +49,9 @@ def rates(seconds: float) -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def series(minutes: int, pipeline_id: int | None = None) -> list[dict[str, Any]]:
+def series(minutes: int, pipeline_id: int | None = None, *, now: datetime | None = None) -> list[dict[str, Any]]:
     """What ended in each minute of the last while, empty minutes included."""
-    now = database_time().replace(second=0, microsecond=0)
+    now = (now or database_time()).replace(second=0, microsecond=0)
     rows = Throughput.objects.filter(minute__gt=now - timedelta(minutes=minutes))
     if pipeline_id is not None:
         rows = rows.filter(pipeline_id=pipeline_id)
@@ -108,7 +111,7 @@ def _pipeline(pipeline: Pipeline, totals: dict[str, Any], now: datetime) -> dict
         "policy": f"{pipeline.policy.name} v{active.number if active else 0}",
         "paused": pipeline.is_paused,
         "pending": waiting(pipeline.pk),
-        "running": running_by_pipeline().get(pipeline.pk, 0),
+        "running": totals["running"],
         "succeeded": totals.get("succeeded", 0),
         "failed": totals.get("failed", 0),
         "cancelled": totals.get("cancelled", 0),

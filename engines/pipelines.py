@@ -1,20 +1,20 @@
-"""VERBS of pipelines: create, amend, pause, resume."""
+"""VERBS of pipelines: create, amend, pause, resume, submit a test."""
 
-import re
 from dataclasses import dataclass, fields
 from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
 
-from engines import policies
+from engines import policies, transactions
+from engines.core import naming
 from engines.core.errors import EngineError
 from engines.models import Pipeline
+from engines.transactions import Submitted
 from engines.transactions.errors import PipelineUnknownError
 from engines.transactions.statements import statements
 from ergon_site.access import audit
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_POLICY = {"inbound": "default", "outbound": "default-producer"}
 KIND = {"inbound": "consumer", "outbound": "producer"}
 
@@ -44,14 +44,10 @@ class Plan:
 @transaction.atomic
 def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     """A new pipeline; the task need not be known here yet, but one of task and executor must be named."""
-    if not NAME.fullmatch(name):
-        msg = f"a pipeline's name has letters, digits, '.', '_' and '-', at most 100 of them, not {name!r}"
-        raise PipelineError(msg)
+    if refusal := naming.refusal("pipeline", name):
+        raise PipelineError(refusal)
     if Pipeline.objects.filter(name=name).exists():
         msg = f"there is a pipeline named {name!r} already"
-        raise PipelineError(msg)
-    if bool(plan.task) == bool(plan.executor):
-        msg = "a pipeline runs a task or an executor: name one of them"
         raise PipelineError(msg)
     pipeline = Pipeline(name=name, direction=plan.direction or "inbound")
     _apply(pipeline, plan)
@@ -99,6 +95,16 @@ def resume(name: str, *, by: str, reason: str) -> Pipeline:
     return pipeline
 
 
+@transaction.atomic
+def submit_test(name: str, payload: Any, *, by: str) -> Submitted:
+    """One transaction to try the pipeline with; the audit log names it, but not its payload."""
+    submitted = transactions.submit(name, payload, source="test")
+    audit.record(
+        actor=by, action="pipeline.submit_test", target=f"pipeline {name}", after={"transaction": submitted.id}
+    )
+    return submitted
+
+
 def find(name: str) -> Pipeline:
     pipeline = Pipeline.objects.select_related("policy__active").filter(name=name).first()
     if pipeline is None:
@@ -124,10 +130,14 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
     for name, value in given.items():
         if value is not None:
             setattr(pipeline, name, value)
+    if bool(pipeline.task) == bool(pipeline.executor):
+        msg = "a pipeline runs a task or an executor: name one of them"
+        raise PipelineError(msg)
     if policy is not None:
         pipeline.policy = policies.find(policy)
     if pipeline.policy.kind != KIND[pipeline.direction]:
-        msg = f"an {pipeline.direction} pipeline needs a {KIND[pipeline.direction]} policy; {policy!r} is none"
+        kind = KIND[pipeline.direction]
+        msg = f"an {pipeline.direction} pipeline needs a {kind} policy; {pipeline.policy.name!r} is none"
         raise PipelineError(msg)
 
 

@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from engines import payloads
-from engines.core import differences
+from engines.core import differences, naming
 from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
@@ -66,6 +66,8 @@ def write(
     if policy is None:
         if kind is None:
             raise PolicyUnknownError(name)
+        if refusal := naming.refusal("policy", name):
+            raise PolicyError(refusal)
         policy = Policy(name=name, kind=kind)
     _expect(policy, expected)
     if kind is not None and kind != policy.kind:

@@ -101,6 +101,7 @@ class Registry:
 
 tasks = Registry("task")
 services = Registry("service")
+connectors = Registry("connector")
 
 
 def task(name: str) -> Callable[[C], C]:
@@ -118,6 +119,16 @@ def service(name: str) -> Callable[[F], F]:
 
     def register(factory: F) -> F:
         services.add(name, factory)
+        return factory
+
+    return register
+
+
+def connector(name: str) -> Callable[[F], F]:
+    """Register a factory of connectors under a name: `@engines.connector("inbox")`. It is given a pipeline's name."""
+
+    def register(factory: F) -> F:
+        connectors.add(name, factory)
         return factory
 
     return register

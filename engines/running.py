@@ -4,16 +4,18 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import wraps
+from importlib import import_module
 from typing import Any, Self
 
 from django.db import close_old_connections
 
 from engines import discovery, registry
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
+from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core.errors import EngineError
@@ -70,13 +72,19 @@ class Options:
 class Runner:
     """One pipeline of this process."""
 
-    def __init__(self, pipeline: Pipeline, station: Station, options: Options) -> None:
+    def __init__(self, pipeline: Pipeline, connector: Any, options: Options) -> None:
         self.pipeline, self._options = pipeline, options
-        self.connector = DatabaseConnector(pipeline, station, options.applied_to)
-        self.task = build(pipeline, {pipeline.connector: self.connector})
+        self.connector = connector
+        self.task = build(pipeline, self._given())
         self.task.abandoned_grace = options.abandoned_grace
         self._is_stopping = threading.Event()
         self._woken = threading.Event()
+
+    def _given(self) -> dict[str, Any]:
+        """A consumer gets the one that it fetches from; a producer also the one that it sends to."""
+        if self.pipeline.direction == "inbound" or self.pipeline.connector == "database":
+            return {self.pipeline.connector: self.connector}
+        return {"database": self.connector, self.pipeline.connector: registered_connector(self.pipeline)}
 
     def run(self) -> None:
         """Until there is no more, the limit is reached, or somebody stops it; raises what ended it otherwise."""
@@ -127,6 +135,20 @@ class Runner:
             asyncio.run(run)
 
 
+def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Iterator[Any]:
+    """Where a pipeline's transactions come from: the database always, so that what is submitted here runs as well."""
+    yield DatabaseConnector(pipeline, station, options.applied_to)
+    if pipeline.connector != "database" and pipeline.direction == "inbound":
+        yield ForeignConnector(pipeline, registered_connector(pipeline), station, options.applied_to)
+
+
+def registered_connector(pipeline: Pipeline) -> Any:
+    """The connector that a pipeline names, of those that somebody has registered."""
+    discovery.discover()
+    import_module("engines.connectors.builtin")
+    return registry.connectors.find(pipeline.connector)(pipeline.name)
+
+
 def build(pipeline: Pipeline, connectors: dict[str, Any]) -> Any:
     """The task of a pipeline, given its connectors and every service."""
     discovery.discover()
@@ -175,18 +197,23 @@ class Crew:
     """All pipelines of this process, each in a thread of its own, and the station that they share."""
 
     def __init__(self, pipelines: Sequence[Pipeline], options: Options) -> None:
-        self._pipelines, self._options = pipelines, options
+        self.pipelines, self._options = pipelines, options
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
         self.errors: list[BaseException] = []
+        self.is_cut = False
         self.changed = threading.Event()
 
     def __enter__(self) -> Self:
-        names = [pipeline.name for pipeline in self._pipelines]
+        names = [pipeline.name for pipeline in self.pipelines]
         self.runners: list[Runner] = []
         self.station = self._stack.enter_context(Station(names, self._abandoned))
         try:
-            self.runners += [Runner(pipeline, self.station, self._options) for pipeline in self._pipelines]
+            self.runners += [
+                Runner(pipeline, connector, self._options)
+                for pipeline in self.pipelines
+                for connector in connectors_of(pipeline, self.station, self._options)
+            ]
         except BaseException:
             self._stack.close()
             raise
@@ -207,7 +234,10 @@ class Crew:
 
     @property
     def given_back(self) -> int:
-        return sum(runner.connector.given_back for runner in self.runners)
+        return sum(self.given_back_of(pipeline) for pipeline in self.pipelines)
+
+    def given_back_of(self, pipeline: Pipeline) -> int:
+        return sum(runner.connector.given_back for runner in self.runners if runner.pipeline is pipeline)
 
     def stop(self) -> None:
         """Claim no more; let what runs end."""
@@ -217,6 +247,7 @@ class Crew:
 
     def cut(self) -> None:
         """Give back what still runs."""
+        self.is_cut = True
         for runner in self.runners:
             runner.cut()
 

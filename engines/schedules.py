@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from engines import payloads, pipelines, transactions
 from engines.clock import database_time
 from engines.conf import settings
+from engines.core import naming
 from engines.core.errors import EngineError
 from engines.models import Schedule
 from engines.transactions import Draft
@@ -59,6 +60,8 @@ class Plan:
 @transaction.atomic
 def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     """Submit the payload to the pipeline at these times."""
+    if refusal := naming.refusal("schedule", name):
+        raise ScheduleError(refusal)
     if Schedule.objects.filter(name=name).exists():
         msg = f"there is a schedule named {name!r} already"
         raise ScheduleError(msg)

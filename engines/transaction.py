@@ -37,14 +37,19 @@ class Transaction:
             raise ValueError(msg)
 
     def to_json(self) -> str:
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        # Of its own fields: what a queue has added to it stays with the queue.
+        values = {one.name: getattr(self, one.name) for one in fields(Transaction)}
         plain = {"metadata": dict(self.metadata), "trace_context": dict(self.trace_context)}
         return json.dumps({**values, **plain, "created_at": self.created_at.isoformat()})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Transaction":
         """The transaction that `to_json` wrote; a missing field takes its default, an unknown one is refused."""
-        values = json.loads(text)
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Transaction":
+        """The same, from JSON that has been read already."""
         if not isinstance(values, dict):
             msg = f"a transaction must be a JSON object, not {type(values).__name__}"
             raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
@@ -56,5 +61,5 @@ class Transaction:
             msg = f"a transaction needs the field {min(missing)!r}"
             raise ValueError(msg)
         if isinstance(values.get("created_at"), str):
-            values["created_at"] = datetime.fromisoformat(values["created_at"])
+            values = {**values, "created_at": datetime.fromisoformat(values["created_at"])}
         return cls(**values)

@@ -34,6 +34,7 @@ def chores(lease: float) -> list[Chore]:
         Chore("folded", 60.0, fold),
         Chore("pruned", 600.0, lambda: transactions.prune().total),
         Chore("trends", 3600.0, dead_letters.forget_trends),
+        Chore("workers_forgotten", 3600.0, workers.forget),
         Chore("requests_forgotten", 600.0, idempotency.forget_old),
     ]
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from datetime import timedelta
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -52,6 +53,11 @@ def notice_the_dead() -> int:
             bury(worker.pk, note="no heartbeat within its lease")
             gone += 1
     return gone
+
+
+def forget(*, older_than: timedelta = timedelta(days=7)) -> int:
+    """Drop the rows of workers that ended long ago."""
+    return Worker.objects.exclude(state__in=ALIVE).filter(stopped_at__lt=database_time() - older_than).delete()[0]
 
 
 def alive() -> QuerySet[Worker]:

@@ -36,6 +36,18 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
     groups = [
         ("", [("Dashboard", "space_dashboard", "admin:index", Right.VIEW)]),
         (
+            "Engines",
+            [
+                ("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist", Right.VIEW),
+                ("Dead letters", "mark_email_unread", "admin:engines_deadlettergroup_changelist", Right.VIEW),
+                ("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist", Right.VIEW),
+                ("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist", Right.VIEW),
+                ("Policies", "tune", "admin:engines_policy_changelist", Right.VIEW),
+                ("Schedules", "calendar_clock", "admin:engines_schedule_changelist", Right.VIEW),
+                ("Workers", "memory", "admin:engines_worker_changelist", Right.VIEW),
+            ],
+        ),
+        (
             "Access",
             [
                 ("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),

@@ -1,9 +1,7 @@
-"""What the first page says: what needs a person, and what is here at all."""
+"""What the first page says: what needs a person, how the engines do, and what is here at all."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import timedelta
-from itertools import islice
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -14,47 +12,45 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
+from engines import pulse
+from engines.pulse import Pulse
+from ergon_site import charts, engine_room
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
-from ergon_site.access.models import ApiClient, AuditEntry
+from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import holds
+from ergon_site.concerns import SHOWN_OF_A_KIND, Concern, capped
 
 EXPIRY_NOTICE = timedelta(days=14)
 RECENT = 8
-SHOWN_OF_A_KIND = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concern:
-    """Something that waits for a person."""
-
-    title: str
-    detail: str
-    address: str
 
 
 def of(request: HttpRequest) -> dict[str, Any]:
     """What the dashboard shows to this person."""
-    return {
-        "has_role": holds(request, Right.VIEW),
-        "concerns": list(_concerns(request)),
-        "figures": list(_figures(request)),
+    now = timezone.now()
+    shown = {"has_role": holds(request, Right.VIEW), "read_at": now}
+    if not shown["has_role"]:
+        return shown
+    span = request.GET.get("span", "")
+    minutes, size = charts.SPANS[span if span in charts.SPANS else "hour"]
+    taken = pulse.take(now, minutes=minutes, shown=SHOWN_OF_A_KIND)
+    return shown | {
+        "concerns": list(_concerns(request, taken, now)),
+        "figures": [_figure(*one) for one in engine_room.figures(taken)],
+        "ground": list(_ground()),
+        "charts": charts.of(taken.series, size),
+        "backlog": charts.backlog(taken.pipelines),
+        "span": "day" if minutes > engine_room.LAST_HOUR else "hour",
+        "begins_at": taken.series[0]["minute"],
         "recent": AuditEntry.objects.all()[:RECENT] if holds(request, Right.AUDIT) else None,
-        "read_at": timezone.now(),
     }
 
 
-def _concerns(request: HttpRequest) -> Iterator[Concern]:
+def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
+    yield from engine_room.concerns(taken, now)
     if holds(request, Right.ADMINISTER):
-        yield from _capped(_expiring_clients(), "admin:access_apiclient_changelist")
-        yield from _capped(_people_without_role(), "admin:auth_user_changelist")
-
-
-def _capped(concerns: Iterator[Concern], behind: str) -> Iterator[Concern]:
-    """The first few of a kind, and a word on the others."""
-    yield from islice(concerns, SHOWN_OF_A_KIND)
-    if others := sum(1 for _ in concerns):
-        yield Concern(title=f"and {others} more like these", detail="", address=reverse(behind))
+        yield from capped(_expiring_clients(), reverse("admin:access_apiclient_changelist"))
+        yield from capped(_people_without_role(), reverse("admin:auth_user_changelist"))
 
 
 def _expiring_clients() -> Iterator[Concern]:
@@ -76,12 +72,8 @@ def _people_without_role() -> Iterator[Concern]:
         )
 
 
-def _figures(request: HttpRequest) -> Iterator[dict[str, Any]]:
-    """Numbers, each with the list behind it, and the ground this deployment stands on."""
-    if holds(request, Right.ADMINISTER):
-        yield _figure("API clients", ApiClient.objects.count(), reverse("admin:access_apiclient_changelist"))
-        people = User.objects.filter(is_active=True).count()
-        yield _figure("Active people", people, reverse("admin:auth_user_changelist") + "?is_active__exact=1")
+def _ground() -> Iterator[dict[str, Any]]:
+    """What this deployment stands on."""
     yield _figure("Zone", settings.ERGON_ZONE)
     yield _figure("Database", _database())
     yield _figure("Broker", _broker())

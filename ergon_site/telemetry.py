@@ -79,10 +79,14 @@ def _resource() -> Any:
 
 
 def exposition() -> tuple[bytes, str]:
-    """The instruments of this process as Prometheus reads them, and their content type."""
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+    """The instruments of this process and the gauges of the database as Prometheus reads them; their content type."""
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-    return generate_latest(), CONTENT_TYPE_LATEST
+    from ergon_site.gauges import Gauges
+
+    shared = CollectorRegistry()
+    shared.register(Gauges())
+    return generate_latest() + generate_latest(shared), CONTENT_TYPE_LATEST
 
 
 def serve(port: int) -> None:

@@ -4,9 +4,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-PACKAGES = {"chromium": ["chromium", "fonts-dejavu-core"]}
+from ergon_site.embedded import RABBITMQ
+
+PACKAGES = {
+    "chromium": ["chromium", "fonts-dejavu-core"],
+    RABBITMQ: ["rabbitmq-server"],
+    "faketime": ["faketime"],
+}
+POLICY = Path("/usr/sbin/policy-rc.d")
+NO_SERVICES = "#!/bin/sh\nexit 101\n"
 
 
 def main() -> None:
@@ -18,8 +29,23 @@ def main() -> None:
         return
     print(f"Installing {', '.join(missing)} …", flush=True)
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-    subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
-    subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], check=False, **quiet)
+    with no_services():
+        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], check=False, **quiet)
+
+
+@contextmanager
+def no_services() -> Iterator[None]:
+    """A server is installed for its program: Debian must not start it as a service. A policy that is there stands."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text(NO_SERVICES)
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
 
 
 if __name__ == "__main__":

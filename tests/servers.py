@@ -70,6 +70,23 @@ def forget_environment() -> None:
         del os.environ[name]
 
 
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[str]:
+    """The address of a RabbitMQ, started when the first test asks for it."""
+    if given := os.environ.get("TEST_RABBITMQ_URL"):
+        yield given
+        return
+    require_rabbitmq()
+    with embedded.rabbitmq(Path(os.environ["ERGON_DATA_DIR"])) as address:
+        yield address
+
+
+def require_rabbitmq() -> None:
+    """Skip a test where there is no RabbitMQ to start; in the build, which must run everything, it then fails."""
+    if not embedded.has_rabbitmq() and os.environ.get("CI") != "true":
+        pytest.skip("needs RabbitMQ: install the package rabbitmq-server")
+
+
 def _folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="ergon-test-"))
     # The database server may run as another user, who has to pass through.

@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError, connection
 
-from engines.core.errors import told
+from engines.core.errors import headline
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # The statement's own fault: waiting does not help.
@@ -40,7 +40,7 @@ class Outage:
                 if began is None:
                     began = time.monotonic()
                     hint = "it is tried again until the database answers and takes writes"
-                    log.error("database_refuses", to=self._what, error=_first_line(error), hint=hint)  # noqa: TRY400 (one line)
+                    log.error("database_refuses", to=self._what, error=headline(error), hint=hint)  # noqa: TRY400 (one line)
                 self.close_connection()
             else:
                 if began is not None:
@@ -56,7 +56,3 @@ class Outage:
             connection.close()
         except (DatabaseError, InterfaceError):
             connection.connection = None
-
-
-def _first_line(error: Exception) -> str:
-    return told(error).strip().partition("\n")[0]

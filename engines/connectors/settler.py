@@ -11,7 +11,7 @@ from django.db import DataError, IntegrityError
 
 from engines import telemetry, transactions
 from engines.connectors.outage import Outage
-from engines.core.errors import ConnectorError, TransactionException, told
+from engines.core.errors import ConnectorError, TransactionException, headline, told
 from engines.core.outcome import Failure, Success
 from engines.transactions import LeasedTransaction, Settlement
 
@@ -46,6 +46,7 @@ class Settler:
         self._idle = threading.Event()
         self._idle.set()
         self._is_closing = self._is_hurried = False
+        self._fault: Exception | None = None
         self._outage = Outage("settle")
         self._thread = threading.Thread(target=self._run, name="ergon-settler", daemon=True)
         self._thread.start()
@@ -64,8 +65,9 @@ class Settler:
 
     def put(self, settlement: Settlement) -> None:
         """Take an outcome; waits only while far too many wait already."""
-        while self.is_full and self._thread.is_alive():
+        while self.is_full and self._fault is None:
             time.sleep(LINGER)
+        self._refuse_after_fault()
         if self._idle.is_set():
             self._idle.clear()
         self._waiting.append(settlement)
@@ -80,9 +82,15 @@ class Settler:
             is_written = self._idle.wait(limit)
         finally:
             self._is_hurried = False
+        self._refuse_after_fault()
         if not is_written:
             msg = f"{self.waiting:,} outcomes were not written within {limit:g} s; their transactions will run again"
             raise ConnectorError(msg)
+
+    def _refuse_after_fault(self) -> None:
+        if self._fault is not None:
+            msg = f"outcomes cannot be written: {headline(self._fault)}"
+            raise ConnectorError(msg) from self._fault
 
     def close(self) -> None:
         self._is_closing = True
@@ -91,6 +99,14 @@ class Settler:
         self._thread.join(1.0)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 (told to whoever brings the next outcome)
+            self._fault = error
+            self._idle.set()
+        self._outage.close_connection()
+
+    def _work(self) -> None:
         while not self._is_closing:
             self._some.wait()
             self._some.clear()
@@ -99,7 +115,6 @@ class Settler:
                     time.sleep(LINGER)
                 self._settle([self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))])
             self._rest()
-        self._outage.close_connection()
 
     def _rest(self) -> None:
         self._idle.set()

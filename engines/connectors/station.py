@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
@@ -13,7 +14,7 @@ from engines.conf import settings
 from engines.connectors.arrivals import Arrivals
 from engines.connectors.outage import Outage
 from engines.connectors.settler import Settler
-from engines.core.errors import told
+from engines.core.errors import headline
 from engines.transactions import Lease, LeasedTransaction
 
 log = structlog.get_logger("ergon.worker")
@@ -27,6 +28,8 @@ class Station:
         self._abandoned = abandoned
         self._held: dict[int, Lease] = {}
         self._missing: set[int] = set()
+        self._untold: Counter[tuple[int, bool]] = Counter()
+        self._errands: list[Callable[[], None]] = []
         self._over = threading.Event()
         self._outage = Outage("renew leases")
         self.is_stopping = False
@@ -51,9 +54,10 @@ class Station:
         """On a connection that is surely alive; where there is none, the missing heartbeat says it as well."""
         connection.close()
         try:
+            self._write_tally()
             workers.retire(self.worker.pk, settled=self.settler.settled)
         except DatabaseError as error:
-            log.warning("farewell_unheard", error=told(error).partition("\n")[0])
+            log.warning("farewell_unheard", error=headline(error))
 
     @property
     def in_flight(self) -> int:
@@ -68,6 +72,14 @@ class Station:
         for transaction in batch:
             if self._held.get(transaction.lease.id) is transaction.lease:
                 del self._held[transaction.lease.id]
+
+    def tally(self, pipeline_id: int, *, is_success: bool) -> None:
+        """Count what ended elsewhere; written down with the next heartbeat."""
+        self._untold[pipeline_id, is_success] += 1
+
+    def at_every_beat(self, errand: Callable[[], None]) -> None:
+        """Do this every second or so, where the database may be asked."""
+        self._errands.append(errand)
 
     def flush(self) -> None:
         """Whatever takes longer than a lease is run by somebody else anyway."""
@@ -84,7 +96,16 @@ class Station:
                 following = time.monotonic() + every
                 self._outage.wait_out(self._renew)
             self._outage.wait_out(transactions.rescue)
+            for errand in (self._write_tally, *self._errands):
+                self._outage.wait_out(errand)
         connection.close()
+
+    def _write_tally(self) -> None:
+        for key in list(self._untold):
+            pipeline_id, is_success = key
+            if count := self._untold.pop(key, 0):
+                ended = {"succeeded": count} if is_success else {"failed": count}
+                transactions.count_ends(pipeline_id, worker=self.worker.pk, **ended)
 
     def _renew(self) -> None:
         held = list(self._held.values())

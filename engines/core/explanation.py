@@ -36,7 +36,7 @@ def _waiting(facts: Mapping[str, Any]) -> str:
 
 def _failed(facts: Mapping[str, Any]) -> str:
     error = facts["error"] or {}
-    what = f"{error.get('type', 'an error')}: {error.get('message', '')}".removesuffix(": ")
+    what = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": .")
     letter = f"; its dead letter is {facts['dead_letter']}" if facts["dead_letter"] else ""
     step = error.get("step", "process")
     return f"failed {span(facts['ended_ago'])} ago in {step} ({error.get('category', 'SYSTEM')}) with {what}{letter}"
@@ -59,3 +59,11 @@ def span(seconds: float) -> str:
     if seconds < 2 * DAY:
         return f"{seconds / HOUR:.0f} h"
     return f"{seconds / DAY:.0f} days"
+
+
+def of_letter(facts: Mapping[str, Any]) -> str:
+    """What a dead letter is about, and what was decided."""
+    if facts["state"] == "open":
+        return f"open for {span(facts['age'])}: a {facts['category']} failure in {facts['step']} waits for a decision"
+    why = f" (reason: {facts['reason']})" if facts["reason"] else ""
+    return f"{facts['state']} by {facts['settled_by']} {span(facts['settled_ago'])} ago{why}"

@@ -7,7 +7,7 @@ _QUOTED = re.compile(r"'[^']{0,200}'|\"[^\"]{0,200}\"|`[^`]{0,200}`")
 _IDENTIFIER = re.compile(
     r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{16,}\b", re.IGNORECASE
 )
-_NUMBER = re.compile(r"[-+]?\d+(?:[.,:]\d+)*")
+_NUMBER = re.compile(r"(?<!\w)[-+]?\d+(?:[.,:]\d+)*|\d+(?:[.,:]\d+)*")
 LONGEST = 300
 
 

@@ -82,11 +82,11 @@ def broker() -> Iterator[Finding]:
     if url is None:
         yield ok("broker", "none is set: provider tasks run where they are called")
         return
-    link = Connection(url, connect_timeout=BROKER_TIMEOUT, transport_options=_timeouts(url))  # type: ignore[no-untyped-call]
+    link = Connection(url, connect_timeout=BROKER_TIMEOUT, transport_options=_timeouts(url))
     try:
         with link:
-            link.connect()  # type: ignore[no-untyped-call]
-            link.default_channel.close()  # type: ignore[no-untyped-call]
+            link.connect()
+            link.default_channel.close()
     except Exception as error:  # noqa: BLE001 (each transport has errors of its own)
         text = f"does not answer: {type(error).__name__}: {headline(error)}"
         yield problem("broker", text, "start it, or correct CELERY_BROKER_URL")

@@ -49,6 +49,7 @@ def _faults(pipeline: Pipeline) -> Iterator[Finding]:
     if pipeline.executor and pipeline.executor not in settings().executors:
         hint = "add it to ERGON_EXECUTORS"
         yield problem("pipelines", f"{pipeline.name}: no executor is named {pipeline.executor!r}", hint)
-    if pipeline.connector not in CONNECTORS:
-        hint = f"there are: {', '.join(CONNECTORS)}; see manage.py pipeline amend"
+    connectors = sorted({*CONNECTORS, *registry.connectors.names()})
+    if pipeline.connector not in connectors:
+        hint = f"there are: {', '.join(connectors)}; see manage.py pipeline amend"
         yield problem("pipelines", f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint)

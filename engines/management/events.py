@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from engines.models import Pipeline
 from engines.running import Crew
 
 EVERY = 0.5
@@ -22,45 +23,44 @@ class Told:
         self._rate = Rate()
 
     def started(self) -> None:
-        for runner in self._crew.runners:
-            self._event("started", runner.pipeline.name, worker=self._crew.station.worker.pk)
+        for pipeline in self._crew.pipelines:
+            self._event("started", pipeline, worker=self._crew.station.worker.pk)
 
     def look(self) -> None:
         """One event for each pipeline that settled something, and one when it begins to wait."""
-        for runner in self._crew.runners:
-            name, counts = runner.pipeline.name, self._crew.station.settler.counts[runner.pipeline.pk]
+        for pipeline in self._crew.pipelines:
+            counts = self._crew.station.settler.counts[pipeline.pk]
             ended = (counts.succeeded, counts.failed)
-            if ended != self._seen.get(name, (0, 0)):
-                self._idle.discard(name)
-                self._event("settled", name)
-            elif name not in self._idle and self._crew.station.in_flight == 0:
-                self._idle.add(name)
-                self._event("waiting", name)
-            self._seen[name] = ended
+            if ended != self._seen.get(pipeline.name, (0, 0)):
+                self._idle.discard(pipeline.name)
+                self._event("settled", pipeline)
+            elif pipeline.name not in self._idle and self._crew.station.in_flight == 0:
+                self._idle.add(pipeline.name)
+                self._event("waiting", pipeline)
+            self._seen[pipeline.name] = ended
         if self._is_live:
             self._line()
 
     def stopped(self, code: int) -> None:
         if self._is_live:
             sys.stderr.write("\r\033[K")
-        for runner in self._crew.runners:
-            self._event("stopped", runner.pipeline.name, given_back=runner.connector.given_back, code=code)
+        for pipeline in self._crew.pipelines:
+            self._event("stopped", pipeline, given_back=self._crew.given_back_of(pipeline), code=code)
             if not self._as_json:
-                self._output.write(f"{runner.pipeline.name}: {summary(self._counts(runner.pipeline.pk))}")
+                self._output.write(f"{pipeline.name}: {summary(self._counts(pipeline.pk))}")
         self._output.flush()
 
     def _counts(self, pipeline_id: int) -> dict[str, int]:
         counts = self._crew.station.settler.counts[pipeline_id]
         return {"succeeded": counts.succeeded, "failed": counts.failed, "stale": counts.stale}
 
-    def _event(self, event: str, pipeline: str, **more: Any) -> None:
+    def _event(self, event: str, pipeline: Pipeline, **more: Any) -> None:
         if not self._as_json:
             return
-        pipeline_id = next(one.pipeline.pk for one in self._crew.runners if one.pipeline.name == pipeline)
         told = {
             "event": event,
-            "pipeline": pipeline,
-            **self._counts(pipeline_id),
+            "pipeline": pipeline.name,
+            **self._counts(pipeline.pk),
             "in_flight": self._crew.station.in_flight,
             "at": datetime.now(UTC).isoformat(),
             **more,
@@ -69,7 +69,7 @@ class Told:
         self._output.flush()
 
     def _line(self) -> None:
-        counts = [self._counts(runner.pipeline.pk) for runner in self._crew.runners]
+        counts = [self._counts(pipeline.pk) for pipeline in self._crew.pipelines]
         total = {name: sum(one[name] for one in counts) for name in ("succeeded", "failed", "stale")}
         rate = self._rate.of(total["succeeded"] + total["failed"])
         sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._crew.station.in_flight} in flight")

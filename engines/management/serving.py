@@ -1,10 +1,10 @@
 """What `consume` and `produce` have in common: options, signals, grace, exit codes, several processes."""
 
 import argparse
+import atexit
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -76,7 +76,7 @@ class ServingCommand(BaseCommand):
         except (RegistryError, UnrunnableError) as error:
             self.stderr.write(f"ergon: {error}")
             self._end(BAD_CONFIGURATION)
-        self._end(code)
+        self._end(code, is_forced=crew.is_cut or code == ABANDONED)
 
     def choose(self, names: Sequence[str]) -> list[Pipeline]:
         """The pipelines that were named, or all that are enabled."""
@@ -118,11 +118,12 @@ class ServingCommand(BaseCommand):
         shown.stopped(code)
         return code
 
-    def _end(self, code: int) -> None:
-        """At once: handlers that never return must not keep the process."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if threading.active_count() > 1 and code in {GIVEN_BACK, ABANDONED}:
+    def _end(self, code: int, *, is_forced: bool = False) -> None:
+        """By force where handlers may never return, which must not keep the process; exporters still get their turn."""
+        if is_forced:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            atexit._run_exitfuncs()  # noqa: SLF001 (there is no other way to run them and not wait for threads)
             os._exit(code)
         if code:
             sys.exit(code)

@@ -5,6 +5,7 @@ one.
 """
 
 from engines.transactions.claiming import Lease, LeasedTransaction, claim, heartbeat, release, rescue
+from engines.transactions.counting import count_ends
 from engines.transactions.errors import (
     IdTakenError,
     NotFinishedError,
@@ -17,6 +18,7 @@ from engines.transactions.errors import (
 from engines.transactions.finding import find
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
+from engines.transactions.revealing import reveal
 from engines.transactions.settling import Settlement, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
@@ -36,12 +38,14 @@ __all__ = [
     "cancel",
     "check",
     "claim",
+    "count_ends",
     "find",
     "heartbeat",
     "prune",
     "release",
     "replay",
     "rescue",
+    "reveal",
     "settle",
     "submit",
     "submit_many",

@@ -13,6 +13,7 @@ from engines.conf import settings
 from engines.core.journal import Attempted
 from engines.core.states import State
 from engines.transaction import Transaction
+from engines.transactions.counting import count_ends
 from engines.transactions.statements import statements
 
 # Rescued so often without an end, a transaction is taken to be what ends its workers.
@@ -67,13 +68,18 @@ def release(leases: Iterable[Lease]) -> int:
     return len(statements().release(document)) if document != "[]" else 0
 
 
-@transaction.atomic
 def rescue(*, worker: int | None = None) -> Rescue:
     """Take back what lapsed, or everything of a worker that is known to be gone."""
+    # Asked by every worker every second: a look takes no lock.
+    return _rescue(worker) if statements().is_any_to_rescue(worker) else Rescue(0, 0)
+
+
+@transaction.atomic
+def _rescue(worker: int | None) -> Rescue:
     rows = statements().rescue(RESCUED_AT_ONCE, POISON, worker)
     poison = [row for row in rows if row[3] == State.FAILED]
     for record_id, uid, pipeline_id, _, deliveries, version, owner, *_ in poison:
-        statements().count_end(pipeline_id, failed=1)
+        count_ends(pipeline_id, failed=1)
         dead_letters.bury_poison(record_id, uid, pipeline_id, deliveries, version, owner)
     if rows:
         telemetry.rescued.add(len(rows))

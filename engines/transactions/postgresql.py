@@ -96,20 +96,22 @@ WITH c AS MATERIALIZED (
 r AS (
   UPDATE engines_transactionrecord t SET rescues = t.rescues + 1, lease_owner = NULL, lease_expires_at = NULL,
     state = CASE WHEN t.rescues + 1 >= %s THEN 3 ELSE 0 END,
-    finished_at = CASE WHEN t.rescues + 1 >= %s THEN now() END
+    finished_at = CASE WHEN t.rescues + 1 >= %s THEN now() END,
+    started_at = CASE WHEN t.rescues + 1 >= %s THEN t.started_at END
   FROM c WHERE t.id = c.id
   RETURNING t.id, t.uid, t.pipeline_id, t.state, t.attempts, t.policy_version, c.lease_owner),
 n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
 SELECT r.*, (SELECT count(*) FROM n) FROM r
 """
+IS_ANY = "SELECT EXISTS (SELECT FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND {which})"
 LAPSED = "lease_expires_at < now()"
 OF_WORKER = "lease_owner = %s"
 
-COUNT_END = """
+COUNT_ENDS = """
 INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
-VALUES (%s, date_trunc('minute', now()), 0, 0, %s, %s, 0, 0)
-ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET failed = m.failed + excluded.failed,
-  cancelled = m.cancelled + excluded.cancelled
+VALUES (%s, date_trunc('minute', now()), %s, %s, %s, %s, 0, 0)
+ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded + excluded.succeeded,
+  failed = m.failed + excluded.failed, cancelled = m.cancelled + excluded.cancelled
 """
 
 
@@ -135,15 +137,20 @@ def release(leases: str) -> set[int]:
     return _ids(_rows(RELEASE, [leases]))
 
 
+def is_any_to_rescue(worker: int | None) -> bool:
+    which, parameters = (LAPSED, []) if worker is None else (OF_WORKER, [worker])
+    return bool(_rows(IS_ANY.format(which=which), parameters)[0][0])
+
+
 def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]:
     if worker is None:
-        return _rows(RESCUE.format(which=LAPSED), [limit, poison, poison])
-    return _rows(RESCUE.format(which=OF_WORKER), [worker, limit, poison, poison])
+        return _rows(RESCUE.format(which=LAPSED), [limit, poison, poison, poison])
+    return _rows(RESCUE.format(which=OF_WORKER), [worker, limit, poison, poison, poison])
 
 
-def count_end(pipeline_id: int, *, failed: int = 0, cancelled: int = 0) -> None:
+def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cancelled: int) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(COUNT_END, [pipeline_id, failed, cancelled])
+        cursor.execute(COUNT_ENDS, [pipeline_id, worker, succeeded, failed, cancelled])
 
 
 def wake(pipeline_id: int) -> None:

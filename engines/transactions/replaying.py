@@ -10,9 +10,9 @@ from engines.core import differences
 from engines.core.states import LetterState, State
 from engines.dead_letters import AS_IT_WAS
 from engines.models import DeadLetter, TransactionRecord
+from engines.transactions.counting import count_ends
 from engines.transactions.errors import NotFinishedError, NotPendingError
 from engines.transactions.finding import find
-from engines.transactions.statements import statements
 from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
 
@@ -24,7 +24,7 @@ def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
     waiting = TransactionRecord.objects.filter(pk=record.pk, state=State.PENDING.value)
     if not waiting.update(state=State.CANCELLED.value, finished_at=Now()):
         raise NotPendingError(uid, find(uid).word)
-    statements().count_end(record.pipeline_id, cancelled=1)
+    count_ends(record.pipeline_id, cancelled=1)
     audit.record(actor=by, action="transaction.cancel", target=f"transaction {uid}", reason=reason)
     return find(uid)
 

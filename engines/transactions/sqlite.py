@@ -81,7 +81,8 @@ SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at IS 
 RESCUE = """
 UPDATE engines_transactionrecord SET rescues = rescues + 1, lease_owner = NULL, lease_expires_at = NULL,
   state = CASE WHEN rescues + 1 >= %s THEN 3 ELSE 0 END,
-  finished_at = CASE WHEN rescues + 1 >= %s THEN %s END
+  finished_at = CASE WHEN rescues + 1 >= %s THEN %s END,
+  started_at = CASE WHEN rescues + 1 >= %s THEN started_at END
 WHERE id = %s RETURNING id, uid, pipeline_id, state, attempts, policy_version
 """
 
@@ -192,6 +193,13 @@ def release(leases: str) -> set[int]:
     return _each(RELEASE, ([one["id"], one["token"]] for one in json.loads(leases)))
 
 
+def is_any_to_rescue(worker: int | None) -> bool:
+    statement, parameter = (LAPSED, _text(timezone.now())) if worker is None else (OF_WORKER, worker)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [parameter, 1])
+        return cursor.fetchone() is not None
+
+
 @transaction.atomic
 def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]:
     now = _text(timezone.now())
@@ -202,14 +210,14 @@ def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]
         else:
             cursor.execute(OF_WORKER, [worker, limit])
         for record_id, owner in cursor.fetchall():
-            cursor.execute(RESCUE, [poison, poison, now, record_id])
+            cursor.execute(RESCUE, [poison, poison, now, poison, record_id])
             rescued += [(*row, owner) for row in cursor.fetchall()]
     return rescued
 
 
-def count_end(pipeline_id: int, *, failed: int = 0, cancelled: int = 0) -> None:
+def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cancelled: int) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(COUNT, [pipeline_id, _minute(timezone.now()), 0, 0, failed, cancelled, 0, 0])
+        cursor.execute(COUNT, [pipeline_id, _minute(timezone.now()), worker, succeeded, failed, cancelled, 0, 0])
 
 
 def wake(pipeline_id: int) -> None:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from django import forms
@@ -45,7 +45,8 @@ class ConsolePage(ModelAdmin):
 
     view_right: ClassVar[Right] = Right.VIEW
     edit_right: ClassVar[Right | None] = None
-    export_fields: ClassVar[Sequence[str]] = ()
+    # Columns, or names with the column or expression behind each.
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = ()
 
     show_full_result_count = False
     list_per_page = 50
@@ -99,8 +100,9 @@ def holds(request: HttpRequest, right: Right) -> bool:
     return request.user.has_perm(right.permission)
 
 
-def _values(rows: QuerySet[Model], fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return rows.values_list(*fields).iterator(chunk_size=ROWS_PER_FETCH)
+def _values(rows: QuerySet[Model], fields: Sequence[str] | Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    columns = fields.values() if isinstance(fields, Mapping) else fields
+    return rows.values_list(*columns).iterator(chunk_size=ROWS_PER_FETCH)
 
 
 class _Echo:
@@ -110,7 +112,7 @@ class _Echo:
         return line
 
 
-def _csv(fields: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+def _csv(fields: Collection[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield writer.writerow(fields)
     for row in rows:
@@ -123,7 +125,7 @@ def _cell(value: Any) -> str:
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
-def _json(fields: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+def _json(fields: Collection[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
     separator = "[\n"
     for row in rows:
         yield separator + json.dumps(dict(zip(fields, row, strict=True)), cls=DjangoJSONEncoder)

@@ -12,6 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from engines import bulk, transactions
+from tests.console import scenes
 from tests.processes import Site
 
 # The browser sees pages, not databases: the other console tests run on both.
@@ -128,3 +130,64 @@ def test_an_administrator_switches_a_client_off_and_the_reason_is_kept(inside: P
 def test_the_api_reference_is_readable(page: Page) -> None:
     page.goto("/api/docs/")
     expect(page.get_by_text("/api/v1/client").first).to_be_visible()
+
+
+@everywhere
+def test_a_person_triages_a_dead_letter(inside: Page) -> None:
+    """From the dashboard to the kind of failure, to one letter, to an edited replay that knows where it comes from."""
+    orders = scenes.make_pipeline("orders", redacted=["card"])
+    payload = {"iban": "DE00", "card": "4111"}
+    letter = scenes.fail(orders, payload, scenes.failure("slow"), scenes.failure("IBAN 7 is wrong"))
+    inside.goto("/admin/")
+    inside.get_by_role("link", name="1 failed with ConnectionError: IBAN # is wrong").click()
+    inside.get_by_role("link", name=letter.uid).click()
+    expect(inside.get_by_text("waits for a decision")).to_be_visible()
+    expect(inside.get_by_text("attempt 2 of 2")).to_be_visible()
+    assert fits(inside)
+    inside.get_by_role("link", name="Edit and replay").click()
+    editor = inside.get_by_label("Payload")
+    assert "4111" not in editor.input_value()
+    editor.fill(editor.input_value().replace("DE00", "DE89"))
+    inside.get_by_label("Reason").fill("the customer sent the right one")
+    inside.get_by_role("button", name="Show the difference").click()
+    expect(inside.locator("ins")).to_have_text('"DE89"')
+    assert fits(inside)
+    inside.get_by_role("button", name="Replay with this payload").click()
+    expect(inside.get_by_role("heading", name="Lineage")).to_be_visible()
+    expect(inside.locator("del")).to_have_text('"DE00"')
+    inside.get_by_role("link", name=letter.uid).click()
+    inside.get_by_role("link", name="its dead letter is replayed").click()
+    expect(inside.get_by_text("the customer sent the right one")).to_be_visible()
+
+
+def test_a_group_is_replayed_and_followed(inside: Page) -> None:
+    orders = scenes.make_pipeline("orders")
+    letters = [scenes.fail(orders, {"n": number}) for number in range(3)]
+    inside.clock.install()
+    inside.goto(f"/admin/engines/deadlettergroup/{letters[0].group_id}/change/")
+    inside.get_by_role("button", name="Replay all").click()
+    expect(inside.get_by_text("This concerns 3 open dead letters")).to_be_visible()
+    inside.get_by_label("Canary").fill("3")
+    inside.get_by_label("Reason").fill("the bank is back")
+    inside.get_by_role("button", name="Begin").click()
+    expect(inside.get_by_text("Running: 0 of 3 dead letters.")).to_be_visible()
+    bulk.advance()
+    inside.clock.fast_forward(5000)
+    expect(inside.get_by_text("Running: 3 of 3 dead letters.")).to_be_visible()
+    inside.get_by_role("button", name="Pause").click()
+    inside.get_by_label("Reason").fill("enough for today")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Paused: 3 of 3 dead letters.")).to_be_visible()
+
+
+def test_a_list_refreshes_itself_and_says_when_it_cannot(inside: Page) -> None:
+    scenes.make_pipeline("orders")
+    transactions.submit("orders", {}, id="first")
+    inside.clock.install()
+    inside.goto("/admin/engines/transactionrecord/")
+    transactions.submit("orders", {}, id="second")
+    inside.clock.fast_forward(5000)
+    expect(inside.get_by_role("link", name="second")).to_be_visible()
+    inside.route("**/admin/engines/transactionrecord/", lambda route: route.abort())
+    inside.clock.fast_forward(5000)
+    expect(inside.locator("[data-stale]")).to_be_visible()

@@ -25,6 +25,7 @@ def test_states_have_words_and_ends() -> None:
     ("message", "general"),
     [
         ("order 17 not found", "order # not found"),
+        ("invoice R-00417 is short of -3.50", "invoice R-# is short of #"),
         ("no such customer 'Ada Lovelace'", "no such customer '…'"),
         ('key "x" and `y`', "key '…' and '…'"),
         ("at 0x7f3a at 12:30:01", "at … at #"),

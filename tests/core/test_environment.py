@@ -18,6 +18,8 @@ from ergon_site import environment
         (environment.broker, "http://x", "amqp://"),
         (environment.rate, "fast", "must look like 1000/s"),
         (environment.rate, "0/s", "must look like"),
+        (environment.trace_url, "host/{trace_id}", "must look like https://host/trace/{trace_id}"),
+        (environment.trace_url, "https://host/trace", "must look like https://host/trace/{trace_id}"),
         (environment.database, "mysql://u:p@h/x", "must start with postgresql://"),
         (environment.database, "nonsense", "must look like"),
         (environment.database, "postgresql://u:p@h:port/x", "must look like"),
@@ -48,6 +50,8 @@ def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
         (environment.json_object, '{"a": 1}', {"a": 1}),
         (environment.broker, "redis://h", "redis://h"),
         (environment.rate, "600/m", 10.0),
+        (environment.trace_url, "", ""),
+        (environment.trace_url, "https://host/trace/{trace_id}", "https://host/trace/{trace_id}"),
         (environment.secret_key, "k" * 50, "k" * 50),
     ],
 )

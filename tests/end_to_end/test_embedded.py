@@ -2,21 +2,24 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import kombu
+import psutil
 import psycopg
 import pytest
 import redis
+from amqp import AccessRefused
 
 from ergon_site import embedded
 from tests.processes import ROOT, eventually
+from tests.servers import require_rabbitmq
 
 pytestmark = pytest.mark.once
 
@@ -26,6 +29,16 @@ from pathlib import Path
 from ergon_site import embedded
 with embedded.postgres(Path(sys.argv[1])) as database, embedded.valkey(Path(sys.argv[1])) as broker:
     print(database, broker, flush=True)
+    time.sleep(600)
+"""
+
+
+HOLD_RABBITMQ = """
+import sys, time
+from pathlib import Path
+from ergon_site import embedded
+with embedded.rabbitmq(Path(sys.argv[1])) as broker:
+    print(broker, flush=True)
     time.sleep(600)
 """
 
@@ -102,13 +115,21 @@ def test_a_private_folder_works_too(folder: Path) -> None:
         assert listens(database)
 
 
-def hold_and_die(folder: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(folder)]
+@contextmanager
+def held(script: str, folder: Path) -> Iterator[list[str]]:
+    """The addresses of servers whose process is killed when the block ends."""
+    command = [sys.executable, "-c", script, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as holder:
-        assert holder.stdout is not None
-        database, broker = holder.stdout.readline().split()
+        try:
+            assert holder.stdout is not None
+            yield holder.stdout.readline().split()
+        finally:
+            holder.kill()
+
+
+def hold_and_die(folder: Path) -> None:
+    with held(HOLD, folder) as (database, broker):
         assert listens(database)
-        holder.send_signal(signal.SIGKILL)
     eventually(lambda: not listens(database) and not listens(broker), "the servers died with their parent")
 
 
@@ -120,3 +141,45 @@ def test_servers_die_with_the_process_that_started_them(folder: Path) -> None:
 def test_servers_killed_over_and_over_leave_nothing_running_and_start_again(folder: Path) -> None:
     for _ in range(25):
         hold_and_die(folder)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Whatever runs with a home in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOME", "").startswith(str(folder)):
+                found.append(process)
+    return found
+
+
+def listeners(folder: Path) -> set[str]:
+    """The addresses on which the processes of a folder listen."""
+    sockets = [one for process in processes_of(folder) for one in process.net_connections("inet")]
+    return {one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN}
+
+
+def put_and_count(address: str) -> int:
+    confirmed = {"confirm_publish": True}
+    with (
+        kombu.Connection(address, transport_options=confirmed) as connection,
+        closing(connection.SimpleQueue("kept")) as queue,
+    ):
+        queue.put({"answer": 42})
+        return int(queue.qsize())
+
+
+def test_rabbitmq_listens_to_its_own_and_leaves_its_messages_but_no_process(folder: Path) -> None:
+    require_rabbitmq()
+    with held(HOLD_RABBITMQ, folder) as (broker,):
+        assert put_and_count(broker) == 1
+        with (
+            pytest.raises(AccessRefused),
+            kombu.Connection(broker.replace(urlsplit(broker).password or "", "wrong")) as stranger,
+        ):
+            stranger.connect()
+        assert listeners(folder) == {"127.0.0.1", "::1"}
+    eventually(lambda: not listens(broker) and not processes_of(folder), "RabbitMQ died with its parent")
+    with embedded.rabbitmq(folder) as broker:
+        assert put_and_count(broker) == 2
+    assert processes_of(folder) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from engines import bulk, dead_letters, overview, payloads, schedules, transactions, upkeep
+from engines import bulk, dead_letters, overview, schedules, transactions, upkeep
 from engines.bulk import BulkError, Terms
 from engines.core.states import GroupState
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
@@ -79,7 +79,7 @@ def test_a_schedule_that_cannot_be_is_refused(plan: dict[str, str], problem: str
 
 
 def test_a_payload_that_is_no_json_is_refused_before_the_schedule_is_made() -> None:
-    with pytest.raises(payloads.PayloadError):
+    with pytest.raises(ScheduleError, match="the payload is not JSON"):
         make_schedule(payload={"a": {1}})
 
 

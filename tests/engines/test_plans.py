@@ -29,7 +29,7 @@ STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
     "release": (postgresql.RELEASE, ['[{"id": 1, "token": 1}]'], {"engines_transactionrecord_pkey"}),
     "rescue": (
         postgresql.RESCUE.format(which=postgresql.LAPSED),
-        [500, 3, 3],
+        [500, 3, 3, 3],
         {"t_lease", "engines_transactionrecord_pkey"},
     ),
     "find": ("SELECT * FROM engines_transactionrecord WHERE uid = %s", ["seed-7"], {"t_uid"}),

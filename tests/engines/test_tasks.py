@@ -67,6 +67,7 @@ PUBLIC = [
     "run_with_timeout_async",
     "with_context",
     "with_context_async",
+    "connector",
     "task",
     "service",
     "current_attempt",

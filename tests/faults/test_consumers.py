@@ -133,13 +133,13 @@ def test_a_transaction_that_kills_its_worker_every_time_is_dead_lettered_after_t
         eventually(lambda: states(poison) == ["failed"], "the poison is out")
         good = submit(pipeline, 5)
         eventually(lambda: set(states(*good)) == {"succeeded"}, "the rest goes on")
+        eventually(lambda: Worker.objects.filter(state="dead").count() == 3, "the dead are noticed")
         parent.send_signal(signal.SIGTERM)
         parent.communicate(timeout=30)
         assert parent.returncode == 0
     record, letter = transactions.find(poison), DeadLetter.objects.get()
     assert (record.rescues, letter.error_type) == (3, "PoisonTransaction")
     assert "PoisonTransaction" in explaining.explain(poison)["sentence"]
-    assert Worker.objects.filter(state="dead").count() == 3
 
 
 def test_an_order_to_end_in_mid_batch_burns_nothing(tmp_path: Path) -> None:

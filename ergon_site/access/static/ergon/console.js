@@ -7,9 +7,49 @@ async function refresh(part) {
     const answer = await fetch(part.dataset.live, { credentials: "same-origin", redirect: "error" });
     if (!answer.ok) throw new Error(answer.status);
     part.innerHTML = await answer.text();
+    window.htmx?.process(part); // buttons that open dialogs
   } catch {
     part.querySelector("[data-stale]")?.removeAttribute("hidden");
   }
 }
 
 for (const part of document.querySelectorAll("[data-live]")) setInterval(refresh, EVERY_MS, part);
+
+// Says below a [data-json] field, while somebody types, what keeps its text from being JSON.
+function judge(field) {
+  let word = field.parentElement.querySelector("[data-json-word]");
+  if (!word) {
+    word = Object.assign(document.createElement("p"), { className: "ergon-wrong" });
+    word.dataset.jsonWord = "";
+    word.setAttribute("aria-live", "polite");
+    field.after(word);
+  }
+  try {
+    if (field.value.trim()) JSON.parse(field.value);
+    word.textContent = "";
+  } catch (error) {
+    word.textContent = `Not JSON yet: ${error.message}`;
+  }
+}
+
+for (const field of document.querySelectorAll("[data-json]")) field.addEventListener("input", () => judge(field));
+
+// Lists refresh themselves too: the rows of [data-refresh] are read anew from the page's own address, unless somebody
+// is choosing filters, typing, or marking text.
+async function reread(note) {
+  const busy = document.hidden || document.activeElement?.closest("#content-main") || !getSelection().isCollapsed;
+  if (busy) return;
+  try {
+    const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+    if (!answer.ok) throw new Error(answer.status);
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const [now, next] = [document, fresh].map((page) => page.querySelector(note.dataset.refresh));
+    if (now && next) now.innerHTML = next.innerHTML;
+    else if (now || next) location.reload();
+    note.innerHTML = fresh.querySelector("[data-refresh]").innerHTML;
+  } catch {
+    note.querySelector("[data-stale]")?.removeAttribute("hidden");
+  }
+}
+
+for (const note of document.querySelectorAll("[data-refresh]")) setInterval(reread, EVERY_MS, note);

@@ -1,0 +1,25 @@
+"""The console's pages of the engines."""
+
+from engines.admin import (
+    bulk,
+    dead_letters,
+    letter_groups,
+    pipelines,
+    policies,
+    policy_versions,
+    schedules,
+    transactions,
+    workers,
+)
+
+__all__ = [
+    "bulk",
+    "dead_letters",
+    "letter_groups",
+    "pipelines",
+    "policies",
+    "policy_versions",
+    "schedules",
+    "transactions",
+    "workers",
+]

@@ -1,0 +1,112 @@
+"""Bulk operations: who decided what about which dead letters, how far it is, and what came of each."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from unfold.decorators import action, display
+
+from engines import bulk
+from engines.admin import bulk_page, parts
+from engines.models import BulkOperation
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import Choice, KeysetPage, tag, two_lines, unbroken, words
+from ergon_site.access.pages import ReasonForm, actor
+
+KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
+WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+PAUSE = {"title": "Pause", "description": "Nothing more is touched until it is resumed."}
+RESUME = {"title": "Resume", "description": "It goes on where it was."}
+CANCEL = {"title": "Cancel", "description": "It ends here. What it has done stays done."}
+
+
+class BulkStateFilter(Choice):
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return list(BulkOperation.STATES)
+
+
+@admin.register(BulkOperation)
+class BulkPage(KeysetPage, DetailPage):
+    detail_template = "console/bulk.html"
+    list_display = ("what", "state_word", "who", "why", "progress", "when")
+    list_display_links = ("what",)
+    list_filter: ClassVar = [BulkStateFilter]
+    search_fields: ClassVar = ()
+    export_fields: ClassVar = {
+        **{name: name for name in ("id", "verb", "group_id", "by", "reason", "state", "note")},
+        **{name: name for name in ("expected", "cap", "canary", "rate", "done", "skipped", "failed")},
+        **{name: name for name in ("created_at", "finished_at")},
+    }
+    actions_detail: ClassVar = ("pause", "resume", "cancel", "live")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
+        rows: QuerySet[BulkOperation] = super().get_queryset(request)
+        return rows.select_related("group")
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        state = wanted.get("state")
+        if state not in {None, *KINDS}:
+            raise IncorrectLookupParameters
+        rows = BulkOperation.objects.select_related("group")
+        return Lane(rows=rows.filter(state=state) if state else rows)
+
+    def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
+        return bulk_page.of(request, row)
+
+    @display(description="what")
+    def what(self, operation: BulkOperation) -> str:
+        return words(str(operation))
+
+    @display(description="reason")
+    def why(self, operation: BulkOperation) -> str:
+        return words(operation.reason)
+
+    @display(description="state")
+    def state_word(self, operation: BulkOperation) -> str:
+        return tag(operation.state, KINDS)
+
+    @display(description="by")
+    def who(self, operation: BulkOperation) -> str:
+        return unbroken(operation.by)
+
+    @display(description="begun")
+    def when(self, operation: BulkOperation) -> str:
+        ended = f"ended {operation.finished_at:%Y-%m-%d %H:%M:%S}" if operation.finished_at else ""
+        return two_lines(f"{operation.created_at:%Y-%m-%d %H:%M:%S}", ended)
+
+    @display(description="progress")
+    def progress(self, operation: BulkOperation) -> str:
+        gone = operation.done + operation.skipped + operation.failed
+        return f"{gone:,} of {min(operation.expected, operation.cap):,}"
+
+    @action(url_path="live")
+    def live(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """The part of the page that refreshes itself."""
+        row = self.row(request, object_id)
+        return self.page(request, "console/bulk_live.html", str(row), row, **self.details(request, row))
+
+    @action(url_path="pause", permissions=["lead"], dialog=WHY | PAUSE)
+    def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._turn(request, form, object_id, "paused")
+
+    @action(url_path="resume", permissions=["lead"], dialog=WHY | RESUME)
+    def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._turn(request, form, object_id, "running")
+
+    @action(url_path="cancel", permissions=["lead"], dialog=WHY | CANCEL)
+    def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._turn(request, form, object_id, "cancelled")
+
+    def _turn(self, request: HttpRequest, form: ReasonForm, object_id: str, state: str) -> HttpResponse:
+        row, why = self.row(request, object_id), form.cleaned_data["reason"]
+
+        def verb() -> None:
+            bulk.turn(row.pk, state, by=actor(request), reason=why)
+
+        return parts.carry_out(request, verb, f"The operation is {state}.", self.address(row.pk))

@@ -1,0 +1,85 @@
+"""Dead letters: all that is needed to understand one, and what a person can decide about it."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import reverse
+from unfold.decorators import action
+
+from engines import dead_letters, listing, transactions
+from engines.admin import editing, letter_page, parts
+from engines.admin.letter_list import LetterColumns
+from engines.models import DeadLetter
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import KeysetPage
+from ergon_site.access.pages import ReasonForm, actor
+
+WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+REPLAY = {"title": "Replay", "description": "Its transaction runs again, as a new one with the same payload."}
+DISCARD = {"title": "Discard", "description": "It is settled and will not be replayed. Nothing is deleted."}
+
+
+@admin.register(DeadLetter)
+class LettersPage(LetterColumns, KeysetPage, DetailPage):
+    detail_template = "console/dead_letter.html"
+    list_before_template = "console/groups_link.html"
+    actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
+        rows: QuerySet[DeadLetter] = super().get_queryset(request)
+        return rows.select_related("group")
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        try:
+            return listing.letters(wanted)
+        except listing.ListingError as error:
+            raise IncorrectLookupParameters from error
+
+    def details(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
+        return letter_page.of(request, row)
+
+    @action(url_path="replay", permissions=["operate"], dialog=WHY | REPLAY)
+    def replay(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        letter, why = self.row(request, object_id), form.cleaned_data["reason"]
+
+        def verb() -> str:
+            return _page_of(dead_letters.replay(letter.pk, by=actor(request), reason=why))
+
+        return parts.carry_out(request, verb, "Replayed: this is the new transaction.", self.address(letter.pk))
+
+    @action(url_path="edit", permissions=["lead"])
+    def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        letter = self.row(request, object_id)
+
+        def verb(payload: Any, reason: str) -> str:
+            return _page_of(dead_letters.replay(letter.pk, by=actor(request), reason=reason, payload=payload))
+
+        payload, redacted = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)
+        return editing.view(self, request, editing.Subject(letter, self.address(letter.pk), payload, redacted, verb))
+
+    @action(url_path="discard", permissions=["operate"], dialog=WHY | DISCARD)
+    def discard(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        letter, why = self.row(request, object_id), form.cleaned_data["reason"]
+
+        def verb() -> None:
+            dead_letters.discard(letter.pk, by=actor(request), reason=why)
+
+        return parts.carry_out(request, verb, "Discarded: it will not be replayed.", self.address(letter.pk))
+
+    @action(url_path="reveal", permissions=["operate"])
+    def reveal(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        letter = self.row(request, object_id)
+        dead_letters.reveal(letter.pk, by=actor(request))
+        shown = letter_page.of(request, letter, is_revealed=True)
+        return self.page(request, self.detail_template, str(letter), letter, **shown)
+
+
+def _page_of(uid: str) -> str:
+    return reverse("admin:engines_transactionrecord_change", args=[transactions.find(uid).pk])

@@ -1,0 +1,85 @@
+"""Groups of dead letters: one line for each kind of failure, and what can be decided about all of them at once."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from unfold.decorators import action
+
+from engines import bulk, dead_letters, listing
+from engines.admin import group_page, parts
+from engines.admin.forms import GroupForm, ReplayGroupForm
+from engines.admin.group_list import GroupColumns
+from engines.core.states import GroupState
+from engines.models import DeadLetterGroup
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import KeysetPage
+from ergon_site.access.pages import ReasonForm, actor
+
+WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+MUTE = {"title": "Mute", "description": "It no longer asks for attention; what fails goes on being kept here."}
+RESOLVE = {"title": "Resolve", "description": "The cause is gone. If it fails so again, the group comes back."}
+REOPEN = {"title": "Reopen", "description": "It asks for attention again."}
+REPLAY = {"title": "Replay all", "form_class": ReplayGroupForm, "form_submit_text": "Begin"}
+DISCARD = {"title": "Discard all", "form_class": GroupForm, "form_submit_text": "Begin"}
+
+
+@admin.register(DeadLetterGroup)
+class GroupsPage(GroupColumns, KeysetPage, DetailPage):
+    detail_template = "console/letter_group.html"
+    actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        try:
+            return listing.groups(wanted)
+        except listing.ListingError as error:
+            raise IncorrectLookupParameters from error
+
+    def dressed(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
+        return group_page.with_trends(rows)
+
+    def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
+        return group_page.of(request, row)
+
+    @action(url_path="mute", permissions=["operate"], dialog=WHY | MUTE)
+    def mute(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._decide(request, form, object_id, GroupState.MUTED)
+
+    @action(url_path="resolve", permissions=["operate"], dialog=WHY | RESOLVE)
+    def resolve(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._decide(request, form, object_id, GroupState.RESOLVED)
+
+    @action(url_path="reopen", permissions=["operate"], dialog=WHY | REOPEN)
+    def reopen(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._decide(request, form, object_id, GroupState.OPEN)
+
+    @action(url_path="replay-all", permissions=["lead"], dialog=REPLAY)
+    def replay_all(self, request: HttpRequest, form: ReplayGroupForm, object_id: str) -> HttpResponse:
+        return self._begin(request, form, object_id, "replay", form.terms())
+
+    @action(url_path="discard-all", permissions=["lead"], dialog=DISCARD)
+    def discard_all(self, request: HttpRequest, form: GroupForm, object_id: str) -> HttpResponse:
+        return self._begin(request, form, object_id, "discard", bulk.Terms(rate=bulk.AT_ONCE))
+
+    def _decide(self, request: HttpRequest, form: ReasonForm, object_id: str, state: GroupState) -> HttpResponse:
+        group, why = self.row(request, object_id), form.cleaned_data["reason"]
+
+        def verb() -> None:
+            dead_letters.decide(group.pk, state, by=actor(request), reason=why)
+
+        return parts.carry_out(request, verb, f"The group is {state.value}.", self.address(group.pk))
+
+    def _begin(
+        self, request: HttpRequest, form: GroupForm, object_id: str, verb: str, terms: bulk.Terms
+    ) -> HttpResponse:
+        group, why = self.row(request, object_id), form.cleaned_data["reason"]
+
+        def begin() -> str:
+            operation = bulk.begin(verb, group.pk, terms, by=actor(request), reason=why)
+            return reverse("admin:engines_bulkoperation_change", args=[operation.pk])
+
+        return parts.carry_out(request, begin, "Begun: this page follows it.", self.address(group.pk))

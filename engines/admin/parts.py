@@ -1,0 +1,85 @@
+"""What pages of single transactions and dead letters show alike."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from engines.conf import settings
+from engines.core import explanation, redaction, timeline
+from engines.core.errors import EngineError
+from ergon_site.access import json_view
+from ergon_site.access.buttons import Button
+from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.detail import sentence
+from ergon_site.access.pages import done, holds
+
+
+def attempts(told: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Attempts with a bar for each on one line of time, and a way to its trace."""
+    found = [{**one, "began": datetime.fromisoformat(one["started_at"])} for one in told]
+    bars = timeline.bars([(one["began"].timestamp(), one["duration"]) for one in found])
+    return [
+        {**one, "bar": bar, "took": explanation.span(one["duration"]), "trace": trace_link(one["trace_id"])}
+        for one, bar in zip(found, bars, strict=True)
+    ]
+
+
+def trace_link(trace_id: str | None) -> str:
+    """Where a trace is looked at, if the deployment says where."""
+    template = settings().trace_url
+    return template.replace("{trace_id}", trace_id) if template and trace_id else ""
+
+
+def payload(whole: Any, redacted: list[str], *, is_revealed: bool) -> dict[str, Any]:
+    """A payload as it may be shown, and whether anything of it is hidden."""
+    shown = whole if is_revealed else redaction.redact(whole, redacted)
+    return {**json_part(shown), "is_redacted": shown != whole, "is_revealed": is_revealed and bool(redacted)}
+
+
+def json_part(value: Any) -> dict[str, Any]:
+    return {"tree": json_view.tree(value), "text": json_view.text(value)}
+
+
+def changes(entries: Iterable[dict[str, Any]] | None, redacted: list[str]) -> list[dict[str, Any]]:
+    """What was edited, place by place; what is hidden stays so."""
+    return [_change(entry, is_hidden=redaction.covers(redacted, entry["path"])) for entry in entries or []]
+
+
+def _change(entry: dict[str, Any], *, is_hidden: bool) -> dict[str, Any]:
+    sides = {side: entry[side] for side in ("before", "after") if side in entry}
+    told: dict[str, str] = {
+        side: redaction.HIDDEN if is_hidden else json_view.text(value) for side, value in sides.items()
+    }
+    return {"path": entry["path"] or "(all of it)", **told}
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that a person can do to a row: what the button says, the action behind it, and the right it takes."""
+
+    title: str
+    action: str
+    right: Right
+    is_dialog: bool = True
+
+    def button(self, request: HttpRequest, row: Model, refusal: str = "") -> Button:
+        address = reverse(f"admin:engines_{row._meta.model_name}_{self.action}", args=[row.pk])  # noqa: SLF001
+        refusal = refusal if holds(request, self.right) else reason_missing(self.right)
+        return Button(title=self.title, address=address, is_dialog=self.is_dialog, refusal=refusal)
+
+
+def carry_out(request: HttpRequest, verb: Callable[[], str | None], success: str, address: str) -> HttpResponse:
+    """Do what a dialog asked for and show the page again, or the one that the verb's answer leads to."""
+    try:
+        address = verb() or address
+    except EngineError as error:
+        messages.error(request, sentence(error))
+    else:
+        messages.success(request, success)
+    return done(address)

@@ -1,0 +1,111 @@
+"""Schedules: what is submitted when, and pausing and resuming it."""
+
+import json
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from unfold.decorators import action, display
+
+from engines import schedules
+from engines.admin import links
+from engines.admin.pausing import WHY, PausableColumns, PausedFilter, tag
+from engines.admin.schedule_form import ScheduleForm, is_late, runs, runs_asked
+from engines.core.errors import EngineError
+from engines.models import Schedule
+from ergon_site.access.buttons import bar, button
+from ergon_site.access.core.roles import Right
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.pages import ReasonForm, actor, done, holds
+
+PAUSE = {"title": "Pause the schedule", "description": "It submits nothing until somebody resumes it."}
+RESUME = {
+    "title": "Resume the schedule",
+    "description": "It goes on with its next run; none that was missed is made up for.",
+}
+
+
+@admin.register(Schedule)
+class SchedulesPage(PausableColumns, DetailPage):
+    edit_right = Right.LEAD
+    refused_by = (EngineError,)
+    detail_template = "console/schedule.html"
+    new_title = "New schedule"
+    empty_text = "A schedule submits the same transaction again and again, by a cron expression."
+    list_display = ("name", "feeds", "cron", "time_zone", "next_run", "last_run_at", "state")
+    list_filter: ClassVar = [PausedFilter, "pipeline"]
+    search_fields = ("name__startswith", "pipeline__name__startswith")
+    search_help_text = "The beginning of a schedule's or a pipeline's name."
+    actions_detail = ("pause", "resume")
+    export_fields = ("name", "pipeline__name", "cron", "time_zone", "catch_up", "next_run_at", "last_run_at")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.runs_view)
+        return [path("runs/", view, name="engines_schedule_runs"), *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
+        rows: QuerySet[Schedule] = super().get_queryset(request)
+        return rows.select_related("pipeline")
+
+    @display(description="pipeline", ordering="pipeline__name")
+    def feeds(self, row: Schedule) -> str:
+        return links.anchor(links.pipeline(row.pipeline), row.pipeline)
+
+    @display(description="next run", ordering="next_run_at")
+    def next_run(self, row: Schedule) -> str:
+        """When, by the clock of everybody; marked if that has passed."""
+        time = f"{row.next_run_at:%Y-%m-%d %H:%M}"
+        return format_html("{} {}", time, tag("late", "warning")) if is_late(row) else time
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
+
+    def details(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
+        verb = "resume" if row.paused_at else "pause"
+        address = reverse(f"admin:engines_schedule_{verb}", args=[row.pk])
+        first = row.next_run_at.astimezone(ZoneInfo(row.time_zone))
+        return {
+            "bar": bar(button(request, verb.capitalize(), address, right=Right.OPERATE)),
+            "runs": runs(row.cron, row.time_zone, first, [first]),
+            "is_late": is_late(row),
+            "pipeline_address": links.pipeline(row.pipeline),
+            "payload": None if row.pipeline.redacted else json.dumps(row.payload, indent=2, ensure_ascii=False),
+        }
+
+    @action(description="Pause", url_path="pause", permissions=["operate"], dialog=WHY | PAUSE)
+    def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        name = self.row(request, object_id).name
+        schedules.pause(name, by=actor(request), reason=form.cleaned_data["reason"])
+        messages.success(request, "Paused: it submits nothing until somebody resumes it.")
+        return done(self.address(object_id))
+
+    @action(description="Resume", url_path="resume", permissions=["operate"], dialog=WHY | RESUME)
+    def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        name = self.row(request, object_id).name
+        schedules.resume(name, by=actor(request), reason=form.cleaned_data["reason"])
+        messages.success(request, "Resumed: it goes on with its next run.")
+        return done(self.address(object_id))
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = ScheduleForm(request.POST or None)
+        made = self.attempt(form, lambda: self._make(request, form))
+        return made or self.page(request, "console/schedule_new.html", "New schedule", form=form, **runs_asked(request))
+
+    def runs_view(self, request: HttpRequest) -> HttpResponse:
+        """The next runs, as the form has it now."""
+        return TemplateResponse(request, "console/schedule_runs.html", runs_asked(request))
+
+    def _make(self, request: HttpRequest, form: ScheduleForm) -> HttpResponse:
+        name, reason = form.cleaned_data["name"], form.cleaned_data["reason"]
+        row = schedules.create(name, form.plan(), by=actor(request), reason=reason)
+        messages.success(request, f"The schedule {row} is made.")
+        return redirect(self.address(row.pk))

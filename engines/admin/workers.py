@@ -1,0 +1,98 @@
+"""Workers: the processes that run transactions, and those that did."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils.html import format_html
+from unfold.decorators import display
+
+from engines import workers
+from engines.admin.pausing import tag
+from engines.core.explanation import span
+from engines.models import Worker
+from ergon_site.access.detail import DetailPage
+
+KINDS = {"running": "good", "silent": "warning", "stopping": "warning", "stopped": "plain", "dead": "bad"}
+
+
+class AliveFilter(admin.SimpleListFilter):
+    """Those that are there, unless others are asked for."""
+
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("dead", "Dead"), ("stopped", "Stopped"), ("all", "All")]
+
+    def choices(self, changelist: Any) -> Any:
+        unasked, *others = super().choices(changelist)
+        return [{**unasked, "display": "Alive"}, *others]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Worker]) -> QuerySet[Worker]:
+        match self.value():
+            case None | "alive":
+                return queryset.filter(state__in=workers.ALIVE)
+            case "all":
+                return queryset
+        return queryset.filter(state=self.value())
+
+
+@admin.register(Worker)
+class WorkersPage(DetailPage):
+    detail_template = "console/worker.html"
+    empty_text = "No worker is alive: manage.py consume starts one."
+    list_display = ("process", "standing", "serves", "in_flight", "left_behind", "ended", "heartbeat", "started")
+    list_filter: ClassVar = [AliveFilter]
+    search_fields = ("host__startswith",)
+    search_help_text = "The beginning of a host's name."
+    ordering = ("-id",)
+    export_fields = (
+        *("id", "host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled"),
+        *("heartbeat_at", "started_at", "stopped_at", "note"),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        rows: QuerySet[Worker] = super().get_queryset(request)
+        # By the clock that wrote the heartbeats.
+        return rows.annotate(age=ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField()))
+
+    @display(description="worker", ordering="host")
+    def process(self, worker: Worker) -> str:
+        return str(worker)
+
+    @display(description="state", ordering="state")
+    def standing(self, worker: Any) -> str:
+        word = standing(worker)
+        return tag(word, KINDS[word])
+
+    @display(description="pipelines")
+    def serves(self, worker: Worker) -> str:
+        return format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
+
+    @display(description="abandoned", ordering="abandoned")
+    def left_behind(self, worker: Worker) -> int:
+        return worker.abandoned
+
+    @display(description="started", ordering="started_at")
+    def started(self, worker: Worker) -> str:
+        return f"{worker.started_at:%Y-%m-%d %H:%M}"
+
+    @display(description="settled", ordering="settled")
+    def ended(self, worker: Worker) -> str:
+        return f"{worker.settled:,}"
+
+    @display(description="last heartbeat", ordering="-heartbeat_at")
+    def heartbeat(self, worker: Any) -> str:
+        return f"{span(worker.age.total_seconds())} ago"
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        word = standing(row)
+        return {"worker": row, "tag": tag(word, KINDS[word]), "standing": word, "heartbeat": self.heartbeat(row)}
+
+
+def standing(worker: Any) -> str:
+    """Its state, or that it has been silent for longer than its lease: it will be noticed as dead."""
+    is_silent = worker.state in workers.ALIVE and worker.age.total_seconds() > worker.lease
+    return "silent" if is_silent else str(worker.state)

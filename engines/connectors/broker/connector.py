@@ -1,0 +1,210 @@
+"""The connector: any thread and any event loop may use it, one thread of its own does the work."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from engines.connectors.broker.lines import ANSWER_LIMIT, Line
+from engines.connectors.broker.messages import (
+    Delivery,
+    MalformedMessageError,
+    delivery_of,
+    error_headers,
+    stand_in,
+    transaction_in,
+)
+from engines.connectors.broker.owner import Owner, log
+from engines.core.errors import ConnectorError
+from engines.core.outcome import Failure, Outcome
+from engines.transaction import Transaction
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+# What AMQP can say, with room for the ending of a dead-letter queue.
+LONGEST_NAME = 250
+MOST_AT_ONCE = 65_535
+
+OnDead = Callable[[Transaction, Failure], Any]
+
+
+class BrokerConnector:
+    """Takes transactions from a queue of RabbitMQ, Redis or Valkey, and publishes into it; threaded and async.
+
+    A message is acknowledged once its outcome is final. One whose transaction has failed, or that holds none, goes to
+    the dead-letter queue with the error in its headers; `on_dead` is told before. Delivery is at least once: what a
+    process had in hand when it died, or when its connection was lost, comes back. On RabbitMQ that is at once; on Redis
+    and Valkey after `lease` seconds, which are renewed for as long as the process lives.
+    """
+
+    is_prefetching = True
+
+    def __init__(  # noqa: PLR0913 (each has a default that is right until somebody measures)
+        self,
+        url: str,
+        queue: str,
+        *,
+        dead_letter_queue: str | None = None,
+        prefetch: int = 1000,
+        wait: float = 1.0,
+        patience: float = 30.0,
+        lease: float = 60.0,
+        on_dead: OnDead | None = None,
+    ) -> None:
+        """`prefetch`: the most that one fetch takes; `wait`: how long it waits for the first message.
+
+        `patience`: how long a broker that does not answer is tried again before the call fails.
+        """
+        if not 0 < len(queue.encode()) <= LONGEST_NAME or not 0 < prefetch <= MOST_AT_ONCE:
+            msg = f"a queue's name has 1 to {LONGEST_NAME} bytes, and one fetch takes 1 to {MOST_AT_ONCE:,} messages"
+            raise ValueError(msg)
+        self._queue, self._prefetch, self._wait = queue, prefetch, wait
+        self._limit = wait + patience + 2 * ANSWER_LIMIT
+        self.on_dead = on_dead
+        self.given_back = 0
+        self._owner = Owner(_line(url, queue, dead_letter_queue or f"{queue}.dead", lease), patience=patience)
+
+    def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
+        """The next ones. Messages that are no transactions are buried on the way, and do not make a batch empty."""
+        batch: list[Transaction] = []
+        while not batch and (deliveries := self._take(min(batch_size, self._prefetch))):
+            refused = []
+            for delivery in deliveries:
+                try:
+                    batch.append(transaction_in(delivery))
+                except MalformedMessageError as error:
+                    refused.append((delivery, error))
+            self._bury_malformed(refused, batch)
+        return batch
+
+    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> int:
+        """Publish them; they are with the broker when this returns."""
+        messages = deque((transaction.id, transaction.to_json()) for transaction in transactions)
+        self._answer(self._owner.ask(lambda line: line.publish(messages)))
+        return len(transactions)
+
+    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
+        """Its outcome is final: the broker may forget it, or keep it among the dead."""
+        delivery = delivery_of(transaction)
+        if isinstance(outcome, Failure):
+            self._bury(transaction, delivery, outcome)
+        else:
+            self._answer(self._owner.acknowledge(delivery))
+
+    def release(self, transactions: Sequence[Transaction]) -> None:
+        """Put them back where they were, as if nobody had taken them."""
+        self._put_back([delivery_of(transaction) for transaction in transactions])
+        self.given_back += len(transactions)
+
+    def count(self) -> int:
+        """How many wait."""
+        waiting: int = self._answer(self._owner.ask(lambda line: line.count()))
+        return waiting
+
+    def interrupt(self) -> None:
+        """Somebody wants an end: a fetch that waits comes back with what it has."""
+        self._owner.interrupt()
+
+    def close(self) -> None:
+        """Give back what is in hand and leave."""
+        self._owner.close()
+
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
+        fetching = asyncio.ensure_future(asyncio.to_thread(self.fetch_transactions, batch_size, **extra))
+        try:
+            return await asyncio.shield(fetching)
+        except asyncio.CancelledError:
+            # The thread fetches on; what it still gets is put back.
+            fetching.add_done_callback(self._put_back_late)
+            raise
+
+    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
+        return await asyncio.to_thread(self.dispatch_transactions, transactions)
+
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
+        if isinstance(outcome, Failure):
+            # Whoever is told of the dead may take their time over it.
+            await asyncio.to_thread(self.acknowledge, transaction, outcome)
+            return
+        await asyncio.shield(asyncio.wrap_future(self._owner.acknowledge(delivery_of(transaction))))
+
+    async def release_async(self, transactions: Sequence[Transaction]) -> None:
+        await asyncio.to_thread(self.release, transactions)
+
+    async def count_async(self) -> int:
+        return await asyncio.to_thread(self.count)
+
+    async def close_async(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _take(self, count: int) -> list[Delivery]:
+        asked = self._owner.take(count, self._wait)
+        try:
+            taken: list[Delivery] = self._answer(asked)
+        except BaseException as error:
+            asked.add_done_callback(self._put_back_unseen)
+            if isinstance(error, ConnectorError) and self._owner.is_interrupted:
+                return []
+            raise
+        return taken
+
+    def _bury_malformed(
+        self, refused: list[tuple[Delivery, MalformedMessageError]], batch: Sequence[Transaction]
+    ) -> None:
+        while refused:
+            delivery, error = refused[0]
+            log.warning("message_is_no_transaction", queue=self._queue, error=str(error))
+            try:
+                self._bury(stand_in(delivery), delivery, Failure(error))
+            except BaseException:
+                self._put_back([delivery for delivery, _ in refused] + [delivery_of(one) for one in batch])
+                raise
+            refused.pop(0)
+
+    def _bury(self, transaction: Transaction, delivery: Delivery, failure: Failure) -> None:
+        # Told first: if this process ends in between, the message comes back and is told of again, never the reverse.
+        if self.on_dead is not None:
+            self.on_dead(transaction, failure)
+        self._answer(self._owner.ask(lambda line: line.bury(delivery, error_headers(failure))))
+
+    def _put_back(self, deliveries: Sequence[Delivery]) -> None:
+        self._answer(self._owner.ask(lambda line: line.release(deliveries)))
+
+    def _put_back_unseen(self, asked: "Future[list[Delivery]]") -> None:
+        if not asked.cancelled() and asked.exception() is None:
+            self._put_back_some_time(asked.result())
+
+    def _put_back_late(self, fetched: "asyncio.Future[list[Transaction]]") -> None:
+        if not fetched.cancelled() and fetched.exception() is None:
+            self._put_back_some_time([delivery_of(transaction) for transaction in fetched.result()])
+
+    def _put_back_some_time(self, deliveries: Sequence[Delivery]) -> None:
+        with suppress(ConnectorError):  # closed, and with that everything is given back
+            self._owner.ask(lambda line: line.release(deliveries))
+
+    def _answer(self, asked: "Future[Any]") -> Any:
+        try:
+            return asked.result(self._limit)
+        except TimeoutError:
+            if asked.done():
+                raise
+            msg = f"the broker of the queue {self._queue!r} has not answered within {self._limit:g} s"
+            raise ConnectorError(msg) from None
+
+
+def _line(url: str, queue: str, dead: str, lease: float) -> Line:
+    # Loaded when they are used: each brings the library of its broker.
+    match urlsplit(url).scheme:
+        case "amqp" | "amqps":
+            from engines.connectors.broker.on_rabbitmq import RabbitLine  # noqa: PLC0415
+
+            return RabbitLine(url, queue, dead)
+        case "redis" | "rediss":
+            from engines.connectors.broker.on_redis import RedisLine  # noqa: PLC0415
+
+            return RedisLine(url, queue, dead, lease=lease)
+    msg = "a broker's address starts with amqp://, amqps://, redis:// or rediss://"
+    raise ValueError(msg)

@@ -1,0 +1,59 @@
+"""What the two kinds of brokers have in common, as the one thread that owns a connection sees them."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from engines.connectors.broker.messages import Delivery
+
+CONNECT_LIMIT = 5.0
+ANSWER_LIMIT = 30.0
+
+
+class Line(Protocol):
+    """A connection to one queue. It connects when it is first needed, and anew after `drop`."""
+
+    broken: tuple[type[Exception], ...]
+    """What it raises when it must be dropped; nothing is lost then."""
+
+    refused: tuple[type[Exception], ...]
+    """What it raises when trying again is pointless."""
+
+    tick: float
+    """How often to call `keep_alive`."""
+
+    def begin(self, count: int) -> None:
+        """Ask for so many messages."""
+
+    def collect(self, seconds: float) -> list[Delivery]:
+        """What has come; waits at most so long for the first one."""
+
+    def end(self) -> list[Delivery]:
+        """Ask for no more; what had come in the meantime."""
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
+        """They are done: the broker may forget them. How many of them it had not taken back already."""
+
+    def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
+        """It has failed for good: move it to the dead-letter queue."""
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Put them back where they were."""
+
+    def publish(self, messages: deque[tuple[str, str]]) -> None:
+        """Ids and texts, in order; those that have arrived are taken out."""
+
+    def count(self) -> int:
+        """How many wait."""
+
+    def keep_alive(self) -> None:
+        """Tell the broker that we are still here."""
+
+    def drop(self) -> None:
+        """Forget a connection that is broken."""
+
+    def close(self) -> None:
+        """Give everything back and leave in order."""
+
+    def __str__(self) -> str:
+        """Which broker, without its password."""

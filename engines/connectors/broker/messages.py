@@ -1,0 +1,105 @@
+"""What is in a message: a transaction as `Transaction.to_json` wrote it, or as `manage.py submit` takes it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import uuid_utils
+
+from engines.core import failures
+from engines.core.errors import ConnectorError, ExceptionType, TransactionException
+from engines.core.outcome import Failure
+from engines.transaction import Transaction
+
+LONGEST_BODY = 16 * 1024 * 1024
+LONGEST_HEADER = 2000
+# What a submission may say and a broker cannot do: it has an order of its own and recognises nothing.
+_WITHOUT_MEANING = ("priority", "dedupe_key")
+_OWN = [one.name for one in fields(Transaction)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Delivery:
+    """A message in our hands: what it holds, and what it takes to settle it."""
+
+    tag: int
+    session: int = 0
+    body: bytes
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveredTransaction(Transaction):
+    """A transaction that a broker has handed over and waits to hear of."""
+
+    delivery: Delivery
+
+
+class MalformedMessageError(TransactionException):
+    """A message that is no transaction. Another attempt would not make it one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExceptionType.BUSINESS)
+
+
+def delivery_of(transaction: Transaction) -> Delivery:
+    if not isinstance(transaction, DeliveredTransaction):
+        msg = f"the transaction {transaction.id!r} did not come from this broker"
+        raise ConnectorError(msg)
+    return transaction.delivery
+
+
+def transaction_in(delivery: Delivery) -> DeliveredTransaction:
+    """The transaction in a message; one without an id takes the message's."""
+    try:
+        found = _parsed(delivery)
+    except (ValueError, TypeError, RecursionError) as error:
+        msg = f"the message is no transaction: {error}"
+        raise MalformedMessageError(msg) from None
+    return DeliveredTransaction(**{name: getattr(found, name) for name in _OWN}, delivery=delivery)
+
+
+def stand_in(delivery: Delivery) -> DeliveredTransaction:
+    """A message that is no transaction, as one whose payload is its text."""
+    text = failures.storable(delivery.body[:LONGEST_BODY].decode("utf-8", "replace"))
+    return DeliveredTransaction(_id_of(delivery), text, delivery=delivery)
+
+
+def error_headers(failure: Failure) -> dict[str, str]:
+    """What is written on a dead message: why it is dead, never what it holds."""
+    return {
+        "ergon-error-type": failures.error_type(failure.error),
+        "ergon-error-message": failures.message_of(failure.error)[:LONGEST_HEADER],
+        "ergon-error-category": failures.category_of(failure).value,
+        "ergon-failed-at": datetime.now(UTC).isoformat(),
+    }
+
+
+def _parsed(delivery: Delivery) -> Transaction:
+    if len(delivery.body) > LONGEST_BODY:
+        msg = f"it has {len(delivery.body):,} bytes; the limit is {LONGEST_BODY:,}"
+        raise ValueError(msg)
+    values = json.loads(delivery.body)
+    if isinstance(values, dict):
+        _refuse_a_later_time(values.pop("available_at", None))
+        values = {"id": _id_of(delivery), **dict(_said(values))}
+    return Transaction.from_dict(values)
+
+
+def _said(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if name == "payload" or (value is not None and name not in _WITHOUT_MEANING):
+            yield name, value
+
+
+def _refuse_a_later_time(available_at: Any) -> None:
+    if available_at is not None and datetime.fromisoformat(available_at) > datetime.now(UTC):
+        msg = f"it is to wait until {available_at}, and a broker does not keep messages for later"
+        raise ValueError(msg)
+
+
+def _id_of(delivery: Delivery) -> str:
+    return str(delivery.properties.get("message_id") or uuid_utils.uuid7())

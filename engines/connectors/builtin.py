@@ -1,0 +1,16 @@
+"""The connectors that pipelines can name without anybody registering them."""
+
+from engines.conf import settings
+from engines.connectors.broker import BrokerConnector
+from engines.core.errors import ConnectorError
+from engines.registry import connector
+
+
+@connector("broker")
+def broker(pipeline: str) -> BrokerConnector:
+    """The queue of the broker that has the pipeline's name."""
+    url = settings().broker_url
+    if url is None:
+        msg = f"the pipeline {pipeline!r} takes its transactions from a broker: set CELERY_BROKER_URL to its address"
+        raise ConnectorError(msg)
+    return BrokerConnector(url, pipeline)

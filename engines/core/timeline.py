@@ -1,0 +1,27 @@
+"""Where attempts lie on a line of time, in parts of a hundred."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+NARROWEST = 0.6
+
+
+class Bar(NamedTuple):
+    left: float
+    width: float
+
+
+def bars(spans: Sequence[tuple[float, float]]) -> list[Bar]:
+    """A bar for each beginning and duration, over all the time that they cover; none is too narrow to be seen."""
+    if not spans:
+        return []
+    first = min(start for start, _ in spans)
+    whole = max(start + duration for start, duration in spans) - first
+    if whole <= 0:
+        return [Bar(0.0, 100.0) for _ in spans]
+    return [_bar((start - first) / whole, duration / whole) for start, duration in spans]
+
+
+def _bar(left: float, width: float) -> Bar:
+    wide = max(width * 100, NARROWEST)
+    return Bar(round(min(left * 100, 100 - wide), 2), round(wide, 2))

@@ -1,0 +1,76 @@
+"""Lists of transactions."""
+
+from collections.abc import Iterable, Mapping
+
+from django.db.models import Q
+
+from engines.core.states import CATEGORIES, State
+from engines.listing.asking import Age, Wanted
+from engines.listing.finding import all_of, beginning, first_since
+from engines.listing.looking import IN_PAYLOAD, look_into
+from engines.models import Pipeline, TransactionRecord
+from ergon_site.access.keyset import Lane
+
+HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
+NEWEST = ("-id",)
+
+
+def transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> Lane:
+    """The lane of a list of transactions. Payloads and results stay where they are."""
+    conditions, rows, note = _conditions(asked), TransactionRecord.objects.defer(*HEAVY), ""
+    if asked.text and not IN_PAYLOAD.fullmatch(asked.text):
+        keys, note = beginning(TransactionRecord, asked.text)
+        conditions["text"] = Q(pk__in=keys) | Q(correlation_id=asked.text)
+    order, served = _index(asked, conditions)
+    asked_for = set(conditions)
+    for name in served:
+        rows = rows.filter(conditions.pop(name, Q()))
+    if payload := IN_PAYLOAD.fullmatch(asked.text):
+        return look_into(payload, rows, order, conditions, pipelines)
+    is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
+    return Lane(rows=rows, order=order, rest=all_of(conditions.values()), is_counted=is_counted, note=note)
+
+
+def _conditions(asked: Wanted) -> dict[str, Q]:
+    found: dict[str, Q] = {}
+    if (state := asked.kind) is not None:
+        # What its index is for is said as well: a plan has no other way to know.
+        kind = {State.PENDING: Q(), State.RUNNING: Q(lease_expires_at__isnull=False)}
+        found["state"] = Q(state=state.value) & kind.get(state, Q(finished_at__isnull=False))
+    if asked.pipeline is not None:
+        # Whatever its state: said as three kinds, each of which has an index.
+        anyhow = Q(state=State.PENDING.value) | Q(lease_expires_at__isnull=False) | Q(finished_at__isnull=False)
+        found["pipeline"] = Q(pipeline_id=asked.pipeline.pk) & (Q() if "state" in found else anyhow)
+    if asked.category is not None:
+        found["category"] = Q(category=CATEGORIES[asked.category])
+    if asked.age is not None:
+        found["age"] = _made(asked.age, by_time=asked.is_of_ended_in_one_pipeline)
+    if asked.worker is not None:
+        found["worker"] = Q(lease_owner=asked.worker)
+    if asked.correlation:
+        found["correlation"] = Q(correlation_id=asked.correlation)
+    return found
+
+
+def _made(age: Age, *, by_time: bool) -> Q:
+    bound = ("created_at", age.moment) if by_time else ("pk", first_since(age.moment))
+    return Q(**{f"{bound[0]}__{'gte' if age.is_under else 'lt'}": bound[1]})
+
+
+def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The order of the index that fits best, and which conditions it serves."""
+    for name in ("text", "correlation"):
+        if name in conditions:
+            return NEWEST, (name,)
+    match state := asked.kind:
+        case State.PENDING if asked.pipeline is not None:
+            return ("-priority", "available_at", "id"), ("state", "pipeline")
+        case State.PENDING:
+            return ("pipeline_id", "-priority", "available_at", "id"), ("state",)
+        case State.RUNNING:
+            return ("lease_expires_at", "id"), ("state",)
+        case _ if asked.is_of_ended_in_one_pipeline:
+            return ("-created_at", "id"), ("state", "pipeline", "age")
+        case State.FAILED | State.CANCELLED:
+            return NEWEST, ("state", "age")
+    return NEWEST, ("age",) if state is not None else ("pipeline", "age")

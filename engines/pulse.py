@@ -1,0 +1,114 @@
+"""How all of the engines are doing at once: what the first page asks every few seconds, in a handful of statements."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Case, Count, Q, QuerySet, Sum, When, Window
+from django.db.models.expressions import RawSQL
+
+from engines import overview
+from engines.core.states import GroupState
+from engines.models import DeadLetterGroup, Pipeline, TransactionRecord, Worker
+from engines.workers import ALIVE
+
+COUNTED = 10_000
+CONCERNING = (GroupState.OPEN.value, GroupState.REGRESSED.value)
+
+# Each costs so many index entries, however long the queue is.
+FIRST = """
+(SELECT count(*) FROM (SELECT t.available_at FROM engines_transactionrecord t
+  WHERE t.pipeline_id = engines_pipeline.id AND t.state = 0
+  ORDER BY t.priority DESC, t.available_at, t.id LIMIT %s) first {which})
+"""
+WAITING, DUE = FIRST.format(which=""), FIRST.format(which="WHERE first.available_at <= %s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a worker holds; `lapsed` of it belongs to nobody any more and waits to be rescued."""
+
+    worker: Worker | None
+    count: int
+    lapsed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """The engines at one moment. Pipelines carry `waiting` and `due`, counted only so far."""
+
+    pipelines: list[Any]
+    workers: list[Worker]
+    holdings: list[Holding]
+    groups: list[DeadLetterGroup]
+    open_groups: int
+    open_letters: int
+    series: list[dict[str, Any]]
+
+    @property
+    def waiting(self) -> int:
+        return sum(pipeline.waiting for pipeline in self.pipelines)
+
+    @property
+    def is_waiting_capped(self) -> bool:
+        return any(pipeline.waiting > COUNTED for pipeline in self.pipelines)
+
+    @property
+    def running(self) -> int:
+        return sum(holding.count for holding in self.holdings)
+
+    @property
+    def served(self) -> set[str]:
+        return {name for worker in self.workers for name in worker.pipelines}
+
+
+def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
+    """The pulse, with as many groups of dead letters as are to be shown."""
+    leases = list(_leases(now))
+    owners = {lease["lease_owner"] for lease in leases}
+    known = {worker.pk: worker for worker in Worker.objects.filter(Q(state__in=ALIVE) | Q(pk__in=owners))}
+    groups = list(_groups()[:shown])
+    counts = groups[0] if groups else None
+    return Pulse(
+        pipelines=list(_pipelines(now)),
+        workers=[worker for worker in known.values() if worker.state in ALIVE],
+        holdings=[
+            Holding(worker=known.get(lease["lease_owner"]), count=lease["count"], lapsed=lease["lapsed"])
+            for lease in leases
+        ],
+        groups=[group for group in groups if group.state in CONCERNING],
+        open_groups=counts.concerning if counts else 0,
+        open_letters=counts.open_in_all if counts else 0,
+        series=overview.series(minutes, now=now),
+    )
+
+
+def _pipelines(now: datetime) -> QuerySet[Pipeline]:
+    due = connection.ops.adapt_datetimefield_value(now)
+    return Pipeline.objects.annotate(
+        waiting=RawSQL(WAITING, [COUNTED + 1]),  # noqa: S611 (constants of this module; values are parameters)
+        due=RawSQL(DUE, [COUNTED + 1, due]),  # noqa: S611
+    )
+
+
+def _leases(now: datetime) -> Iterable[Any]:
+    held = TransactionRecord.objects.filter(lease_expires_at__isnull=False).order_by("lease_owner")
+    return held.values("lease_owner").annotate(
+        count=Count("pk"), lapsed=Count("pk", filter=Q(lease_expires_at__lt=now))
+    )
+
+
+def _groups() -> QuerySet[Any]:
+    """Those with open letters, the ones that concern somebody first; each knows how many there are in all."""
+    concerning = Q(state__in=CONCERNING)
+    return (
+        DeadLetterGroup.objects.filter(open_count__gt=0)
+        .annotate(
+            is_muted=Case(When(concerning, then=0), default=1),
+            concerning=Window(Sum(Case(When(concerning, then=1), default=0))),
+            open_in_all=Window(Sum("open_count")),
+        )
+        .order_by("is_muted", "-last_seen_at")
+    )

@@ -1,0 +1,216 @@
+"""A backend for django-tasks: a function that is enqueued is a transaction, and a queue is a pipeline.
+
+It is kept or forgotten with the caller's database transaction. What runs it is the task `django_tasks.run`, in
+`engines/ergon_tasks.py`.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.apps import apps
+from django.utils import timezone
+from django.utils.module_loading import import_string
+from django_tasks.backends.base import BaseTaskBackend
+from django_tasks.base import (
+    DEFAULT_TASK_QUEUE_NAME,
+    TASK_MAX_PRIORITY,
+    TASK_MIN_PRIORITY,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+)
+from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
+from django_tasks.signals import task_enqueued
+from django_tasks.utils import normalize_json
+
+from engines import pipelines, transactions
+from engines.core.errors import EngineError, ExceptionType, TransactionException
+from engines.core.states import STAGES, AttemptOutcome, State
+from engines.core.steps import Stage
+from engines.models import Attempt, TransactionRecord, Worker
+from engines.transactions import PipelineUnknownError, TransactionUnknownError
+
+RUNNER = "django_tasks.run"
+PIPELINE = "django-tasks"
+STATUS = {
+    State.PENDING: TaskResultStatus.READY,
+    State.RUNNING: TaskResultStatus.RUNNING,
+    State.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
+    State.FAILED: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+}
+
+
+class TaskPipelineError(EngineError, InvalidTaskError):
+    """A queue without a pipeline that could run its tasks."""
+
+    code = "no_task_pipeline"
+
+
+class UnregisteredTaskError(TransactionException):
+    """A payload that is no call of a task. Another attempt would not make it one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExceptionType.BUSINESS)
+
+
+class TaskCancelledError(EngineError):
+    """Somebody cancelled the transaction before it ran."""
+
+
+class Call(NamedTuple):
+    """What a payload holds: a task and what to call it with."""
+
+    task: Task[Any, Any]
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(TaskResult[Any]):
+    """A result that is whole when it is made."""
+
+    _return_value: Any = None
+
+
+class ErgonBackend(BaseTaskBackend):
+    """`TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": []}}`."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """Submit a call of the task; a greater priority goes first, as in any pipeline."""
+        self.validate_task(task)
+        call = Call(task, normalize_json(args), normalize_json(kwargs))
+        submitted = transactions.submit(
+            _pipeline(task.queue_name),
+            {"task": task.module_path, "args": call.args, "kwargs": call.kwargs},
+            priority=task.priority,
+            available_at=task.run_after,
+            metadata={"queue_name": task.queue_name, "run_after": task.run_after and task.run_after.isoformat()},
+        )
+        result = _result(self.alias, call, submitted.id, status=TaskResultStatus.READY, enqueued_at=timezone.now())
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult[Any]:
+        """How a call is doing: its transaction's state, with an error for each attempt that failed."""
+        try:
+            record = transactions.find(str(result_id))
+            call = call_in(record.payload if record.pipeline.task == RUNNER else None)
+        except (TransactionUnknownError, UnregisteredTaskError) as error:
+            raise TaskResultDoesNotExist(result_id) from error
+        return _result_of(self.alias, call, record)
+
+
+def call_in(payload: Any) -> Call:
+    match payload:
+        case {"task": str(path), "args": list(args), "kwargs": dict(kwargs)}:
+            return Call(registered(path), args, kwargs)
+    msg = "the payload must be an object with the fields task, args and kwargs"
+    raise UnregisteredTaskError(msg)
+
+
+def registered(path: str) -> Task[Any, Any]:
+    """The task at a path: of an installed app, or of a module that is loaded already. Nothing else is imported."""
+    module = path.rpartition(".")[0]
+    found = None
+    if module in sys.modules or apps.get_containing_app_config(module) is not None:
+        with suppress(ImportError):
+            found = import_string(path)
+    if not isinstance(found, Task) or found.module_path != path:
+        msg = f"there is no function {path!r} that is marked as a task"
+        raise UnregisteredTaskError(msg)
+    return found
+
+
+def result_of_attempt(call: Call, uid: str, created_at: datetime, worker_ids: list[str], **known: Any) -> Result:
+    """A call as the process knows that runs it."""
+    times = {"enqueued_at": created_at, "started_at": timezone.now(), "last_attempted_at": timezone.now()}
+    return _result(call.task.backend, call, uid, worker_ids=worker_ids, **{**times, **known})
+
+
+def _pipeline(queue: str) -> str:
+    """The pipeline of a queue: the one of its name, and for the default queue its own."""
+    name = PIPELINE if queue == DEFAULT_TASK_QUEUE_NAME else queue
+    command = f"manage.py pipeline create {name} --task {RUNNER}"
+    try:
+        pipeline = pipelines.find(name)
+    except PipelineUnknownError:
+        msg = f"the queue {queue!r} needs the pipeline {name!r}: make it with {command}"
+        raise TaskPipelineError(msg) from None
+    if pipeline.task != RUNNER:
+        msg = f"the queue {queue!r} leads to the pipeline {name!r}, which does not run {RUNNER}: use another queue"
+        raise TaskPipelineError(msg)
+    return name
+
+
+def _result(alias: str, call: Call, uid: str, **known: Any) -> Result:
+    unknown: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
+    unknown |= {"errors": [], "worker_ids": []}
+    return Result(id=uid, backend=alias, **{**unknown, **call._asdict(), **known})
+
+
+def _result_of(alias: str, call: Call, record: TransactionRecord) -> Result:
+    tried = list(Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by("started_at"))
+    return _result(
+        alias,
+        call._replace(task=_as_enqueued(call.task, alias, record)),
+        record.uid,
+        status=STATUS[State(record.state)],
+        enqueued_at=record.created_at,
+        started_at=tried[0].started_at if tried else record.started_at,
+        last_attempted_at=tried[-1].started_at if tried else record.started_at,
+        finished_at=record.finished_at,
+        errors=_errors(record, tried),
+        worker_ids=_workers([*(one.worker for one in tried), record.lease_owner]),
+        _return_value=record.result,
+    )
+
+
+def _as_enqueued(task: Task[Any, Any], alias: str, record: TransactionRecord) -> Task[Any, Any]:
+    run_after = record.metadata.get("run_after")
+    return task.using(
+        priority=max(TASK_MIN_PRIORITY, min(record.priority, TASK_MAX_PRIORITY)),
+        queue_name=record.metadata.get("queue_name"),
+        run_after=datetime.fromisoformat(run_after) if run_after else None,
+        backend=alias,
+    )
+
+
+def _errors(record: TransactionRecord, tried: Iterable[Attempt]) -> list[TaskError]:
+    failed = [one for one in tried if one.outcome == AttemptOutcome.FAILURE]
+    if record.state == State.CANCELLED:
+        return [TaskError(exception_class_path=_path_of(TaskCancelledError), traceback="cancelled before it ran")]
+    if record.state == State.FAILED and not failed:
+        told = (record.error or {}).get("message", "")
+        return [TaskError(exception_class_path=_path_of(TransactionException), traceback=told)]
+    return [TaskError(exception_class_path=_class_in(one), traceback=one.traceback or "") for one in failed]
+
+
+def _class_in(attempt: Attempt) -> str:
+    """The path of the error's class: its last line in a traceback begins with it, but for the built-in ones."""
+    name = attempt.error_type or "Exception"
+    lines = re.findall(rf"^((?:\w+\.)*{re.escape(name)})(?::|$)", attempt.traceback or "", flags=re.MULTILINE)
+    path: str = lines[-1] if lines else name
+    return path if "." in path else f"builtins.{path}"
+
+
+def _path_of(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _workers(ids: Iterable[int | None]) -> list[str]:
+    """Who has tried: the host and process of each attempt, or its number once nothing else is known."""
+    known = [one for one in ids if one is not None]
+    rows = Worker.objects.in_bulk(set(known))
+    return [f"{rows[one].host}:{rows[one].pid}" if one in rows else str(one) for one in known]

@@ -1,0 +1,83 @@
+"""Pages of single rows that show facts, figures and buttons, and pages whose form carries out a verb."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from ergon_site.access.buttons import Button, bar, button
+from ergon_site.access.pages import ConsolePage
+
+
+class DetailPage(ConsolePage):
+    """A list, and for each row a page made from `detail_template` instead of a form on its columns."""
+
+    detail_template: ClassVar[str]
+    refused_by: ClassVar[tuple[type[Exception], ...]] = ()
+    new_title: ClassVar[str] = ""
+    empty_text: ClassVar[str] = ""
+    list_before_template = "console/list_bar.html"
+    show_add_link = False
+    actions = None
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"bar": bar(*self._new(request)), **(extra_context or {})})
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page shows of a row."""
+        raise NotImplementedError
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        row = self.row(request, object_id)
+        if request.method != "GET":
+            raise PermissionDenied
+        return self.page(request, self.detail_template, str(row), row, **self.details(request, row))
+
+    def row(self, request: HttpRequest, object_id: str) -> Any:
+        """The row, for those who may see it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row: Model | None = self.get_object(request, object_id)
+        if row is None:
+            raise Http404
+        return row
+
+    def page(
+        self, request: HttpRequest, template: str, title: str, original: Model | None = None, **context: Any
+    ) -> HttpResponse:
+        shared = {**self.admin_site.each_context(request), "opts": self.opts, "original": original, "title": title}
+        return TemplateResponse(request, template, {**shared, **context})
+
+    def attempt(self, form: forms.Form, carry_out: Callable[[], HttpResponse]) -> HttpResponse | None:
+        """Carry out what a valid form says; what the verb refuses is told by the form, and no input is lost."""
+        if not form.is_valid():
+            return None
+        try:
+            return carry_out()
+        except self.refused_by as error:
+            field = getattr(error, "field", None)
+            form.add_error(field if field in form.fields else None, sentence(error))
+        return None
+
+    def _new(self, request: HttpRequest) -> Iterator[Button]:
+        """The button that makes a row, where rows are made by hand."""
+        if self.edit_right is not None and self.new_title:
+            address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_add")
+            yield button(request, self.new_title, address, right=self.edit_right, is_dialog=False)
+
+    def address(self, object_id: Any) -> str:
+        """Where the page of a row is."""
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
+
+
+def sentence(refusal: Exception | str) -> str:
+    """What a verb refused, as pages say it."""
+    text = str(refusal)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,209 @@
+"""Long lists by key: each page begins where the one before it ended, so that the last costs no more than the first."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db import connections
+from django.db.models import CharField, DateTimeField, Model, Q, QuerySet
+from django.db.models.functions import Cast
+
+WINDOW = 50_000
+COUNTED = 10_000
+LONGEST_CURSOR = 1000
+WRITTEN = "_as_written"
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Rows in the order of an index that finds them.
+
+    `rest` is what no index knows: it is looked for row by row, and for one page through `window` rows at most. Rows
+    are counted only where the index has them in this very order. `note` is what a reader should know besides.
+    """
+
+    rows: QuerySet[Any]
+    order: tuple[str, ...] = ("-id",)
+    rest: Q = field(default_factory=Q)
+    window: int = WINDOW
+    is_counted: bool = True
+    note: str = ""
+
+    def all(self) -> QuerySet[Any]:
+        return self.rows.filter(self.rest).order_by(*self.order)
+
+    def count(self) -> int | None:
+        """How many there are, counted only so far; None where only looking at each would tell."""
+        return None if self.rest or not self.is_counted else self.rows.order_by(*self.order)[: COUNTED + 1].count()
+
+    def reversed(self) -> "Lane":
+        flipped = tuple(name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in self.order)
+        return replace(self, order=flipped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One page, and the cursors of its neighbours; `looked_through` if it ended before the rows did."""
+
+    rows: list[Any]
+    previous: str = ""
+    next: str = ""
+    looked_through: int = 0
+
+
+class _Place(NamedTuple):
+    key: Key
+    is_back: bool
+
+
+class _Walk(NamedTuple):
+    rows: list[Any]
+    end: Key | None
+    is_cut_short: bool
+
+
+def cut(lane: Lane, *, size: int, at: str = "", tag: str = "") -> Slice:
+    """The page that a cursor names; the first one if it names none, or one of a list that was asked differently."""
+    lane = _comparable(lane)
+    place = _place(lane, at, tag)
+    if place is not None and place.is_back:
+        # Where nothing is left before it, the page before is the first one.
+        return _before(lane, place.key, size, tag) or _after_place(lane, None, size, tag)
+    return _after_place(lane, place.key if place else None, size, tag)
+
+
+def counted(count: int) -> str:
+    """A count as people read it; what is beyond the cap is told as such."""
+    return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
+
+
+def _comparable(lane: Lane) -> Lane:
+    """SQLite keeps times as texts, some with three digits and some with six: they are compared as they are written."""
+    if connections[lane.rows.db].vendor != "sqlite":
+        return lane
+    times = [name for name in _names(lane.order) if isinstance(_column(lane, name), DateTimeField)]
+    written = {f"{name}{WRITTEN}": Cast(name, CharField()) for name in times}
+    order = tuple(f"{name}{WRITTEN}" if _name(name) in times else name for name in lane.order)
+    return replace(lane, rows=lane.rows.annotate(**written), order=order)
+
+
+def _column(lane: Lane, name: str) -> Any:
+    # Django's own way to a column; a time as it is written is none.
+    return lane.rows.model._meta.get_field(name) if not name.endswith(WRITTEN) else CharField()  # noqa: SLF001
+
+
+def _after_place(lane: Lane, start: Key | None, size: int, tag: str) -> Slice:
+    walk = _walk(lane, start, size)
+    first = _key(lane, walk.rows[0]) if start and walk.rows else None
+    return Slice(
+        rows=walk.rows,
+        previous=_cursor(tag, "p", first),
+        next=_cursor(tag, "n", walk.end),
+        looked_through=lane.window if walk.is_cut_short else 0,
+    )
+
+
+def _before(lane: Lane, key: Key, size: int, tag: str) -> Slice | None:
+    walk = _walk(lane.reversed(), key, size)
+    if walk.end is None:
+        return None
+    rows = walk.rows[::-1]
+    return Slice(
+        rows=rows,
+        previous=_cursor(tag, "p", walk.end),
+        next=_cursor(tag, "n", _key(lane, rows[-1]) if rows else key),
+        looked_through=lane.window if walk.is_cut_short else 0,
+    )
+
+
+def _walk(lane: Lane, start: Key | None, size: int) -> _Walk:
+    """The next rows, and the key to go on from if there may be more."""
+    edge = _edge(lane, start) if lane.rest else None
+    found: list[Any] = []
+    for rows in _stretches(lane, start):
+        if edge is not None:
+            rows = rows.filter(_up_to(lane.order, edge))  # noqa: PLW2901
+        found += rows.filter(lane.rest)[: size + 1 - len(found)]
+        if len(found) > size:
+            return _Walk(found[:size], _key(lane, found[size - 1]), is_cut_short=False)
+    return _Walk(found, edge, is_cut_short=edge is not None)
+
+
+def _stretches(lane: Lane, start: Key | None) -> Iterator[QuerySet[Any]]:
+    """What comes after a key, in stretches that an index finds at once; first what differs in the last column only."""
+    ordered = lane.rows.order_by(*lane.order)
+    if start is None:
+        yield ordered
+        return
+    for depth in range(len(lane.order) - 1, -1, -1):
+        yield ordered.filter(_alike(lane.order[:depth], start), _beyond(lane.order[depth], start[depth]))
+
+
+def _edge(lane: Lane, start: Key | None) -> Key | None:
+    """The key of the last row of the window; None if the rows end before."""
+    rows = lane.rows if start is None else lane.rows.filter(_after(lane.order, start))
+    keys = rows.order_by(*lane.order).values_list(*_names(lane.order))
+    return next(iter(keys[lane.window - 1 : lane.window]), None)
+
+
+def _after(order: Sequence[str], key: Key) -> Q:
+    anywhere = Q()
+    for depth, name in enumerate(order):
+        anywhere |= _alike(order[:depth], key) & _beyond(name, key[depth])
+    return anywhere
+
+
+def _up_to(order: Sequence[str], key: Key) -> Q:
+    back = [name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in order]
+    if len(order) == 1:
+        return Q(**{f"{_name(back[0])}__{_side(back[0])}e": key[0]})
+    return _after(back, key) | _alike(order, key)
+
+
+def _alike(order: Sequence[str], key: Key) -> Q:
+    return Q(**dict(zip(_names(order), key, strict=False)))
+
+
+def _beyond(name: str, value: Any) -> Q:
+    return Q(**{f"{_name(name)}__{_side(name)}": value})
+
+
+def _side(name: str) -> str:
+    return "lt" if name.startswith("-") else "gt"
+
+
+def _name(name: str) -> str:
+    return name.removeprefix("-")
+
+
+def _names(order: Sequence[str]) -> list[str]:
+    return [_name(name) for name in order]
+
+
+def _key(lane: Lane, row: Model) -> Key:
+    return tuple(getattr(row, name) for name in _names(lane.order))
+
+
+def _cursor(tag: str, way: str, key: Key | None) -> str:
+    if key is None:
+        return ""
+    # As text a time keeps its microseconds, which Django's encoder would drop.
+    return urlsafe_b64encode(json.dumps([tag, way, *key], default=str).encode()).decode().rstrip("=")
+
+
+def _place(lane: Lane, at: str, tag: str) -> _Place | None:
+    """Where a cursor points; nowhere if it is none, or of another list."""
+    if not at or len(at) > LONGEST_CURSOR:
+        return None
+    try:
+        told, way, *values = json.loads(urlsafe_b64decode(at + "=" * (-len(at) % 4)))
+        columns = [_column(lane, name) for name in _names(lane.order)]
+        key = tuple(column.to_python(value) for column, value in zip(columns, values, strict=True))
+    except (ValueError, TypeError, RecursionError, ValidationError):
+        return None
+    return _Place(key, way == "p") if told == tag and None not in key else None

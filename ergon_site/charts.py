@@ -1,0 +1,78 @@
+"""The dashboard's charts: throughput, failures, time taken and backlog, drawn on the server."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from engines.core.explanation import span
+from ergon_site.access import drawing
+from ergon_site.access.drawing import Chart
+
+SPANS = {"hour": (60, 1), "day": (1440, 15)}
+LONGEST_BACKLOG = 8
+
+
+class Step(NamedTuple):
+    """One or more minutes together."""
+
+    begins_at: datetime
+    succeeded: int
+    failed: int
+    mean: float | None
+    longest: float | None
+
+
+def steps(series: Sequence[dict[str, Any]], size: int) -> list[Step]:
+    return [_step(series[place : place + size]) for place in range(0, len(series), size)]
+
+
+def _step(minutes: Sequence[dict[str, Any]]) -> Step:
+    succeeded, failed = sum(one["ok"] for one in minutes), sum(one["bad"] for one in minutes)
+    ended = succeeded + failed
+    mean = sum(one["spent"] for one in minutes) / ended if ended else None
+    longest = max(one["most"] for one in minutes) if ended else None
+    return Step(minutes[0]["minute"], succeeded, failed, mean, longest)
+
+
+def of(series: Sequence[dict[str, Any]], size: int) -> list[Chart]:
+    """Three charts over the same time."""
+    found = steps(series, size)
+    unit = "a minute" if size == 1 else f"in {size} minutes"
+    return [
+        _counts("Throughput", "succeeded", "ok", found, [one.succeeded for one in found], unit),
+        _counts("Failures", "failed", "bad", found, [one.failed for one in found], unit),
+        _times(found),
+    ]
+
+
+def _counts(title: str, word: str, kind: str, found: Sequence[Step], counts: Sequence[int], unit: str) -> Chart:
+    most = max(counts, default=0)
+    told = [f"{one.begins_at:%H:%M}: {count:,} {word}" for one, count in zip(found, counts, strict=True)]
+    return Chart(
+        title=title,
+        kind=kind,
+        summary=f"{sum(counts):,} {word}, at most {most:,} {unit}." if most else f"None {word}.",
+        top=f"{most:,}" if most else "",
+        columns=drawing.columns(counts, told),
+    )
+
+
+def _times(found: Sequence[Step]) -> Chart:
+    longest = [one.longest for one in found]
+    top = max((value for value in longest if value is not None), default=0.0)
+    means = [one.mean for one in found]
+    overall = [mean for mean in means if mean is not None]
+    usual = f"Usually {span(sum(overall) / len(overall))}, at most {span(top)}." if overall else "Nothing ended."
+    return Chart(
+        title="Time taken",
+        kind="time",
+        summary=usual,
+        top=span(top) if overall else "",
+        lines=[("longest", drawing.line(longest, top)), ("mean", drawing.line(means, top))],
+    )
+
+
+def backlog(pipelines: Sequence[Any]) -> list[dict[str, Any]]:
+    """What waits now, by pipeline: the longest queues first, as parts of the longest."""
+    waiting = sorted((one for one in pipelines if one.waiting), key=lambda one: -one.waiting)[:LONGEST_BACKLOG]
+    return [{"pipeline": one, "percent": round(100 * one.waiting / waiting[0].waiting, 1)} for one in waiting]

@@ -1,0 +1,100 @@
+"""What the dashboard says of the engines: what needs a person, and the numbers with the lists behind them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from engines.core.explanation import span
+from engines.pulse import COUNTED, Pulse
+from ergon_site.concerns import Concern, capped
+
+LAST_HOUR = 60
+
+
+def concerns(pulse: Pulse, now: datetime) -> Iterator[Concern]:
+    yield from _groups(pulse, now)
+    yield from capped(_unserved(pulse), transactions(state="pending"))
+    yield from capped(_abandoned(pulse), page("engines_worker_changelist"))
+    yield from capped(_paused(pulse, now), page("engines_pipeline_changelist"))
+
+
+def figures(pulse: Pulse) -> Iterator[tuple[str, object, str]]:
+    """A title, a number, and where the list behind it is."""
+    lately = pulse.series[-LAST_HOUR:]
+    succeeded, failed = sum(one["ok"] for one in lately), sum(one["bad"] for one in lately)
+    ended = succeeded + failed
+    waiting = f"{pulse.waiting:,}{'+' if pulse.is_waiting_capped else ''}"
+    yield "Waiting", waiting, transactions(state="pending")
+    yield "Running", f"{pulse.running:,}", transactions(state="running")
+    yield "Ended in the last hour", f"{ended:,}", transactions(state="succeeded")
+    yield "Failed of these", f"{100 * failed / ended:.1f} %" if ended else "–", transactions(state="failed")
+    yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist")
+    yield "Open dead letters", f"{pulse.open_letters:,}", page("engines_deadletter_changelist") + "?state=open"
+
+
+def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
+    for group in pulse.groups:
+        back = "Came back: " if group.state == "regressed" else ""
+        ago = span((now - group.last_seen_at).total_seconds())
+        yield Concern(
+            title=f"{back}{group.open_count:,} failed with {group}"[:200],
+            detail=f"In {group.step} of {group.source}, last {ago} ago. Replay, discard, resolve or mute.",
+            address=page("engines_deadlettergroup_change", group.pk),
+        )
+    if others := pulse.open_groups - len(pulse.groups):
+        behind = page("engines_deadlettergroup_changelist")
+        yield Concern(title=f"and {others} more kinds of failure", detail="", address=behind)
+
+
+def _unserved(pulse: Pulse) -> Iterator[Concern]:
+    for pipeline in pulse.pipelines:
+        if pipeline.due and not pipeline.is_paused and pipeline.name not in pulse.served:
+            yield Concern(
+                title=f"No worker serves {pipeline.name}",
+                detail=f"{_counted(pipeline.due)} due. Start one: manage.py consume {pipeline.name}",
+                address=transactions(state="pending", pipeline=pipeline.name),
+            )
+
+
+def _abandoned(pulse: Pulse) -> Iterator[Concern]:
+    for holding in pulse.holdings:
+        if holding.lapsed:
+            yield Concern(
+                title=f"{holding.lapsed:,} that {holding.worker or 'a worker'} was running belong to nobody now",
+                detail="Their leases lapsed. They run again once rescued: by manage.py maintain, or by any consumer.",
+                address=transactions(state="running", worker=holding.worker.pk if holding.worker else 0),
+            )
+    for worker in pulse.workers:
+        if worker.abandoned:
+            yield Concern(
+                title=f"{worker} has {worker.abandoned:,} abandoned attempt{'s' if worker.abandoned > 1 else ''}",
+                detail="Handlers outlived their time limit and still occupy it. Full of them, it stops taking work.",
+                address=page("engines_worker_change", worker.pk),
+            )
+
+
+def _paused(pulse: Pulse, now: datetime) -> Iterator[Concern]:
+    for pipeline in pulse.pipelines:
+        if pipeline.paused_at:
+            ago, waits = span((now - pipeline.paused_at).total_seconds()), _counted(pipeline.waiting)
+            yield Concern(
+                title=f"{pipeline.name} is paused",
+                detail=f"By {pipeline.paused_by} {ago} ago: {pipeline.pause_reason}. {waits} waiting.",
+                address=page("engines_pipeline_change", pipeline.pk),
+            )
+
+
+def _counted(count: int) -> str:
+    return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
+
+
+def transactions(**filters: Any) -> str:
+    """The list of transactions, filtered."""
+    return f"{page('engines_transactionrecord_changelist')}?{urlencode(filters)}"
+
+
+def page(name: str, *arguments: Any) -> str:
+    return reverse(f"admin:{name}", args=arguments)

@@ -1,0 +1,77 @@
+"""Scenes for the pages: transactions that were run, failed and were given up, by the verbs themselves."""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.test import Client
+
+from engines import pipelines, transactions, workers
+from engines.core.errors import ExceptionType, TransactionException
+from engines.core.journal import Attempted
+from engines.core.outcome import Failure, Outcome, Success
+from engines.core.steps import Stage
+from engines.models import DeadLetter, Pipeline, TransactionRecord, Worker
+from engines.pipelines import Plan
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def make_pipeline(name: str = "orders.import", **plan: Any) -> Pipeline:
+    return pipelines.create(name, Plan(task="orders", **plan), by="tests")
+
+
+def make_worker(*names: str) -> Worker:
+    return workers.enrol(list(names))
+
+
+def failure(message: str = "the bank said no", category: ExceptionType = ExceptionType.SYSTEM) -> Failure:
+    """One with a cause and a traceback, as a task's own error has."""
+    try:
+        raise ConnectionError(message)  # noqa: TRY301
+    except ConnectionError as error:
+        wrapped = TransactionException(message, category)
+        wrapped.__cause__ = error
+        return Failure(wrapped)
+
+
+def tries(*outcomes: Outcome, stage: Stage = Stage.PROCESS, took: float = 0.4, apart: float = 1.0) -> list[Attempted]:
+    """Attempts of one step, the last of which has just ended."""
+    begun = time.monotonic() - len(outcomes) * (took + apart)
+    return [
+        Attempted(stage, place + 1, len(outcomes), begun + place * (took + apart), took, outcome)
+        for place, outcome in enumerate(outcomes)
+    ]
+
+
+def run(pipeline: Pipeline, outcome: Outcome, attempts: Sequence[Attempted] = (), worker: Worker | None = None) -> str:
+    """Claim the next transaction of a pipeline and settle it; its id."""
+    owner = worker.pk if worker else 1
+    (leased,) = transactions.claim(pipeline.pk, 1, owner)
+    leased.lease.attempts += [(one, TRACE) for one in attempts or tries(outcome)]
+    transactions.settle([transactions.Settlement(leased, outcome)], worker=owner)
+    return leased.id
+
+
+def succeed(pipeline: Pipeline, payload: Any, result: Any = None, **fields: Any) -> TransactionRecord:
+    transactions.submit(pipeline.name, payload, **fields)
+    return transactions.find(run(pipeline, Success(result)))
+
+
+def fail(pipeline: Pipeline, payload: Any, *outcomes: Failure, **fields: Any) -> DeadLetter:
+    """A transaction that failed for good, and its dead letter."""
+    transactions.submit(pipeline.name, payload, **fields)
+    ends = outcomes or (failure(),)
+    uid = run(pipeline, ends[-1], tries(*ends))
+    return DeadLetter.objects.get(uid=uid)
+
+
+def read(client: Client, address: str) -> str:
+    return client.get(address).content.decode()
+
+
+def exported(client: Client, address: str) -> list[dict[str, Any]]:
+    """The rows of a list, by its export."""
+    rows: list[dict[str, Any]] = json.loads(b"".join(client.get(address)))
+    return rows

@@ -1,0 +1,54 @@
+"""Policies and pipelines in a real browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from engines import pipelines, policies
+from engines.models import Pipeline
+from engines.pipelines import Plan
+from ergon_site.access.models import AuditEntry
+from tests.console.test_browser import chromium, everywhere, fits, inside, page
+
+# The browser sees pages, not databases: the other console tests run on both.
+pytestmark = pytest.mark.once
+
+__all__ = ["chromium", "inside", "page"]
+
+
+@everywhere
+def test_a_policy_is_edited_and_the_drawing_follows(inside: Page) -> None:
+    policies.write("patient", {}, kind="consumer", by="tests", reason="for the slow provider")
+    inside.goto(f"/admin/engines/policy/{policies.find('patient').pk}/change/")
+    drawing = inside.locator("#outlook-steps-process")
+    expect(drawing).to_contain_text("One attempt of any length")
+    inside.locator("[name='steps.process.retry.max_attempts']").fill("4")
+    inside.locator("[name='steps.process.retry.backoff']").fill("2")
+    expect(drawing).to_contain_text("4 attempts of any length, 14 s of waiting between them.")
+    expect(drawing.locator(".ergon-attempt")).to_have_count(4)
+    assert fits(inside)
+    inside.get_by_label("Reason").fill("it answers slowly")
+    inside.get_by_role("button", name="Save as a new version").click()
+    expect(inside.get_by_text("Version 2 is in force.")).to_be_visible()
+    version = inside.locator(".ergon-table tbody tr").first
+    expect(version).to_contain_text("it answers slowly")
+    expect(version).to_contain_text("steps.process.retry.max_attempts")
+    assert policies.find("patient").active.author == "ada"  # type: ignore[union-attr]
+
+
+@everywhere
+def test_a_pipeline_is_paused_and_resumed(inside: Page) -> None:
+    pipeline = pipelines.create("invoices", Plan(task="invoices.import"), by="tests")
+    inside.goto(f"/admin/engines/pipeline/{pipeline.pk}/change/")
+    assert fits(inside)
+    inside.get_by_role("button", name="Pause").click()
+    inside.get_by_label("Reason").fill("maintenance until two")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Paused: nothing new is begun")).to_be_visible()
+    expect(inside.locator(".ergon-notice")).to_contain_text("maintenance until two")
+    assert Pipeline.objects.get().is_paused
+    inside.get_by_role("button", name="Resume").click()
+    inside.get_by_label("Reason").fill("it is over")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Resumed: what waits is begun again.")).to_be_visible()
+    assert not Pipeline.objects.get().is_paused
+    assert AuditEntry.objects.get(action="pipeline.resume").reason == "it is over"

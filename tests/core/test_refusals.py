@@ -1,0 +1,66 @@
+"""What a page says beside a button that cannot be pressed."""
+
+import pytest
+
+from engines.core import refusals
+from engines.core.states import GroupState, LetterState, State
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_a_pending_transaction_can_be_cancelled(state: State) -> None:
+    assert (refusals.of_cancelling(state) == "") is (state is State.PENDING)
+
+
+@pytest.mark.parametrize(
+    ("state", "letter", "words"),
+    [
+        (State.PENDING, None, "It is pending; only one that has ended can be replayed."),
+        (State.RUNNING, None, "It is running; only one that has ended can be replayed."),
+        (State.SUCCEEDED, None, ""),
+        (State.FAILED, "open", ""),
+        (State.FAILED, "replayed", "Its dead letter was replayed."),
+    ],
+)
+def test_what_has_ended_can_be_replayed_once_for_each_failure(state: State, letter: str | None, words: str) -> None:
+    assert refusals.of_replaying(state, letter) == words
+
+
+@pytest.mark.parametrize(
+    ("letter", "can_run", "words"),
+    [
+        (LetterState.OPEN, True, ""),
+        (LetterState.OPEN, False, "It comes from no pipeline: there is nothing to run it again."),
+        (LetterState.DISCARDED, True, "It was discarded."),
+    ],
+)
+def test_an_open_dead_letter_is_replayed_where_something_runs_it(
+    letter: LetterState, words: str, *, can_run: bool
+) -> None:
+    assert refusals.of_settling(letter, can_run=can_run) == words
+
+
+@pytest.mark.parametrize(
+    ("group", "wanted", "words"),
+    [
+        (GroupState.OPEN, GroupState.MUTED, ""),
+        (GroupState.MUTED, GroupState.MUTED, "It is muted already."),
+        (GroupState.REGRESSED, GroupState.OPEN, "It is regressed already."),
+        (GroupState.RESOLVED, GroupState.OPEN, ""),
+    ],
+)
+def test_a_group_is_decided_on_only_to_change_it(group: GroupState, wanted: GroupState, words: str) -> None:
+    assert refusals.of_deciding(group, wanted) == words
+
+
+def test_a_group_is_acted_on_while_it_has_open_letters_and_nobody_else_acts() -> None:
+    assert refusals.of_acting_on_all(3, None) == ""
+    assert refusals.of_acting_on_all(0, None) == "None of its dead letters is open."
+    assert "is paused" in refusals.of_acting_on_all(3, "paused")
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "can"),
+    [("running", "paused", True), ("done", "cancelled", False), ("stopped", "running", True)],
+)
+def test_a_bulk_operation_turns_where_it_may(state: str, wanted: str, *, can: bool) -> None:
+    assert refusals.of_turning(state, wanted) == ("" if can else f"It is {state}.")
