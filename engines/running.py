@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -114,23 +115,28 @@ class Runner:
     def _produce(self) -> None:
         """Batch by batch, each under the policy that is in force by then."""
         self.connector.on_arrival(self._woken.set)
-        started = 0
-        while not self._is_stopping.is_set() and (size := _left(self.connector.policy_in_force()[0], started)):
+        started, ends_at = 0, time.monotonic() + (self._options.timeout or math.inf)
+        while self._goes_on(ends_at) and (size := _left(self.connector.policy_in_force()[0], started)):
             self._woken.clear()
             batch = self.connector.fetch_transactions(size)
             started += len(batch)
             if batch:
-                self._produce_batch(batch)
+                self._produce_batch(batch, ends_at - time.monotonic())
             elif self._options.is_draining:
                 break
             else:
-                self._woken.wait(1.0)
+                self._woken.wait(min(1.0, max(0.0, ends_at - time.monotonic())))
         self.connector.flush()
 
-    def _produce_batch(self, batch: Sequence[Any]) -> None:
+    def _goes_on(self, ends_at: float) -> bool:
+        return not self._is_stopping.is_set() and time.monotonic() < ends_at
+
+    def _produce_batch(self, batch: Sequence[Any], left: float) -> None:
+        """The limits are of the whole run, not of each batch."""
         policy, _ = self.connector.policy_in_force()
-        unlimited = replace(policy, loop=replace(policy.loop, limit=None))
-        run = self.task.produce_transactions(ClaimedBatch(batch, self.connector), unlimited)
+        limits = {"limit": None, "timeout": max(left, 0.001) if math.isfinite(left) else None}
+        bounded = replace(policy, loop=replace(policy.loop, **limits))
+        run = self.task.produce_transactions(ClaimedBatch(batch, self.connector), bounded)
         if inspect.iscoroutine(run):
             asyncio.run(run)
 
@@ -152,6 +158,9 @@ def registered_connector(pipeline: Pipeline) -> Any:
 def build(pipeline: Pipeline, connectors: dict[str, Any]) -> Any:
     """The task of a pipeline, given its connectors and every service."""
     discovery.discover()
+    if not pipeline.task:
+        msg = f"the pipeline {pipeline.name!r} runs the executor {pipeline.executor!r}, which is not served here"
+        raise UnrunnableError(msg)
     cls = registry.tasks.find(pipeline.task)
     kind, mixins = NEEDED[pipeline.direction]
     if not issubclass(cls, mixins):

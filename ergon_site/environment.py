@@ -45,6 +45,10 @@ def seconds(value: str) -> float:
     return number
 
 
+def duration(value: str) -> float:
+    return 0.0 if value.strip("0.") == "" and "0" in value else seconds(value)
+
+
 def size(value: str) -> int:
     if not value.isdecimal() or int(value) == 0:
         msg = f"must be a number of bytes above 0, not {value!r}"

@@ -61,7 +61,7 @@ ERGON_DRAIN = read("ERGON_DRAIN", environment.flag, default="0")
 ERGON_JSON = read("ERGON_JSON", environment.flag, default="0")
 ERGON_PROCESSES = read("ERGON_PROCESSES", environment.whole, default="1")
 ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.whole))
-ERGON_GRACE = read("ERGON_GRACE", environment.seconds, default="25")
+ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")

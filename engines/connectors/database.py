@@ -39,6 +39,7 @@ class DatabaseConnector:
         version, policy = policies.in_force(self.pipeline.policy_id)
         self._in_force: tuple[Any, str] = (adjust(policy), str(version))
         self.given_back = 0
+        self._done = 0
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[LeasedTransaction]:
         return self._thread.submit(self._claim, batch_size).result()
@@ -47,6 +48,7 @@ class DatabaseConnector:
         return self._thread.submit(self._submit, given).result()
 
     def acknowledge(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
+        self._done += 1  # about: one that two threads count at once is no matter to the pace
         self._station.settler.put(Settlement(transaction, outcome))
 
     def release(self, batch: Sequence[LeasedTransaction]) -> None:
@@ -76,6 +78,7 @@ class DatabaseConnector:
         return await self._awaited(self._thread.submit(self._submit, given))
 
     async def acknowledge_async(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
+        self._done += 1
         settler, settlement = self._station.settler, Settlement(transaction, outcome)
         if settler.is_full:
             await asyncio.to_thread(settler.put, settlement)
@@ -100,10 +103,9 @@ class DatabaseConnector:
         self._thread.shutdown(wait=False)
 
     def _claim(self, size: int) -> list[LeasedTransaction]:
-        wanted = self._pace.wanted(size, time.monotonic())
+        wanted = self._pace.wanted(size, done=self._done, now=time.monotonic())
         batch = self._outage.wait_out(lambda: self._lease(wanted)) or []
         self._station.hold(batch)
-        self._pace.took(len(batch), time.monotonic())
         return batch
 
     def _lease(self, count: int) -> list[LeasedTransaction]:

@@ -47,6 +47,7 @@ class Settler:
         self._idle.set()
         self._is_closing = self._is_hurried = False
         self._fault: Exception | None = None
+        self._in_hand = 0
         self._outage = Outage("settle")
         self._thread = threading.Thread(target=self._run, name="ergon-settler", daemon=True)
         self._thread.start()
@@ -84,7 +85,8 @@ class Settler:
             self._is_hurried = False
         self._refuse_after_fault()
         if not is_written:
-            msg = f"{self.waiting:,} outcomes were not written within {limit:g} s; their transactions will run again"
+            count = self.waiting + self._in_hand
+            msg = f"{count:,} outcomes were not written within {limit:g} s; their transactions will run again"
             raise ConnectorError(msg)
 
     def _refuse_after_fault(self) -> None:
@@ -123,11 +125,13 @@ class Settler:
             self._some.set()
 
     def _settle(self, batch: list[Settlement]) -> None:
+        self._in_hand = len(batch)
         try:
             stale = self._outage.wait_out(lambda: transactions.settle(batch, worker=self._worker))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
             return
+        self._in_hand = 0
         if stale is not None:
             self._account(batch, stale)
 
@@ -139,7 +143,9 @@ class Settler:
             return
         transaction, outcome = batch[0]
         if isinstance(outcome, Failure) and type(outcome.error.__cause__) is type(error):
+            # Its lease lapses, and it is run again, until it counts as poison and has its dead letter.
             log.error("outcome_lost", transaction=transaction.id, error=told(error))
+            self._done([transaction])
             return
         failure = TransactionException(
             f"its outcome could not be written: {told(error)}", transaction_id=transaction.id

@@ -49,6 +49,14 @@ def seconds(value: str) -> float:
     return number
 
 
+def some_seconds(value: str) -> float:
+    number = seconds(value)
+    if number == 0:
+        msg = "must be a number of seconds above 0"
+        raise ArgumentTypeError(msg)
+    return number
+
+
 def days(value: str) -> timedelta:
     try:
         number = float(value)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,10 +14,11 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import import_string
 
-from engines import pipelines
+from engines import discovery, pipelines, registry
 from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
+from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told
-from engines.management.options import seconds, whole
+from engines.management.options import seconds, some_seconds, whole
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
@@ -41,7 +42,9 @@ class ServingCommand(BaseCommand):
         parser.add_argument(
             "--limit", type=whole(1, MOST), default=given.ERGON_LIMIT, help="start at most so many, then stop"
         )
-        parser.add_argument("--timeout", type=seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds")
+        parser.add_argument(
+            "--timeout", type=some_seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds"
+        )
         parser.add_argument(
             "--concurrency", type=whole(1, MOST), default=given.ERGON_CONCURRENCY, help="slots, instead of the policy's"
         )
@@ -52,7 +55,10 @@ class ServingCommand(BaseCommand):
             "--processes", type=whole(1, MOST), default=given.ERGON_PROCESSES, help="so many processes (default 1)"
         )
         parser.add_argument(
-            "--metrics-port", type=whole(1, MOST), default=given.ERGON_METRICS_PORT, help="serve /metrics on this port"
+            "--metrics-port",
+            type=whole(1, 65_535),
+            default=given.ERGON_METRICS_PORT,
+            help="serve /metrics on this port",
         )
         parser.add_argument(
             "--grace",
@@ -63,25 +69,59 @@ class ServingCommand(BaseCommand):
         parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument("--json", action="store_true", default=given.ERGON_JSON, help="one JSON object per event")
 
+    def handle(self, *_args: Any, **options: Any) -> None:
+        with told_in_one_line():
+            self.run(options)
+
+    def run(self, options: dict[str, Any]) -> None:
+        raise NotImplementedError
+
     def serve(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
         """Run the pipelines; the process ends with the code that tells how it went."""
         if options["processes"] > 1:
-            self._end(Supervisor(options["processes"], self.stdout, as_json=options["json"]).run(sys.argv))
+            commands = list(self._commands(chosen, options))
+            self._end(Supervisor(commands, self.stdout, as_json=options["json"]).run())
             return
         if options["metrics_port"]:
-            import_string(django_settings.ERGON_METRICS_SERVER)(options["metrics_port"])
+            self._serve_metrics(options["metrics_port"])
         try:
             with Crew(chosen, _options(options)) as crew:
                 code = self._watch(crew, options)
         except (RegistryError, UnrunnableError) as error:
             self.stderr.write(f"ergon: {error}")
             self._end(BAD_CONFIGURATION)
+            return
         self._end(code, is_forced=crew.is_cut or code == ABANDONED)
+
+    def _commands(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> Iterator[list[str]]:
+        """The same for each of several processes: a limit is shared out, each has a metrics port of its own."""
+        count, limit = options["processes"], options["limit"]
+        count = count if limit is None else min(count, limit)
+        name = type(self).__module__.rpartition(".")[2]
+        for index in range(count):
+            given = {
+                "limit": limit and limit // count + (index < limit % count),
+                "metrics-port": options["metrics_port"] and options["metrics_port"] + index,
+                **{name: options[name] for name in ("timeout", "concurrency", "batch", "grace")},
+            }
+            values = [
+                part for option, value in given.items() if value is not None for part in (f"--{option}", str(value))
+            ]
+            flags = ["--drain"] if options["drain"] else []
+            names = [pipeline.name for pipeline in chosen]
+            yield [sys.argv[0], name, *names, *values, *flags, "--processes", "1", "--json", "--supervised"]
+
+    def _serve_metrics(self, port: int) -> None:
+        try:
+            import_string(django_settings.ERGON_METRICS_SERVER)(port)
+        except OSError as error:
+            msg = f"metrics cannot be served on port {port}: {error.strerror}"
+            raise CommandError(msg) from None
 
     def choose(self, names: Sequence[str]) -> list[Pipeline]:
         """The pipelines that were named, or all that are enabled."""
         if not names:
-            return pipelines.served_by_default(self.direction)
+            return self._runnable(pipelines.served_by_default(self.direction))
         try:
             chosen = [pipelines.find(name) for name in dict.fromkeys(names)]
         except EngineError as error:
@@ -93,10 +133,23 @@ class ServingCommand(BaseCommand):
                 raise CommandError(msg)
         return chosen
 
+    def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
+        """Those whose task is known here: on another host it may be another set."""
+        discovery.discover()
+        known = [pipeline for pipeline in enabled if pipeline.task in registry.tasks.names()]
+        for pipeline in enabled:
+            if pipeline not in known:
+                what = f"task {pipeline.task!r}" if pipeline.task else f"executor {pipeline.executor!r}"
+                self.stderr.write(f"ergon: the pipeline {pipeline.name!r} is left out: there is no {what} here")
+        if enabled and not known:
+            msg = "none of the enabled pipelines can run here: is ERGON_TASKS set?"
+            raise CommandError(msg, returncode=BAD_CONFIGURATION)
+        return known
+
     def _watch(self, crew: Crew, options: dict[str, Any]) -> int:
         shown = Told(crew, self.stdout, as_json=options["json"])
         shown.started()
-        signals = Signals(crew.stop)
+        signals = Signals(crew.stop, same_within=1.0 if options["supervised"] else 0.0)
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
         while crew.is_running:
@@ -130,10 +183,14 @@ class ServingCommand(BaseCommand):
 
 
 class Signals:
-    """SIGTERM and SIGINT ask to stop; the second one ends the process at once."""
+    """SIGTERM and SIGINT ask to stop; the second one ends the process at once.
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop, self._is_asked = stop, False
+    Whoever tells a whole group of processes tells one of several twice: by itself, and by way of its parent.
+    """
+
+    def __init__(self, stop: Callable[[], None], *, same_within: float = 0.0) -> None:
+        self._stop, self._same_within = stop, same_within
+        self._asked_at: float | None = None
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def restore(self) -> None:
@@ -141,10 +198,12 @@ class Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self._is_asked:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+            self._stop()
+        elif now - self._asked_at >= self._same_within:
             os._exit(128 + number)
-        self._is_asked = True
-        self._stop()
 
 
 def _options(options: dict[str, Any]) -> Options:

@@ -27,7 +27,10 @@ class Child:
     """One process, and what it has told."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        self.process = subprocess.Popen([sys.executable, *argv], stdout=subprocess.PIPE, text=True)  # noqa: S603 (ours)
+        # In a session of its own: what a terminal tells everybody in the foreground, the parent passes on.
+        self.process = subprocess.Popen(  # noqa: S603 (ours)
+            [sys.executable, *argv], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         self.started_at = time.monotonic()
         self.worker: int | None = None
         self.counts: dict[str, dict[str, int]] = {}
@@ -63,19 +66,19 @@ class Place:
 class Supervisor:
     """Runs N processes as if they were one."""
 
-    def __init__(self, count: int, output: Any, *, as_json: bool) -> None:
-        self._count, self._output, self._as_json = count, output, as_json
+    def __init__(self, commands: Sequence[Sequence[str]], output: Any, *, as_json: bool) -> None:
+        self._commands, self._output, self._as_json = commands, output, as_json
         self._children: list[Child] = []
         self._stopped_by: int | None = None
         self._writing = threading.Lock()
         self._rate = Rate()
         self.code = 0
 
-    def run(self, argv: Sequence[str]) -> int:
+    def run(self) -> int:
         """Until all have ended by themselves, or were told to."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        places = [Place(_alone(argv, index, self._count)) for index in range(self._count)]
+        places = [Place(command) for command in self._commands]
         while not all(place.is_done for place in places):
             for place in places:
                 self._look_at(place)
@@ -145,7 +148,7 @@ class Supervisor:
         totals = self._totals().values()
         total = {name: sum(one[name] for one in totals) for name in ("succeeded", "failed", "stale")}
         rate = self._rate.of(total["succeeded"] + total["failed"])
-        sys.stderr.write(f"\r\033[K{self._count} processes: {summary(total)}, {rate:,.0f}/s")
+        sys.stderr.write(f"\r\033[K{len(self._commands)} processes: {summary(total)}, {rate:,.0f}/s")
         sys.stderr.flush()
 
     def _conclude(self) -> None:
@@ -155,24 +158,6 @@ class Supervisor:
             sys.stderr.write("\r\033[K")
         for pipeline, counts in self._totals().items():
             self._output.write(f"{pipeline}: {summary(counts)}")
-
-
-def _alone(argv: Sequence[str], index: int, count: int) -> list[str]:
-    """The same command for one process of several: a limit is shared out, each has a metrics port of its own."""
-    kept: list[str] = []
-    arguments = iter(argv)
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name == "--processes":
-            value or next(arguments)
-        elif name == "--limit":
-            limit = int(value or next(arguments))
-            kept += ["--limit", str(max(1, limit // count + (index < limit % count)))]
-        elif name == "--metrics-port":
-            kept += ["--metrics-port", str(int(value or next(arguments)) + index)]
-        else:
-            kept.append(argument)
-    return [*kept, "--processes", "1", "--json", "--supervised"]
 
 
 def _release(worker: int, code: int) -> None:

@@ -70,22 +70,17 @@ def test_differences_name_each_place_that_changed(before: Any, after: Any, expec
 
 def test_the_pace_asks_for_half_a_second_of_work() -> None:
     pace = Pace()
-    assert pace.wanted(100, now=0.0) == FIRST
-    pace.took(10, now=0.0)
-    assert pace.wanted(1000, now=0.1) == 50  # ten in a tenth of a second
-    pace.took(50, now=0.1)
-    assert pace.wanted(1000, now=0.1) == 500  # no more than ten times as many at once
-    pace.took(500, now=0.1)
-    assert pace.wanted(100, now=0.2) == 100  # never more than asked for
+    assert pace.wanted(100, done=0, now=1.0) == FIRST
+    assert pace.wanted(1000, done=0, now=1.0) == FIRST  # nothing is known yet
+    assert pace.wanted(1000, done=10, now=1.125) == 40  # ten in an eighth of a second
+    assert pace.wanted(1000, done=50, now=1.125) == 400  # no more than ten times as many at once
+    assert pace.wanted(100, done=450, now=1.25) == 100  # never more than asked for
 
 
 def test_the_pace_of_slow_work_is_one_at_a_time_in_the_end() -> None:
-    pace, now = Pace(), 0.0
-    for _ in range(3):
-        pace.took(1, now)
-        now += 60
-        wanted = pace.wanted(100, now)
-    assert wanted == 1
+    pace = Pace()
+    wanted = [pace.wanted(100, done=done, now=1.0 + 60 * done) for done in range(4)]
+    assert wanted == [FIRST, 1, 1, 1]
 
 
 def error(

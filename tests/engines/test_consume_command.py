@@ -60,6 +60,29 @@ def test_a_database_that_does_not_answer_is_code_69() -> None:
     assert "the database does not answer" in run.stderr
 
 
+@pytest.mark.once
+def test_a_database_without_its_migrations_is_code_69_and_one_line(tmp_path: Path) -> None:
+    run = manage("consume", "--drain", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
+    assert run.returncode == 69
+    assert "run manage.py migrate" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_pipeline_whose_task_is_not_here_is_left_out_and_named() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    make_pipeline("lost", task="no.such.task")
+    ids = submit(pipeline, 2)
+    run = consume("--drain")
+    assert run.code == 0
+    assert "the pipeline 'lost' is left out: there is no task 'no.such.task' here" in run.errors
+    assert set(states(*ids)) == {"succeeded"}
+
+
+def test_a_time_limit_ends_a_producer_that_has_nothing_to_do() -> None:
+    make_pipeline("out", task="tests.send", direction="outbound")
+    assert consume("out", "--timeout", "0.5", command="produce").code == 0
+
+
 def test_a_limit_and_a_time_limit_end_it_well() -> None:
     pipeline = make_pipeline(policy=make_policy())
     ids = submit(pipeline, 10)
@@ -94,13 +117,14 @@ def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() 
 @pytest.mark.parametrize("task", ["tests.send", "tests.send_async"])
 def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, tmp_path: Path) -> None:
     make_pipeline("out", task=task, direction="outbound")
-    lines = [{"payload": {"n": 1}, "id": "one"}, {"payload": {"fail": "broken"}, "id": "two"}]
+    lines = [{"payload": {"n": 1}, "id": "one"}, {"payload": {"fail": "broken"}, "id": "two"}, {"payload": {"n": 3}}]
     source = tmp_path / "lines.jsonl"
     source.write_text("\n".join(json.dumps(line) for line in lines))
-    for _ in range(2):
-        run = consume("out", "--input", str(source), command="produce")
+    for processes in ("1", "2"):
+        run = consume("out", "--input", str(source), "--processes", processes, command="produce")
         assert run.code == 0, run.errors
     assert states("one", "two") == ["succeeded", "failed"]
+    assert TransactionRecord.objects.count() == 4  # the line without an id is new each time
     assert set(TransactionRecord.objects.values_list("attempts", flat=True)) == {1}
 
 

@@ -209,6 +209,19 @@ def test_two_processes_share_the_work_and_end_when_nothing_is_due() -> None:
     assert {worker.state for worker in Worker.objects.all()} == {"stopped"}
 
 
+def test_an_order_to_a_whole_group_of_processes_is_one_order() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 2, sleep=1.0)
+    with consumer("orders", "--processes", "2") as parent:
+        eventually(lambda: set(states(*ids)) == {"running"}, "both run")
+        for process in [*psutil.Process(parent.pid).children(), psutil.Process(parent.pid)]:
+            process.send_signal(signal.SIGINT)
+        parent.communicate(timeout=30)
+        assert parent.returncode == 0
+    assert set(states(*ids)) == {"succeeded"}
+    assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
+
+
 def test_the_death_of_the_parent_of_several_processes_leaves_none_behind() -> None:
     make_pipeline(policy=make_policy())
     with consumer("orders", "--processes", "2") as parent:

@@ -18,7 +18,7 @@ class Command(ServingCommand):
         parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help="none: every enabled inbound pipeline")
         super().add_arguments(parser)
 
-    def handle(self, *_args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         chosen = self.choose(options["pipelines"])
         if chosen:
             self.serve(chosen, options)

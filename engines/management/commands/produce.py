@@ -19,7 +19,7 @@ class Command(ServingCommand):
         parser.add_argument("--input", metavar="FILE", help="submit these JSON Lines first (- reads stdin), then drain")
         super().add_arguments(parser)
 
-    def handle(self, *_args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         chosen = self.choose([options["pipeline"]])
         if options["input"] is not None:
             with Path(os.devnull).open("w") as nowhere:
