@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from engines.connectors import check, choose, take, transactions_in
+from engines.connectors import check, choose, offers, offers_async, take, transactions_in
 from engines.core.errors import ConsumerLoopTimeout
-from engines.core.lifecycle import Plan
 from engines.core.loops import consumption
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
@@ -14,7 +13,7 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task
+from engines.registry import Stoppable, Task, untouched
 from engines.transaction import Transaction
 
 
@@ -39,8 +38,7 @@ class ConsumerMixin(Stoppable):
         policy = _policy(policy, self.consumer_policy)
         connector = choose(self.connectors, policy.steps.fetch.connector_name)
         fetch = partial(_fetch, connector, policy)
-        optional = {name: getattr(connector, name, None) for name in ("acknowledge", "release", "count")}
-        driver = ThreadDriver(_work(self, policy, connector, fetch=fetch, **optional))
+        driver = ThreadDriver(_work(self, policy, connector, fetch=fetch, **offers(connector)))
         with self._running(driver):
             return driver.run()
 
@@ -66,8 +64,7 @@ class AsyncConsumerMixin(Stoppable):
         policy = _policy(policy, self.consumer_policy)
         connector = choose(self.connectors, policy.steps.fetch.connector_name)
         fetch = partial(_fetch_async, connector, policy)
-        optional = {name: getattr(connector, f"{name}_async", None) for name in ("acknowledge", "release", "count")}
-        driver = AsyncDriver(_work(self, policy, connector, fetch=fetch, **optional))
+        driver = AsyncDriver(_work(self, policy, connector, fetch=fetch, **offers_async(connector)))
         with self._running(driver):
             return await driver.run()
 
@@ -82,17 +79,17 @@ class AsyncConsumerTask(AsyncConsumerMixin, Task):
 
 def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -> Work:
     is_prefetching = getattr(connector, "is_prefetching", False)
-    steps = policy.steps
+    hooks = {
+        Stage.PROCESS: "process_transaction",
+        Stage.SUCCESS: "handle_transaction_success",
+        Stage.EXCEPTION: "handle_transaction_exception",
+    }
     return Work(
         task=type(task).__name__,
         policy=policy,
-        loop=lambda: consumption(policy, is_prefetching=is_prefetching),
-        plan=Plan(Stage.PROCESS, steps.process.retry, steps.success.retry, steps.exception.retry),
-        handlers={
-            Stage.PROCESS: task.process_transaction,
-            Stage.SUCCESS: task.handle_transaction_success,
-            Stage.EXCEPTION: task.handle_transaction_exception,
-        },
+        loop=partial(consumption, is_prefetching=is_prefetching),
+        handlers={stage: getattr(task, name) for stage, name in hooks.items()},
+        silent=untouched(task, hooks, ConsumerMixin, AsyncConsumerMixin),
         timeout_error=ConsumerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
         **functions,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from engines.connectors import offers, offers_async
 from engines.core.errors import ProducerLoopTimeout
-from engines.core.lifecycle import Plan
 from engines.core.loops import production
 from engines.core.policy import ProducerPolicy
 from engines.core.report import Report
@@ -12,7 +12,7 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task
+from engines.registry import Stoppable, Task, untouched
 from engines.transaction import Transaction
 
 
@@ -32,8 +32,12 @@ class ProducerMixin(Stoppable):
         """Called once the work has failed for good; may be left as it is."""
 
     def produce_transactions(self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None) -> Report:
-        """Produce them all, batch by batch, or until the limit is reached or somebody stops it."""
-        driver = ThreadDriver(_work(self, transactions, _policy(policy, self.producer_policy)))
+        """Produce them all, batch by batch, or until the limit is reached or somebody stops it.
+
+        An iterable that is a connector as well (it has `acknowledge`, `release`, …) is told what came of each.
+        """
+        work = _work(self, transactions, _policy(policy, self.producer_policy), **offers(transactions))
+        driver = ThreadDriver(work)
         with self._running(driver):
             return driver.run()
 
@@ -56,8 +60,12 @@ class AsyncProducerMixin(Stoppable):
     async def produce_transactions(
         self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None
     ) -> Report:
-        """Produce them all, batch by batch, or until the limit is reached or somebody stops it."""
-        driver = AsyncDriver(_work(self, transactions, _policy(policy, self.producer_policy)))
+        """Produce them all, batch by batch, or until the limit is reached or somebody stops it.
+
+        An iterable that is a connector as well (it has `acknowledge_async`, …) is told what came of each.
+        """
+        work = _work(self, transactions, _policy(policy, self.producer_policy), **offers_async(transactions))
+        driver = AsyncDriver(work)
         with self._running(driver):
             return await driver.run()
 
@@ -70,20 +78,21 @@ class AsyncProducerTask(AsyncProducerMixin, Task):
     """An async task that produces."""
 
 
-def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy) -> Work:
-    steps = policy.steps
+def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy, **functions: Any) -> Work:
+    hooks = {
+        Stage.PRODUCE: "produce_transaction",
+        Stage.SUCCESS: "handle_produce_success",
+        Stage.EXCEPTION: "handle_produce_exception",
+    }
     return Work(
         task=type(task).__name__,
         policy=policy,
-        loop=lambda: production(policy, _checked(transactions)),
-        plan=Plan(Stage.PRODUCE, steps.produce.retry, steps.success.retry, steps.exception.retry),
-        handlers={
-            Stage.PRODUCE: task.produce_transaction,
-            Stage.SUCCESS: task.handle_produce_success,
-            Stage.EXCEPTION: task.handle_produce_exception,
-        },
+        loop=lambda _: production(policy, _checked(transactions)),
+        handlers={stage: getattr(task, name) for stage, name in hooks.items()},
+        silent=untouched(task, hooks, ProducerMixin, AsyncProducerMixin),
         timeout_error=ProducerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
+        **functions,
     )
 
 

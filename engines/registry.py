@@ -13,7 +13,11 @@ class RegistryError(LookupError):
 
 
 class Stops(Protocol):
+    abandoned: Any
+
     def stop(self) -> None: ...
+
+    def cut(self) -> None: ...
 
 
 class Stoppable:
@@ -23,6 +27,16 @@ class Stoppable:
         """Ask every loop of this task to stop: nothing new begins, what runs is let end."""
         for driver in list(self._drivers()):
             driver.stop()
+
+    def cut(self) -> None:
+        """Wait no longer for what runs: give it back. What a thread still does counts for nothing."""
+        for driver in list(self._drivers()):
+            driver.cut()
+
+    @property
+    def abandoned_attempts(self) -> int:
+        """How many handlers have outlived their limit and still run."""
+        return sum(driver.abandoned.count for driver in list(self._drivers()))
 
     @contextmanager
     def _running(self, driver: Stops) -> Iterator[None]:
@@ -48,6 +62,15 @@ class Task(Stoppable):
             setattr(self, f"{name}_connector", connector)
         for name, service in self.services.items():
             setattr(self, f"{name}_service", service)
+
+
+def untouched(task: Any, hooks: Mapping[Any, str], *mixins: type) -> frozenset[Any]:
+    """The hooks that the author of a task has left as they came."""
+    return frozenset(
+        key
+        for key, name in hooks.items()
+        if any(getattr(type(task), name, None) is vars(mixin).get(name) for mixin in mixins)
+    )
 
 
 class Registry:

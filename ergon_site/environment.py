@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from environ import Env
@@ -17,6 +17,7 @@ BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
 
 Parser = Callable[[str], Any]
+T = TypeVar("T")
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -49,6 +50,18 @@ def size(value: str) -> int:
         msg = f"must be a number of bytes above 0, not {value!r}"
         raise ValueError(msg)
     return int(value)
+
+
+def whole(value: str) -> int:
+    if not value.isdecimal() or int(value) == 0:
+        msg = f"must be a whole number above 0, not {value!r}"
+        raise ValueError(msg)
+    return int(value)
+
+
+def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    """Nothing given is None."""
+    return lambda value: parse(value) if value else None
 
 
 def names(value: str) -> tuple[str, ...]:

@@ -53,6 +53,17 @@ ERGON_SERVICES = read("ERGON_SERVICES", environment.json_object, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
 ERGON_RESULT_LIMIT = read("ERGON_RESULT_LIMIT", environment.size, default="1048576")
+ERGON_CONCURRENCY = read("ERGON_CONCURRENCY", environment.optional(environment.whole))
+ERGON_BATCH = read("ERGON_BATCH", environment.optional(environment.whole))
+ERGON_LIMIT = read("ERGON_LIMIT", environment.optional(environment.whole))
+ERGON_TIMEOUT = read("ERGON_TIMEOUT", environment.optional(environment.seconds))
+ERGON_DRAIN = read("ERGON_DRAIN", environment.flag, default="0")
+ERGON_JSON = read("ERGON_JSON", environment.flag, default="0")
+ERGON_PROCESSES = read("ERGON_PROCESSES", environment.whole, default="1")
+ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.whole))
+ERGON_GRACE = read("ERGON_GRACE", environment.seconds, default="25")
+ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
+ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 
 # Security

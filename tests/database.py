@@ -22,7 +22,7 @@ def clean(case: TransactionTestCase) -> None:
     connection._test_serialized_contents = _migrated  # type: ignore[attr-defined]
     with append_only_lifted():
         django_clean(case)
-    connection.creation.deserialize_db_from_string(_migrated)
+        connection.creation.deserialize_db_from_string(_migrated)
 
 
 django_clean = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]

@@ -21,6 +21,21 @@ def choose(connectors: Mapping[str, Any], name: str | None) -> Any:
     return next(iter(connectors.values()))
 
 
+def offers(connector: Any) -> dict[str, Any]:
+    """What a connector can do besides giving transactions, for a threaded task."""
+    return {name: getattr(connector, name, None) for name in (*_CALLED, *_EITHER)}
+
+
+def offers_async(connector: Any) -> dict[str, Any]:
+    """The same for an async task; what only takes a note is the same function for both."""
+    awaited = {name: getattr(connector, f"{name}_async", None) for name in _CALLED}
+    return awaited | {name: getattr(connector, name, None) for name in _EITHER}
+
+
+_CALLED = ("acknowledge", "release", "count", "flush")
+_EITHER = ("note", "on_arrival", "policy_in_force")
+
+
 def take(fetched: Any, into: list[Any]) -> None:
     """Put what a connector returned into a list, one by one, so that none is lost if it fails midway."""
     if not isinstance(fetched, Iterable) or isinstance(fetched, str | bytes | Mapping):

@@ -10,7 +10,11 @@ from engines.transaction import Transaction
 class Connector(Protocol):
     """For threaded tasks. May also have `acknowledge(transaction, outcome)`, `release(transactions)` and `count()`.
 
-    `is_prefetching = True` asks the engine to fetch the next batch before the current one has drained.
+    A connector that gathers outcomes has `flush()`: what was acknowledged is safe when it returns. `note(transaction,
+    attempt)` hears of every attempt. `on_arrival(callback)` is told what to call when there may be work, so that a
+    streaming loop need not wait out its pause. `policy_in_force()` gives the policy of the batch that was fetched last
+    and the name of its version. `is_prefetching = True` asks the engine to fetch the next batch before the current one
+    has drained.
     """
 
     def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]: ...
@@ -20,7 +24,10 @@ class Connector(Protocol):
 
 @runtime_checkable
 class AsyncConnector(Protocol):
-    """For async tasks. May also have `acknowledge_async`, `release_async` and `count_async`."""
+    """For async tasks. May also have `acknowledge_async`, `release_async`, `count_async` and `flush_async`.
+
+    `note`, `on_arrival` and `policy_in_force` are as for threads.
+    """
 
     async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]: ...
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engines.core.errors import ExceptionType, FetchException, TransactionException, told, wrapped
 from engines.core.outcome import Cut, Failure, Outcome, Success
-from engines.core.policy import RetryPolicy
+from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
 
 
@@ -19,6 +19,14 @@ class Plan(NamedTuple):
     retry: RetryPolicy
     success: RetryPolicy
     exception: RetryPolicy
+
+
+def plan_of(policy: ConsumerPolicy | ProducerPolicy) -> Plan:
+    """How one transaction runs under a policy."""
+    if isinstance(policy, ConsumerPolicy):
+        steps = policy.steps
+        return Plan(Stage.PROCESS, steps.process.retry, steps.success.retry, steps.exception.retry)
+    return Plan(Stage.PRODUCE, policy.steps.produce.retry, policy.steps.success.retry, policy.steps.exception.retry)
 
 
 def lifecycle(plan: Plan) -> Steps[Outcome]:

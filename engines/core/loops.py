@@ -1,6 +1,6 @@
 """The rules for many transactions: what a consumer fetches and when it stops, how a producer works through a list."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -10,11 +10,15 @@ from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Await, Drain, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
 
 
-def consumption(policy: ConsumerPolicy, *, is_prefetching: bool = False) -> Steps[Stop | Failure]:
-    """Fetch, hand out, wait; until there is no more, the limit is reached, somebody stops it, or a fetch fails."""
+def consumption(in_force: Callable[[], ConsumerPolicy], *, is_prefetching: bool = False) -> Steps[Stop | Failure]:
+    """Fetch, hand out, wait; until there is no more, the limit is reached, somebody stops it, or a fetch fails.
+
+    The policy is asked for anew at each batch, so that one that has changed counts from the next batch on.
+    """
     ending: Stop | Failure | None = None
     started = empty = 0
     while ending is None:
+        policy = in_force()
         size = _wanted(policy, started)
         if size == 0:
             ending = Stop.LIMIT

@@ -18,6 +18,10 @@ class Stage(StrEnum):
     EXCEPTION = "exception"
 
 
+# The stages that are given a transaction and nothing else.
+WORK = frozenset({Stage.PROCESS, Stage.PRODUCE})
+
+
 class Enter(NamedTuple):
     """A stage begins; all its attempts follow. No answer is expected."""
 

@@ -4,12 +4,14 @@ import asyncio
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from engines.core.lifecycle import classify, classify_fetch, lifecycle
+from engines.core.journal import Attempted
+from engines.core.lifecycle import Plan, classify, classify_fetch, lifecycle
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import Await, Call, Drain, Skip, Sleep, Start, Step, Steps, Stop, Withdraw
+from engines.core.steps import WORK, Await, Call, Drain, Skip, Sleep, Start, Step, Steps, Stop, Withdraw
 from engines.drivers.limits import (
     CANCELLING,
     Abandoned,
@@ -29,7 +31,6 @@ class AsyncDriver:
     """Runs one loop: the caller's task fetches and waits, a semaphore of slots runs the lifecycles as tasks."""
 
     def __init__(self, work: Work) -> None:
-        self.work = work
         self._run = Run(work)
         self.abandoned = Abandoned(self._run.observer.abandoned)
         self._late_fetches = Abandoned()
@@ -37,13 +38,31 @@ class AsyncDriver:
         self._tasks: dict[asyncio.Task[Outcome], Entry] = {}
         self._changed = asyncio.Event()
         self._home: asyncio.AbstractEventLoop | None = None
-        self._is_room_awaited = False
+        self._room = -1
+        self._is_room_awaited = self._has_arrived = False
+
+    @property
+    def work(self) -> Work:
+        return self._run.work
 
     def stop(self) -> None:
         """Begin no more; let what runs end. For any thread and for signal handlers."""
         self._run.is_stopping = True
+        self._wake()
+
+    def cut(self) -> None:
+        """Wait no longer for what runs: it is given back, and what it still does counts for nothing."""
+        self._run.is_cut = True
+        self.stop()
+
+    def _arrive(self) -> None:
+        """There may be work: look before the wait is over. For any thread."""
+        self._has_arrived = True
+        self._wake()
+
+    def _wake(self) -> None:
         if self._home is not None:
-            with suppress(RuntimeError):  # its event loop is closed: there is nothing left to stop
+            with suppress(RuntimeError):  # its event loop is closed: there is nothing left to wake
                 self._home.call_soon_threadsafe(self._changed.set)
 
     async def run(self) -> Report:
@@ -51,17 +70,25 @@ class AsyncDriver:
         self._home = asyncio.get_running_loop()
         seconds = self._run.left()
         timer = None if seconds is None else self._home.call_later(seconds, self._changed.set)
+        if self.work.on_arrival is not None:
+            self.work.on_arrival(self._arrive)
         try:
             with self._run.observer.loop():
-                ending = await self._drive(self.work.loop())
+                ending = await self._drive(self.work.loop(lambda: self.work.policy))
         except BaseException:
             await self._give_everything_back()
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-        self._run.withdraw()
-        await self._release(self._run.given_back)
+            if self.work.on_arrival is not None:
+                self.work.on_arrival(None)
+        if self._run.is_cut:
+            await self._give_everything_back()
+        else:
+            self._run.withdraw()
+            await self._release(self._run.given_back)
+            await self._flush()
         return self._run.conclude(ending)
 
     async def _drive(self, steps: Steps[Stop | Failure]) -> Stop | Failure:
@@ -91,7 +118,7 @@ class AsyncDriver:
             case Withdraw():
                 self._run.withdraw()
             case Drain():
-                while self._tasks:
+                while self._tasks and not self._run.is_cut:
                     await self._change()
         return None
 
@@ -100,7 +127,9 @@ class AsyncDriver:
             await self._wait_for_the_abandoned()
         if self._run.interruption() is not None or self.work.fetch is None:
             return CUT
-        limit = Deadlines(None, self._run.ends_at).limit(call.retry.timeout, is_bounded=False)
+        deadlines = Deadlines(None, self._run.ends_at)
+        limit = deadlines.limit(call.retry.timeout, is_bounded=False)
+        self._has_arrived = False
         try:
             seconds = limit and limit.seconds
             keep: dict[str, Any] = {"abandoned": self._late_fetches, "late": self._release}
@@ -109,12 +138,18 @@ class AsyncDriver:
             if limit is None or error.function is not self.work.fetch:
                 return classify_fetch(error)
             self._run.look_at_the_clock()
-            return reached(limit, call, self.work, None)
+            return reached(limit, call, deadlines, None)
         except Exception as error:  # noqa: BLE001 (classified)
             return classify_fetch(error)
         self._run.in_hand = batch
+        if batch and self._run.adopt():
+            self._resize()
         self._run.observer.fetched(batch, await self._depth())
         return Success(batch)
+
+    def _resize(self) -> None:
+        """As many slots as the policy says by now; those beyond end with what they run."""
+        self._slots = asyncio.Semaphore(max(0, self.work.concurrency - len(self._tasks)))
 
     async def _depth(self) -> int | None:
         if self.work.count is None or not self._run.observer.is_recording:
@@ -126,7 +161,10 @@ class AsyncDriver:
     async def _start(self, transactions: list[Any]) -> None:
         if not self.work.is_streaming:
             await self._wait_for_the_abandoned()
-        run = with_context_async(self._run.observer.batch_async(self._run_one, len(transactions)))
+        one = partial(self._run_one, self.work, self.work.plan)
+        run = with_context_async(self._run.observer.batch_async(one, len(transactions)))
+        # A batch in reserve, so that the next one is here before the slots run dry.
+        self._room = max(self.work.concurrency, len(transactions))
         self._run.backlog.add(Entry(transaction.id, transaction, run) for transaction in transactions)
         self._run.in_hand = []
         while not self._run.is_stopping and not self._slots.locked():
@@ -145,12 +183,13 @@ class AsyncDriver:
         """A slot is free: it goes to the next in line, and only otherwise back to the semaphore."""
         run, entry = self._run, self._tasks.pop(task)
         run.end(entry, self._outcome_of(task))
-        following = None if run.is_stopping else run.backlog.take()
+        is_surplus = len(self._tasks) >= self.work.concurrency
+        following = None if run.is_stopping or is_surplus else run.backlog.take()
         if following is not None:
             self._occupy(following)
-        else:
+        elif not is_surplus:
             self._slots.release()
-        if not self._tasks or (self._is_room_awaited and run.backlog.waiting <= self.work.concurrency):
+        if not self._tasks or (self._is_room_awaited and run.backlog.waiting <= self._room):
             self._changed.set()
 
     def _outcome_of(self, task: "asyncio.Task[Outcome]") -> Outcome:
@@ -163,7 +202,7 @@ class AsyncDriver:
         return task.result()
 
     async def _await(self, *, for_room: bool) -> Cut | None:
-        room = self.work.concurrency if for_room else -1
+        room = self._room if for_room else -1
         self._is_room_awaited = for_room
         while self._run.interruption() is None and self._tasks and self._run.backlog.waiting > room:
             await self._change()
@@ -177,16 +216,19 @@ class AsyncDriver:
     async def _rest(self, seconds: float) -> Cut | None:
         until = time.monotonic() + (self._run.left(seconds) or 0.0)
         await asyncio.sleep(0)  # a wait of nothing still lets others run
-        while self._run.interruption() is None and (left := until - time.monotonic()) > 0:
+        while self._is_idle() and (left := until - time.monotonic()) > 0:
             timer = asyncio.get_running_loop().call_later(min(left, threading.TIMEOUT_MAX), self._changed.set)
             await self._change()
             timer.cancel()
         return self._run.interruption()
 
-    async def _run_one(self, transaction: Any, trace: Trace | None = None) -> Outcome:
-        """One lifecycle, from its first step to the acknowledgement."""
-        outcome = await self._live(transaction, trace)
-        acknowledge = self.work.acknowledge
+    def _is_idle(self) -> bool:
+        return self._run.interruption() is None and not self._has_arrived
+
+    async def _run_one(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None = None) -> Outcome:
+        """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
+        outcome = await self._live(work, plan, transaction, trace)
+        acknowledge = work.acknowledge
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
             return CUT
         if acknowledge is not None:
@@ -196,8 +238,8 @@ class AsyncDriver:
                 self._run.blame_connector(error, "take an outcome")
         return outcome
 
-    async def _live(self, transaction: Any, trace: Trace | None) -> Outcome:
-        deadlines, steps, reply = self._run.deadlines(), lifecycle(self.work.plan), None
+    async def _live(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None) -> Outcome:
+        deadlines, steps, reply = self._run.deadlines(work), lifecycle(plan), None
         while True:
             try:
                 step = steps.send(reply)
@@ -207,7 +249,9 @@ class AsyncDriver:
                 trace.before(step)
             match step:
                 case Call():
+                    started = time.monotonic()
                     reply = await self._call(step, transaction, deadlines)
+                    self._note(step, transaction, started, reply)
                 case Sleep():
                     reply = await self._sleep(step, transaction, deadlines)
                 case _:
@@ -215,15 +259,21 @@ class AsyncDriver:
             if trace is not None:
                 trace.after(step, reply)
 
+    def _note(self, call: Call, transaction: Any, started: float, outcome: Outcome) -> None:
+        work = self.work
+        if work.note is not None and work.is_noted(call.stage, outcome):
+            number, duration = call.attempt + 1, time.monotonic() - started
+            work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
+
     async def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
         limit = deadlines.limit_of(call)
         if self._run.is_over:
             return CUT
         if limit is not None and limit.seconds <= 0:
-            return reached(limit, call, self.work, transaction.id)
+            return reached(limit, call, deadlines, transaction.id)
         announce(call, limit)
         handler = self.work.handlers[call.stage]
-        arguments = (transaction,) if call.stage is self.work.plan.work else (transaction, call.argument)
+        arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
         try:
             if limit is None:
                 return Success(await awaitable(handler(*arguments)))
@@ -232,7 +282,7 @@ class AsyncDriver:
         except LimitReached as error:
             if limit is None or error.function is not handler:
                 return classify(error, call.stage, transaction.id)
-            return reached(limit, call, self.work, transaction.id)
+            return reached(limit, call, deadlines, transaction.id)
         except (KeyboardInterrupt, SystemExit) as request:
             self._run.blame(request)
             return CUT
@@ -242,7 +292,7 @@ class AsyncDriver:
     async def _sleep(self, sleep: Sleep, transaction: Any, deadlines: Deadlines) -> Outcome | None:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)
         await asyncio.sleep(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0)
-        return slept(limit, self.work, transaction.id)
+        return slept(limit, deadlines, transaction.id)
 
     async def _wait_for_the_abandoned(self) -> None:
         until = time.monotonic() + self.work.abandoned_grace
@@ -261,6 +311,15 @@ class AsyncDriver:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=CANCELLING)
         await self._release(everything)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """Return once every outcome that was taken is safe."""
+        if self.work.flush is not None:
+            try:
+                await self.work.flush()
+            except Exception as error:  # noqa: BLE001 (told at the loop's end)
+                self._run.blame_connector(error, "keep outcomes")
 
     async def _release(self, transactions: list[Any]) -> None:
         if transactions and self.work.release is not None:

@@ -124,6 +124,8 @@ class Observer:
 
     def abandoned(self) -> None: ...
 
+    def adopt(self, work: Work) -> None: ...
+
     def fetched(self, batch: list[Any], depth: int | None) -> None: ...
 
 
@@ -133,11 +135,19 @@ class Recorder(Observer):
     is_recording = True
 
     def __init__(self, work: Work) -> None:
-        self.work = work
         self.spans = telemetry.CONSUMER_SPANS if work.fetch else telemetry.PRODUCER_SPANS
         self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
         self._is_metering = telemetry.is_metering()
         self._labels = {telemetry.TASK: work.task}
+        self._fetching: Trace | None = None
+        self._cycle: Cycle | None = None
+        self._cycles: set[Cycle] = set()
+        self._token: Any = None
+        self.adopt(work)
+
+    def adopt(self, work: Work) -> None:
+        """Describe what follows by this policy."""
+        self.work = work
         self._about = _known(
             {
                 telemetry.TASK: work.task,
@@ -148,10 +158,6 @@ class Recorder(Observer):
         )
         self._one = {**self._about, "messaging.operation.name": "process" if work.fetch else "send"}
         self._stages: dict[Stage, Attributes] = {}
-        self._fetching: Trace | None = None
-        self._cycle: Cycle | None = None
-        self._cycles: set[Cycle] = set()
-        self._token: Any = None
 
     @contextmanager
     def loop(self) -> Iterator[None]:

@@ -30,7 +30,7 @@ class Run:
         self.tally = Tally()
         self.backlog = Backlog()
         self.observer = observer_of(work)
-        self.is_stopping = self.is_late = self.is_over = False
+        self.is_stopping = self.is_late = self.is_over = self.is_cut = False
         self.given_back: list[Any] = []
         self.in_hand: list[Any] = []  # fetched, and not yet handed to the slots
         self._settling = Lock()
@@ -39,14 +39,21 @@ class Run:
         self.started_at = time.monotonic()
         self.timeout = work.policy.loop.timeout
         self.ends_at = None if self.timeout is None else self.started_at + self.timeout
-        self.is_limited = self.timeout is not None or work.policy.loop.transaction_timeout is not None
 
-    def deadlines(self) -> Deadlines:
+    def adopt(self) -> bool:
+        """Go on under the policy that is in force by now; True if it has changed."""
+        before, self.work = self.work, self.work.renewed()
+        if self.work is before:
+            return False
+        self.observer.adopt(self.work)
+        return True
+
+    def deadlines(self, work: Work) -> Deadlines:
         """The deadlines of a transaction that starts now."""
-        if not self.is_limited:
-            return NO_DEADLINES
-        seconds = self.work.policy.loop.transaction_timeout
-        return Deadlines(None if seconds is None else time.monotonic() + seconds, self.ends_at)
+        seconds = work.policy.loop.transaction_timeout
+        if seconds is None:
+            return NO_DEADLINES if self.ends_at is None else Deadlines(None, self.ends_at)
+        return Deadlines(time.monotonic() + seconds, self.ends_at, seconds)
 
     def left(self, seconds: float | None = None) -> float | None:
         """The shorter of these seconds and what is left of the loop's time."""

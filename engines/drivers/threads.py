@@ -5,13 +5,15 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import CoroutineType
 from typing import Any, NoReturn
 
-from engines.core.lifecycle import classify, classify_fetch, lifecycle
+from engines.core.journal import Attempted
+from engines.core.lifecycle import Plan, classify, classify_fetch, lifecycle
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import Await, Call, Drain, Skip, Sleep, Stage, Start, Step, Steps, Stop, Withdraw
+from engines.core.steps import WORK, Await, Call, Drain, Skip, Sleep, Stage, Start, Step, Steps, Stop, Withdraw
 from engines.drivers.limits import Abandoned, LimitReached, run_with_timeout, with_context
 from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
@@ -24,7 +26,6 @@ class ThreadDriver:
     """Runs one loop: the caller's thread fetches and waits, a pool of slots runs the lifecycles."""
 
     def __init__(self, work: Work) -> None:
-        self.work = work
         self._run = Run(work)
         self.abandoned = Abandoned(self._run.observer.abandoned)
         self._late_fetches = Abandoned()
@@ -33,7 +34,12 @@ class ThreadDriver:
         self._changed = threading.Condition(threading.RLock())
         self._pool = ThreadPoolExecutor(work.concurrency, thread_name_prefix=f"ergon-{work.task}")
         self._serving = 0
-        self._is_room_awaited = False
+        self._room = -1
+        self._is_room_awaited = self._has_arrived = False
+
+    @property
+    def work(self) -> Work:
+        return self._run.work
 
     def stop(self) -> None:
         """Begin no more; let what runs end."""
@@ -41,20 +47,40 @@ class ThreadDriver:
             self._run.is_stopping = True
             self._changed.notify_all()
 
+    def cut(self) -> None:
+        """Wait no longer for what runs: it is given back, and what it still does counts for nothing."""
+        with self._changed:
+            self._run.is_stopping = self._run.is_cut = True
+            self._changed.notify_all()
+
     def run(self) -> Report:
         """Run the loop to its end and account for it."""
+        if self.work.on_arrival is not None:
+            self.work.on_arrival(self._arrive)
         try:
             with self._run.observer.loop():
-                ending = self._drive(self.work.loop())
+                ending = self._drive(self.work.loop(lambda: self.work.policy))
         except BaseException:
             self._give_everything_back()
             raise
         finally:
             # Never joined here: a slot whose handler does not return must not hold the caller.
             self._pool.shutdown(wait=False)
-        self._run.withdraw()
-        self._release(self._run.given_back)
+            if self.work.on_arrival is not None:
+                self.work.on_arrival(None)
+        if self._run.is_cut:
+            self._give_everything_back()
+        else:
+            self._run.withdraw()
+            self._release(self._run.given_back)
+            self._flush()
         return self._run.conclude(ending)
+
+    def _arrive(self) -> None:
+        """There may be work: look before the wait is over."""
+        with self._changed:
+            self._has_arrived = True
+            self._changed.notify_all()
 
     def _drive(self, steps: Steps[Stop | Failure]) -> Stop | Failure:
         reply = None
@@ -78,7 +104,7 @@ class ThreadDriver:
                 return self._await(for_room=for_room)
             case Sleep(seconds):
                 with self._changed:
-                    self._changed.wait_for(lambda: self._run.is_stopping, self._patience(seconds))
+                    self._changed.wait_for(lambda: self._run.is_stopping or self._has_arrived, self._patience(seconds))
                     return self._run.interruption()
             case Skip(how_many):
                 self._run.tally.skipped += how_many
@@ -87,7 +113,7 @@ class ThreadDriver:
                     self._run.withdraw()
             case Drain():
                 with self._changed:
-                    self._changed.wait_for(lambda: self._serving == 0)
+                    self._changed.wait_for(lambda: self._serving == 0 or self._run.is_cut)
         return None
 
     def _fetch(self, call: Call) -> Outcome:
@@ -95,7 +121,9 @@ class ThreadDriver:
             self._wait_for_the_abandoned()
         if self._run.interruption() is not None or self.work.fetch is None:
             return CUT
-        limit = Deadlines(None, self._run.ends_at).limit(call.retry.timeout, is_bounded=False)
+        deadlines = Deadlines(None, self._run.ends_at)
+        limit = deadlines.limit(call.retry.timeout, is_bounded=False)
+        self._has_arrived = False
         try:
             seconds = limit and limit.seconds
             keep: dict[str, Any] = {"abandoned": self._late_fetches, "late": self._release}
@@ -104,12 +132,20 @@ class ThreadDriver:
             if limit is None or error.function is not self.work.fetch:
                 return classify_fetch(error)
             self._run.look_at_the_clock()
-            return reached(limit, call, self.work, None)
+            return reached(limit, call, deadlines, None)
         except Exception as error:  # noqa: BLE001 (classified)
             return classify_fetch(error)
         self._run.in_hand = batch
+        if batch and self._run.adopt():
+            self._resize()
         self._run.observer.fetched(batch, self._depth())
         return Success(batch)
+
+    def _resize(self) -> None:
+        """As many slots as the policy says by now; those beyond end with what they run."""
+        pool = self._pool
+        self._pool = ThreadPoolExecutor(self.work.concurrency, thread_name_prefix=f"ergon-{self.work.task}")
+        pool.shutdown(wait=False)
 
     def _depth(self) -> int | None:
         if self.work.count is None or not self._run.observer.is_recording:
@@ -121,19 +157,22 @@ class ThreadDriver:
     def _start(self, transactions: list[Any]) -> None:
         if not self.work.is_streaming:
             self._wait_for_the_abandoned()
-        run = with_context(self._run.observer.batch(self._run_one, len(transactions)))
+        one = partial(self._run_one, self.work, self.work.plan)
+        run = with_context(self._run.observer.batch(one, len(transactions)))
         with self._changed:
+            # A batch in reserve, so that the next one is here before the slots run dry.
+            self._room = max(self.work.concurrency, len(transactions))
             self._run.backlog.add(Entry(transaction.id, transaction, run) for transaction in transactions)
             self._run.in_hand = []
             if self._run.is_stopping:
                 return
-            idle = min(self.work.concurrency - self._serving, len(transactions))
+            idle = max(0, min(self.work.concurrency - self._serving, len(transactions)))
             self._serving += idle
         for _ in range(idle):
             self._pool.submit(self._serve)
 
     def _await(self, *, for_room: bool) -> Cut | None:
-        room = self.work.concurrency if for_room else -1
+        room = self._room if for_room else -1
         run = self._run
 
         def is_over() -> bool:
@@ -154,12 +193,14 @@ class ThreadDriver:
             with self._changed:
                 if ended is not None:
                     run.end(ended, outcome)
-                entry = None if run.is_stopping else run.backlog.take()
+                is_surplus = self._serving > self.work.concurrency
+                entry = None if run.is_stopping or is_surplus else run.backlog.take()
                 if entry is None:
                     self._serving -= 1
                     self._changed.notify_all()
                     return
-                if self._is_room_awaited and run.backlog.waiting <= self.work.concurrency:
+                if self._is_room_awaited and run.backlog.waiting <= self._room:
+                    self._is_room_awaited = False
                     self._changed.notify_all()
             outcome = self._outcome_of(entry)
             ended = entry
@@ -172,10 +213,10 @@ class ThreadDriver:
             return CUT
         return outcome
 
-    def _run_one(self, transaction: Any, trace: Trace | None = None) -> Outcome:
-        """One lifecycle, from its first step to the acknowledgement."""
-        outcome = self._live(transaction, trace)
-        acknowledge = self.work.acknowledge
+    def _run_one(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None = None) -> Outcome:
+        """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
+        outcome = self._live(work, plan, transaction, trace)
+        acknowledge = work.acknowledge
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
             return CUT
         if acknowledge is not None:
@@ -185,8 +226,8 @@ class ThreadDriver:
                 self._run.blame_connector(error, "take an outcome")
         return outcome
 
-    def _live(self, transaction: Any, trace: Trace | None) -> Outcome:
-        deadlines, steps, reply = self._run.deadlines(), lifecycle(self.work.plan), None
+    def _live(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None) -> Outcome:
+        deadlines, steps, reply = self._run.deadlines(work), lifecycle(plan), None
         while True:
             try:
                 step = steps.send(reply)
@@ -196,7 +237,9 @@ class ThreadDriver:
                 trace.before(step)
             match step:
                 case Call():
+                    started = time.monotonic()
                     reply = self._call(step, transaction, deadlines)
+                    self._note(step, transaction, started, reply)
                 case Sleep():
                     reply = self._sleep(step, transaction, deadlines)
                 case _:
@@ -204,15 +247,21 @@ class ThreadDriver:
             if trace is not None:
                 trace.after(step, reply)
 
+    def _note(self, call: Call, transaction: Any, started: float, outcome: Outcome) -> None:
+        work = self.work
+        if work.note is not None and work.is_noted(call.stage, outcome):
+            number, duration = call.attempt + 1, time.monotonic() - started
+            work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
+
     def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
         limit = deadlines.limit_of(call)
         if self._run.is_over:
             return CUT
         if limit is not None and limit.seconds <= 0:
-            return reached(limit, call, self.work, transaction.id)
+            return reached(limit, call, deadlines, transaction.id)
         announce(call, limit)
         handler = self.work.handlers[call.stage]
-        arguments = (transaction,) if call.stage is self.work.plan.work else (transaction, call.argument)
+        arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
         try:
             if limit is None:
                 value = handler(*arguments)
@@ -222,7 +271,7 @@ class ThreadDriver:
         except LimitReached as error:
             if limit is None or error.function is not handler:
                 return classify(error, call.stage, transaction.id)
-            return reached(limit, call, self.work, transaction.id)
+            return reached(limit, call, deadlines, transaction.id)
         except (KeyboardInterrupt, SystemExit) as request:
             self._run.blame(request)
             return CUT
@@ -233,7 +282,7 @@ class ThreadDriver:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)
         if limit is not None and limit.seconds > 0 and self._over.wait(min(limit.seconds, threading.TIMEOUT_MAX)):
             return CUT
-        return slept(limit, self.work, transaction.id)
+        return slept(limit, deadlines, transaction.id)
 
     def _wait_for_the_abandoned(self) -> None:
         until = time.monotonic() + self.work.abandoned_grace
@@ -251,6 +300,15 @@ class ThreadDriver:
             everything = self._run.give_up()
         self._over.set()
         self._release(everything)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Return once every outcome that was taken is safe."""
+        if self.work.flush is not None:
+            try:
+                self.work.flush()
+            except Exception as error:  # noqa: BLE001 (told at the loop's end)
+                self._run.blame_connector(error, "keep outcomes")
 
     def _release(self, transactions: list[Any]) -> None:
         if transactions and self.work.release is not None:

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException, LoopTimeout
-from engines.core.lifecycle import Plan
-from engines.core.outcome import CUT, Failure, Outcome, timed_out
+from engines.core.journal import Attempted
+from engines.core.lifecycle import Plan, plan_of
+from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Call, Stage, Steps, Stop
 
@@ -23,16 +24,36 @@ class Work:
 
     task: str
     policy: ConsumerPolicy | ProducerPolicy
-    loop: Callable[[], Steps[Stop | Failure]]
-    plan: Plan
+    loop: Callable[[Callable[[], Any]], Steps[Stop | Failure]]
     handlers: Mapping[Stage, Callable[..., Any]]
-    fetch: Callable[[int], Any] | None = None
-    acknowledge: Callable[[Any, Outcome], Any] | None = None
-    release: Callable[[list[Any]], Any] | None = None
-    count: Callable[[], Any] | None = None
+    silent: frozenset[Stage] = frozenset()  # stages whose handler the author left as it is
     timeout_error: type[LoopTimeout]
     abandoned_grace: float = 30.0
     policy_version: str | None = None
+    fetch: Callable[[int], Any] | None = None
+    # What a connector may offer besides.
+    acknowledge: Callable[[Any, Outcome], Any] | None = None
+    release: Callable[[list[Any]], Any] | None = None
+    count: Callable[[], Any] | None = None
+    flush: Callable[[], Any] | None = None
+    note: Callable[[Any, Attempted], None] | None = None
+    on_arrival: Callable[[Callable[[], None] | None], None] | None = None
+    policy_in_force: Callable[[], tuple[Any, str]] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        return plan_of(self.policy)
+
+    def renewed(self) -> "Work":
+        """The same work under the policy that is in force by now."""
+        if self.policy_in_force is None:
+            return self
+        policy, version = self.policy_in_force()
+        return self if version == self.policy_version else replace(self, policy=policy, policy_version=version)
+
+    def is_noted(self, stage: Stage, outcome: Outcome) -> bool:
+        """Whether an attempt is worth writing down: not that a handler did nothing, which nobody has written."""
+        return stage not in self.silent or not isinstance(outcome, Success)
 
     @property
     def concurrency(self) -> int:
@@ -68,6 +89,7 @@ class Deadlines(NamedTuple):
 
     transaction: float | None
     loop: float | None
+    transaction_timeout: float = 0.0
 
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
@@ -124,7 +146,7 @@ def announce(call: Call, limit: Limit | None) -> None:
     _current.set(CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at))
 
 
-def reached(limit: Limit, call: Call, work: Work, transaction_id: str | None) -> Outcome:
+def reached(limit: Limit, call: Call, deadlines: Deadlines, transaction_id: str | None) -> Outcome:
     """What it means that a call did not end within its limit."""
     if limit.scope is Scope.LOOP:
         return CUT
@@ -132,20 +154,20 @@ def reached(limit: Limit, call: Call, work: Work, transaction_id: str | None) ->
         msg = f"the connector did not answer within {limit.seconds:g} s"
         return Failure(FetchTimeoutException(msg))
     if limit.scope is Scope.TRANSACTION:
-        return expired(work, transaction_id)
+        return expired(deadlines, transaction_id)
     return timed_out(f"{call.stage.value} attempt", limit.seconds, transaction_id=transaction_id)
 
 
-def slept(limit: Limit | None, work: Work, transaction_id: str) -> Outcome | None:
+def slept(limit: Limit | None, deadlines: Deadlines, transaction_id: str) -> Outcome | None:
     """What it means that a wait has ended: nothing, or that somebody's time is up."""
     match limit and limit.scope:
         case Scope.TRANSACTION:
-            return expired(work, transaction_id)
+            return expired(deadlines, transaction_id)
         case Scope.LOOP:
             return CUT
     return None
 
 
-def expired(work: Work, transaction_id: str | None) -> Failure:
-    seconds = work.policy.loop.transaction_timeout or 0.0
+def expired(deadlines: Deadlines, transaction_id: str | None) -> Failure:
+    seconds = deadlines.transaction_timeout
     return timed_out("the transaction", seconds, transaction_id=transaction_id, is_expired=True)

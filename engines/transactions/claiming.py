@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import orjson
 from django.db import transaction
 
-from engines import dead_letters, payloads, telemetry
+from engines import dead_letters, telemetry
 from engines.conf import settings
 from engines.core.journal import Attempted
 from engines.core.states import State
@@ -25,6 +26,7 @@ class Lease:
 
     id: int
     token: int
+    pipeline_id: int
     policy_version: int | None
     attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
 
@@ -34,6 +36,9 @@ class LeasedTransaction(Transaction):
     """A transaction that somebody runs."""
 
     lease: Lease
+
+    def __post_init__(self) -> None:
+        """Its fields were checked when it was submitted."""
 
 
 class Rescue(NamedTuple):
@@ -46,7 +51,7 @@ class Rescue(NamedTuple):
 def claim(pipeline_id: int, count: int, worker: int) -> list[LeasedTransaction]:
     """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same."""
     rows = statements().claim(pipeline_id, count, worker, settings().lease)
-    return [_leased(*row) for row in rows]
+    return [_leased(pipeline_id, row) for row in rows]
 
 
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
@@ -75,20 +80,19 @@ def rescue(*, worker: int | None = None) -> Rescue:
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(
-    record_id: int, token: int, version: int | None, _priority: int, _available_at: Any, uid: str, *values: Any
-) -> LeasedTransaction:
-    payload, metadata, correlation_id, parent_id, source, created_at, trace_context = values
+def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
+    record_id, token, version, uid, payload, metadata, *about = row
+    correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
         uid,
-        payloads.decode(payload),
-        payloads.decode(metadata) if metadata != "{}" else {},
+        payload,
+        metadata,
         correlation_id=correlation_id,
         parent_id=parent_id,
         source=source,
-        created_at=created_at,
-        trace_context=payloads.decode(trace_context) if trace_context else {},
-        lease=Lease(record_id, token, version),
+        created_at=datetime.fromtimestamp(created_at, UTC),
+        trace_context=trace_context or {},
+        lease=Lease(record_id, token, pipeline_id, version),
     )
 
 

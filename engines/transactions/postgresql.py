@@ -5,6 +5,8 @@ from typing import Any
 
 from django.db import connection
 
+from engines import payloads
+
 CHANNEL = "ergon_transactions"
 
 INSERT = """
@@ -23,7 +25,8 @@ n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', pipeline_id::text) FRO
 SELECT i.uid, n.pg_notify FROM i LEFT JOIN n ON true
 """
 
-# Kept apart from the update: joined into it, the limit may be exceeded when a plan runs the subquery again.
+# The choice is kept apart from the update: joined into it, the limit may be exceeded when a plan runs it again. One
+# JSON text is read several times faster than a hundred rows of thirteen columns.
 CLAIM = """
 WITH p AS MATERIALIZED (
   SELECT policy.active_id AS version FROM engines_pipeline pipeline JOIN engines_policy policy
@@ -31,13 +34,15 @@ WITH p AS MATERIALIZED (
 c AS MATERIALIZED (
   SELECT id FROM engines_transactionrecord
    WHERE state = 0 AND pipeline_id = %s AND available_at <= now() AND EXISTS (SELECT FROM p)
-   ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED)
-UPDATE engines_transactionrecord t SET state = 1, started_at = now(), lease_owner = %s,
-  lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1, attempts = t.attempts + 1,
-  policy_version = (SELECT version FROM p)
-FROM c WHERE t.id = c.id
-RETURNING t.id, t.fencing_token, t.policy_version, t.priority, t.available_at, t.uid, t.payload, t.metadata,
-  t.correlation_id, t.parent_id, t.source, t.created_at, t.trace_context
+   ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED),
+u AS (
+  UPDATE engines_transactionrecord t SET state = 1, started_at = now(), lease_owner = %s,
+    lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1,
+    attempts = t.attempts + 1, policy_version = (SELECT version FROM p)
+  FROM c WHERE t.id = c.id
+  RETURNING t.*)
+SELECT json_agg(json_build_array(id, fencing_token, policy_version, uid, payload, metadata, correlation_id, parent_id,
+  source, EXTRACT(epoch FROM created_at), trace_context) ORDER BY priority DESC, available_at, id)::text FROM u
 """
 
 # "+ 0": statistics say that nothing runs, and a plan that believes them walks through every dead entry of an index.
@@ -113,9 +118,9 @@ def insert(pipeline: str, document: str) -> set[str]:
     return {row[0] for row in _rows(INSERT, [pipeline, document])}
 
 
-def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple[Any, ...]]:
-    rows = _rows(CLAIM, [pipeline_id, pipeline_id, count, worker, lease])
-    return sorted(rows, key=lambda row: (-row[3], row[4], row[0]))
+def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
+    [(text,)] = _rows(CLAIM, [pipeline_id, pipeline_id, count, worker, lease])
+    return payloads.decode(text) or []
 
 
 def settle(records: str, attempts: str, worker: int | None) -> set[int]:

@@ -8,6 +8,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
+from engines import payloads
+
 COLUMNS = (
     "uid",
     "pipeline_id",
@@ -39,8 +41,11 @@ WHERE id IN (
    WHERE state = 0 AND pipeline_id = %(pipeline)s AND available_at <= %(now)s
      AND EXISTS (SELECT 1 FROM engines_pipeline WHERE id = %(pipeline)s AND paused_at IS NULL)
    ORDER BY priority DESC, available_at, id LIMIT %(count)s)
-RETURNING id, fencing_token, policy_version, priority, available_at, uid, payload, metadata, correlation_id, parent_id,
+RETURNING priority, available_at, id, fencing_token, policy_version, uid, payload, metadata, correlation_id, parent_id,
   source, created_at, trace_context
+"""
+IS_DUE = """
+SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s AND available_at <= %s LIMIT 1
 """
 SETTLE = """
 UPDATE engines_transactionrecord SET state = %s, result = %s, error = %s, category = %s, lease_owner = NULL,
@@ -111,8 +116,17 @@ def _cell(name: str, draft: dict[str, Any], pipeline: tuple[int, int], now: str)
     return json.dumps(value) if name in JSON_COLUMNS and value is not None else value
 
 
-@transaction.atomic
-def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple[Any, ...]]:
+def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
+    # A look takes no lock: idle workers must not keep writers waiting.
+    with connection.cursor() as cursor:
+        cursor.execute(IS_DUE, [pipeline_id, _text(timezone.now())])
+        if cursor.fetchone() is None:
+            return []
+    with transaction.atomic():
+        return _claim(pipeline_id, count, worker, lease)
+
+
+def _claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
     now = timezone.now()
     parameters: dict[str, Any] = {
         "now": _text(now),
@@ -123,8 +137,14 @@ def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[tuple
     }
     with connection.cursor() as cursor:
         cursor.execute(CLAIM, parameters)
-        rows = [(*row[:11], _time(row[11]), row[12]) for row in cursor.fetchall()]
-    return sorted(rows, key=lambda row: (-row[3], row[4], row[0]))
+        rows = sorted(cursor.fetchall(), key=lambda row: (-row[0], row[1], row[2]))
+    return [_claimed(*row[2:]) for row in rows]
+
+
+def _claimed(*row: Any) -> list[Any]:
+    *keys, payload, metadata, correlation_id, parent_id, source, created_at, trace_context = row
+    values = [payloads.decode(payload), payloads.decode(metadata), correlation_id, parent_id, source]
+    return [*keys, *values, _time(created_at).timestamp(), payloads.decode(trace_context)]
 
 
 @transaction.atomic

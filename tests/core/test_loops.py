@@ -37,7 +37,7 @@ def policy(*, size: int = 2, retry: RetryPolicy | None = None, **loop: Any) -> C
 
 
 def consume(policy: ConsumerPolicy, *fetches: Any, is_prefetching: bool = False) -> Play:
-    return play(consumption(policy, is_prefetching=is_prefetching), fetches, Call)
+    return play(consumption(lambda: policy, is_prefetching=is_prefetching), fetches, Call)
 
 
 def outline(played: Play) -> list[str]:
@@ -81,7 +81,7 @@ def test_a_stop_gives_back_what_has_not_started_and_lets_the_rest_end(kind: type
             return Success([] if kind is Sleep else items(1, 2))
         return CUT if isinstance(step, kind) else None
 
-    played = play(consumption(policy(streaming=True)), answer)
+    played = play(consumption(lambda: policy(streaming=True)), answer)
     assert outline(played)[-2:] == ["Withdraw", "Drain"]
     assert played.result is Stop.STOPPED
 

@@ -1,0 +1,81 @@
+"""Watches for work on behalf of waiting loops, so that a lone transaction need not wait for the next poll."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import structlog
+from django.db import DatabaseError, connection
+
+from engines.transactions.postgresql import CHANNEL
+
+NOTICE = 0.5
+POLL = 0.05
+RETRY = 1.0
+
+log = structlog.get_logger("ergon.arrivals")
+
+
+class Arrivals:
+    """A thread that listens: to notifications on PostgreSQL, to changes of the file on SQLite."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._over = threading.Event()
+        self._vendor = connection.vendor
+        target = self._listen if self._vendor == "postgresql" else self._look
+        self._thread = threading.Thread(target=target, name="ergon-arrivals", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, pipeline_id: int, callback: Callable[[], None] | None) -> None:
+        """Call this when there may be work for the pipeline; None for nobody."""
+        if callback is None:
+            self._callbacks.pop(pipeline_id, None)
+        else:
+            self._callbacks[pipeline_id] = callback
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join(2 * NOTICE)
+
+    def _tell(self, pipeline_id: int | None = None) -> None:
+        callbacks = dict(self._callbacks)
+        chosen = callbacks.values() if pipeline_id is None else filter(None, [callbacks.get(pipeline_id)])
+        for callback in chosen:
+            callback()
+
+    def _listen(self) -> None:
+        while not self._over.is_set():
+            try:
+                with psycopg.connect(**_parameters(), autocommit=True) as listening:
+                    listening.execute(f"LISTEN {CHANNEL}")
+                    self._tell()  # whatever was told while nobody listened
+                    while not self._over.is_set():
+                        for notification in listening.notifies(timeout=NOTICE):
+                            self._tell(int(notification.payload))
+            except psycopg.Error:
+                # Loops poll as well, and say that the database is away.
+                self._over.wait(RETRY)
+
+    def _look(self) -> None:
+        """A file's version changes with every commit of anybody else."""
+        seen = None
+        while not self._over.wait(POLL):
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("PRAGMA data_version")
+                    version = cursor.fetchone()
+            except DatabaseError:
+                continue
+            if version != seen:
+                seen = version
+                self._tell()
+        connection.close()
+
+
+def _parameters() -> dict[str, Any]:
+    parameters = connection.get_connection_params()
+    for name in ("cursor_factory", "context", "prepare_threshold"):
+        parameters.pop(name, None)
+    return dict(parameters)

@@ -1,0 +1,161 @@
+"""The durable queue: transactions of a pipeline, leased, settled in batches, the same for all four engines."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from engines import overview, pipelines, policies, telemetry, transactions
+from engines.connectors.outage import Outage
+from engines.connectors.station import Station
+from engines.core.journal import Attempted
+from engines.core.outcome import Outcome
+from engines.core.pace import Pace
+from engines.models import Pipeline
+from engines.transaction import Transaction
+from engines.transactions import Draft, LeasedTransaction, Settlement
+
+DEPTH_CAP = 10_000
+
+T = TypeVar("T")
+Adjust = Callable[[Any], Any]
+
+
+class DatabaseConnector:
+    """Gives a pipeline's transactions to a task, and keeps what came of them.
+
+    One thread owns the connection for claims, whichever thread asks; the station's settler owns another.
+    """
+
+    is_prefetching = True
+
+    def __init__(self, pipeline: str | Pipeline, station: Station, adjust: Adjust = lambda policy: policy) -> None:
+        self.pipeline = pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline
+        self._station, self._adjust = station, adjust
+        self._pace, self._outage = Pace(), Outage(f"claim from {self.pipeline.name}")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")
+        self._is_tracing = telemetry.is_tracing()
+        version, policy = policies.in_force(self.pipeline.policy_id)
+        self._in_force: tuple[Any, str] = (adjust(policy), str(version))
+        self.given_back = 0
+
+    def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[LeasedTransaction]:
+        return self._thread.submit(self._claim, batch_size).result()
+
+    def dispatch_transactions(self, given: Sequence[Transaction]) -> int:
+        return self._thread.submit(self._submit, given).result()
+
+    def acknowledge(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
+        self._station.settler.put(Settlement(transaction, outcome))
+
+    def release(self, batch: Sequence[LeasedTransaction]) -> None:
+        self._thread.submit(self._release, batch).result()
+
+    def count(self) -> int:
+        return self._thread.submit(overview.waiting, self.pipeline.pk, cap=DEPTH_CAP).result()
+
+    def flush(self) -> None:
+        self._station.flush()
+
+    def note(self, transaction: LeasedTransaction, attempted: Attempted) -> None:
+        trace_id = telemetry.current_trace_id() if self._is_tracing else None
+        transaction.lease.attempts.append((attempted, trace_id))
+
+    def on_arrival(self, callback: Callable[[], None] | None) -> None:
+        self._station.arrivals.subscribe(self.pipeline.pk, callback)
+
+    def policy_in_force(self) -> tuple[Any, str]:
+        """The policy of the batch that was claimed last, and the version that it comes from."""
+        return self._in_force
+
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[LeasedTransaction]:
+        return await self._awaited(self._thread.submit(self._claim, batch_size))
+
+    async def dispatch_transactions_async(self, given: Sequence[Transaction]) -> int:
+        return await self._awaited(self._thread.submit(self._submit, given))
+
+    async def acknowledge_async(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
+        settler, settlement = self._station.settler, Settlement(transaction, outcome)
+        if settler.is_full:
+            await asyncio.to_thread(settler.put, settlement)
+        else:
+            settler.put(settlement)
+
+    async def release_async(self, batch: Sequence[LeasedTransaction]) -> None:
+        await self._awaited(self._thread.submit(self._release, batch))
+
+    async def count_async(self) -> int:
+        return await self._awaited(self._thread.submit(overview.waiting, self.pipeline.pk, cap=DEPTH_CAP))
+
+    async def flush_async(self) -> None:
+        await asyncio.to_thread(self._station.flush)
+
+    def interrupt(self) -> None:
+        """Wait no longer for a database that does not answer."""
+        self._outage.give_up()
+
+    def close(self) -> None:
+        self._thread.submit(self._outage.close_connection)
+        self._thread.shutdown(wait=False)
+
+    def _claim(self, size: int) -> list[LeasedTransaction]:
+        wanted = self._pace.wanted(size, time.monotonic())
+        batch = self._outage.wait_out(lambda: self._lease(wanted)) or []
+        self._station.hold(batch)
+        self._pace.took(len(batch), time.monotonic())
+        return batch
+
+    def _lease(self, count: int) -> list[LeasedTransaction]:
+        batch = transactions.claim(self.pipeline.pk, count, self._station.worker.pk)
+        version = batch[0].lease.policy_version if batch else None
+        if version is not None and str(version) != self._in_force[1]:
+            self._in_force = (self._adjust(policies.of_version(version)), str(version))
+        return batch
+
+    def _release(self, batch: Sequence[LeasedTransaction]) -> None:
+        self._station.drop(batch)
+        released = self._outage.wait_out(lambda: transactions.release([one.lease for one in batch]))
+        self.given_back += released or 0
+
+    def _submit(self, given: Sequence[Transaction]) -> int:
+        return len(transactions.submit_many(self.pipeline.name, map(_draft, given)))
+
+    async def _awaited(self, future: "Future[T]") -> T:
+        # Cancelled in mid-claim, the claim goes on: what it brings is given back.
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, future: "Future[Any]") -> None:
+        if future.exception() is None and isinstance(future.result(), list) and future.result():
+            self._thread.submit(self._release, future.result())
+
+
+class ClaimedBatch(Sequence[LeasedTransaction]):
+    """A batch for a producer, which is told where its outcomes go."""
+
+    def __init__(self, batch: Sequence[LeasedTransaction], connector: DatabaseConnector) -> None:
+        self._batch = batch
+        for name in ("acknowledge", "release", "note", "acknowledge_async", "release_async"):
+            setattr(self, name, getattr(connector, name))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._batch[index]
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+
+def _draft(transaction: Transaction) -> Draft:
+    return Draft(
+        transaction.payload,
+        id=transaction.id,
+        correlation_id=transaction.correlation_id,
+        metadata=transaction.metadata,
+        parent_id=transaction.parent_id,
+        source=transaction.source,
+        trace_context=transaction.trace_context or None,
+    )

@@ -1,0 +1,149 @@
+"""Gathers outcomes and writes them in batches, so that handlers bound the rate, not commits."""
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from django.db import DataError, IntegrityError
+
+from engines import telemetry, transactions
+from engines.connectors.outage import Outage
+from engines.core.errors import ConnectorError, TransactionException, told
+from engines.core.outcome import Failure, Success
+from engines.transactions import LeasedTransaction, Settlement
+
+MOST_AT_ONCE = 200
+LINGER = 0.005
+MOST_WAITING = 10_000
+
+log = structlog.get_logger("ergon.settler")
+
+
+@dataclass
+class Counts:
+    """What has been settled so far."""
+
+    succeeded: int = 0
+    failed: int = 0
+    stale: int = 0
+
+    @property
+    def settled(self) -> int:
+        return self.succeeded + self.failed
+
+
+class Settler:
+    """A thread that settles. An outage of the database is waited out; nothing is dropped but what lost its lease."""
+
+    def __init__(self, worker: int, done: Callable[[Sequence[LeasedTransaction]], None]) -> None:
+        self.counts: defaultdict[int, Counts] = defaultdict(Counts)
+        self._worker, self._done = worker, done
+        self._waiting: deque[Settlement] = deque()
+        self._some = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._is_closing = self._is_hurried = False
+        self._outage = Outage("settle")
+        self._thread = threading.Thread(target=self._run, name="ergon-settler", daemon=True)
+        self._thread.start()
+
+    @property
+    def settled(self) -> int:
+        return sum(counts.settled for counts in list(self.counts.values()))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= MOST_WAITING
+
+    def put(self, settlement: Settlement) -> None:
+        """Take an outcome; waits only while far too many wait already."""
+        while self.is_full and self._thread.is_alive():
+            time.sleep(LINGER)
+        if self._idle.is_set():
+            self._idle.clear()
+        self._waiting.append(settlement)
+        if not self._some.is_set():
+            self._some.set()
+
+    def flush(self, limit: float) -> None:
+        """Return when everything taken so far is written, or say that it could not be."""
+        self._is_hurried = True
+        self._some.set()
+        try:
+            is_written = self._idle.wait(limit)
+        finally:
+            self._is_hurried = False
+        if not is_written:
+            msg = f"{self.waiting:,} outcomes were not written within {limit:g} s; their transactions will run again"
+            raise ConnectorError(msg)
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._outage.give_up()
+        self._some.set()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._some.wait()
+            self._some.clear()
+            while self._waiting and not self._is_closing:
+                if len(self._waiting) < MOST_AT_ONCE and not self._is_hurried:
+                    time.sleep(LINGER)
+                self._settle([self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))])
+            self._rest()
+        self._outage.close_connection()
+
+    def _rest(self) -> None:
+        self._idle.set()
+        if self._waiting:  # one came between the last look and now
+            self._idle.clear()
+            self._some.set()
+
+    def _settle(self, batch: list[Settlement]) -> None:
+        try:
+            stale = self._outage.wait_out(lambda: transactions.settle(batch, worker=self._worker))
+        except (DataError, IntegrityError, ValueError, TypeError) as error:
+            self._settle_singly(batch, error)
+            return
+        if stale is not None:
+            self._account(batch, stale)
+
+    def _settle_singly(self, batch: list[Settlement], error: Exception) -> None:
+        """Something in the batch cannot be written: find it, and write down that."""
+        if len(batch) > 1:
+            for settlement in batch:
+                self._settle([settlement])
+            return
+        transaction, outcome = batch[0]
+        if isinstance(outcome, Failure) and type(outcome.error.__cause__) is type(error):
+            log.error("outcome_lost", transaction=transaction.id, error=told(error))
+            return
+        failure = TransactionException(
+            f"its outcome could not be written: {told(error)}", transaction_id=transaction.id
+        )
+        failure.__cause__ = error
+        transaction.lease.attempts.clear()
+        self._settle([Settlement(transaction, Failure(failure))])
+
+    def _account(self, batch: list[Settlement], stale: list[LeasedTransaction]) -> None:
+        lost = {transaction.lease.id for transaction in stale}
+        for transaction, outcome in batch:
+            counts = self.counts[transaction.lease.pipeline_id]
+            if transaction.lease.id in lost:
+                counts.stale += 1
+            elif isinstance(outcome, Success):
+                counts.succeeded += 1
+            else:
+                counts.failed += 1
+        for transaction in stale:
+            telemetry.stale.add(1)
+            log.warning("outcome_came_after_its_lease", transaction=transaction.id)
+        self._done([one.transaction for one in batch])

@@ -1,0 +1,99 @@
+"""What the database connectors of a process share: worker row, heartbeat, settler, watch for arrivals."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+import structlog
+from django.db import connection
+
+from engines import transactions, workers
+from engines.conf import settings
+from engines.connectors.arrivals import Arrivals
+from engines.connectors.outage import Outage
+from engines.connectors.settler import Settler
+from engines.transactions import Lease, LeasedTransaction
+
+log = structlog.get_logger("ergon.worker")
+
+
+class Station:
+    """Makes this process a worker for as long as the block lasts."""
+
+    def __init__(self, pipelines: Sequence[str], abandoned: Callable[[], int] = lambda: 0) -> None:
+        self._pipelines = list(pipelines)
+        self._abandoned = abandoned
+        self._held: dict[int, Lease] = {}
+        self._missing: set[int] = set()
+        self._over = threading.Event()
+        self._outage = Outage("renew leases")
+        self.is_stopping = False
+
+    def __enter__(self) -> Self:
+        self.worker = workers.enrol(self._pipelines)
+        self.settler = Settler(self.worker.pk, self._settled)
+        self.arrivals = Arrivals()
+        self._heart = threading.Thread(target=self._beat, name="ergon-heart", daemon=True)
+        self._heart.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._outage.give_up()
+        self._heart.join(1.0)
+        self.arrivals.close()
+        self.settler.close()
+        if not self._outage.is_on:
+            workers.retire(self.worker.pk, settled=self.settler.settled)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._held)
+
+    def hold(self, batch: Iterable[LeasedTransaction]) -> None:
+        """Renew their leases until they are settled or given back."""
+        for transaction in batch:
+            self._held[transaction.lease.id] = transaction.lease
+
+    def drop(self, batch: Iterable[LeasedTransaction]) -> None:
+        for transaction in batch:
+            if self._held.get(transaction.lease.id) is transaction.lease:
+                del self._held[transaction.lease.id]
+
+    def flush(self) -> None:
+        """Whatever takes longer than a lease is run by somebody else anyway."""
+        self.settler.flush(settings().lease)
+
+    def _settled(self, batch: Sequence[LeasedTransaction]) -> None:
+        self.drop(batch)
+
+    def _beat(self) -> None:
+        """Renew, report, rescue; a heart that cannot beat tries until it can."""
+        following, every = 0.0, settings().heartbeat
+        while not self._over.wait(min(1.0, settings().lease / 10)):
+            if time.monotonic() >= following:
+                following = time.monotonic() + every
+                self._outage.wait_out(self._renew)
+            self._outage.wait_out(transactions.rescue)
+        connection.close()
+
+    def _renew(self) -> None:
+        held = list(self._held.values())
+        renewed = transactions.heartbeat(held)
+        # Missing twice: what was settled a moment ago is missing once.
+        missing = {lease.id for lease in held if lease.id not in renewed and lease.id in self._held}
+        for lease_id in missing & self._missing:
+            log.warning(
+                "lease_lost", record=lease_id, hint="its worker was too slow to renew it; its outcome will not count"
+            )
+            self._held.pop(lease_id, None)
+        self._missing = missing
+        workers.beat(
+            self.worker.pk,
+            in_flight=self.in_flight,
+            abandoned=self._abandoned(),
+            settled=self.settler.settled,
+            is_stopping=self.is_stopping,
+        )
+        workers.notice_the_dead()

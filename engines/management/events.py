@@ -1,0 +1,95 @@
+"""What a running process tells: a live line for people, or one JSON object per event for programs."""
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from engines.running import Crew
+
+EVERY = 0.5
+
+
+class Told:
+    """Follows a crew and tells what has changed since it was last asked."""
+
+    def __init__(self, crew: Crew, output: Any, *, as_json: bool) -> None:
+        self._crew, self._output, self._as_json = crew, output, as_json
+        self._is_live = not as_json and sys.stderr.isatty()
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._idle: set[str] = set()
+        self._rate = Rate()
+
+    def started(self) -> None:
+        for runner in self._crew.runners:
+            self._event("started", runner.pipeline.name, worker=self._crew.station.worker.pk)
+
+    def look(self) -> None:
+        """One event for each pipeline that settled something, and one when it begins to wait."""
+        for runner in self._crew.runners:
+            name, counts = runner.pipeline.name, self._crew.station.settler.counts[runner.pipeline.pk]
+            ended = (counts.succeeded, counts.failed)
+            if ended != self._seen.get(name, (0, 0)):
+                self._idle.discard(name)
+                self._event("settled", name)
+            elif name not in self._idle and self._crew.station.in_flight == 0:
+                self._idle.add(name)
+                self._event("waiting", name)
+            self._seen[name] = ended
+        if self._is_live:
+            self._line()
+
+    def stopped(self, code: int) -> None:
+        if self._is_live:
+            sys.stderr.write("\r\033[K")
+        for runner in self._crew.runners:
+            self._event("stopped", runner.pipeline.name, given_back=runner.connector.given_back, code=code)
+            if not self._as_json:
+                self._output.write(f"{runner.pipeline.name}: {summary(self._counts(runner.pipeline.pk))}")
+        self._output.flush()
+
+    def _counts(self, pipeline_id: int) -> dict[str, int]:
+        counts = self._crew.station.settler.counts[pipeline_id]
+        return {"succeeded": counts.succeeded, "failed": counts.failed, "stale": counts.stale}
+
+    def _event(self, event: str, pipeline: str, **more: Any) -> None:
+        if not self._as_json:
+            return
+        pipeline_id = next(one.pipeline.pk for one in self._crew.runners if one.pipeline.name == pipeline)
+        told = {
+            "event": event,
+            "pipeline": pipeline,
+            **self._counts(pipeline_id),
+            "in_flight": self._crew.station.in_flight,
+            "at": datetime.now(UTC).isoformat(),
+            **more,
+        }
+        self._output.write(json.dumps(told))
+        self._output.flush()
+
+    def _line(self) -> None:
+        counts = [self._counts(runner.pipeline.pk) for runner in self._crew.runners]
+        total = {name: sum(one[name] for one in counts) for name in ("succeeded", "failed", "stale")}
+        rate = self._rate.of(total["succeeded"] + total["failed"])
+        sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._crew.station.in_flight} in flight")
+        sys.stderr.flush()
+
+
+class Rate:
+    """How fast a count grows, smoothed over a few looks."""
+
+    def __init__(self) -> None:
+        self._count, self._at, self._rate = 0, time.monotonic(), 0.0
+
+    def of(self, count: int) -> float:
+        now = time.monotonic()
+        fresh = (count - self._count) / max(now - self._at, 1e-6)
+        self._rate = fresh if self._rate == 0 else 0.6 * self._rate + 0.4 * fresh
+        self._count, self._at = count, now
+        return self._rate
+
+
+def summary(counts: dict[str, int]) -> str:
+    text = f"{counts['succeeded']:,} succeeded, {counts['failed']:,} failed"
+    return f"{text}, {counts['stale']:,} came after their lease" if counts["stale"] else text

@@ -1,0 +1,232 @@
+"""Runs pipelines in this process: builds each task with what it needs, and its engine until somebody stops it."""
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Self
+
+from django.db import close_old_connections
+
+from engines import discovery, registry
+from engines.connectors.database import ClaimedBatch, DatabaseConnector
+from engines.connectors.station import Station
+from engines.consumer import AsyncConsumerMixin, ConsumerMixin
+from engines.core.errors import EngineError
+from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
+from engines.models import Pipeline
+from engines.producer import AsyncProducerMixin, ProducerMixin
+
+HOOKS = (
+    "process_transaction",
+    "handle_transaction_success",
+    "handle_transaction_exception",
+    "produce_transaction",
+    "handle_produce_success",
+    "handle_produce_exception",
+)
+
+
+NEEDED = {
+    "inbound": ("consumer", (ConsumerMixin, AsyncConsumerMixin)),
+    "outbound": ("producer", (ProducerMixin, AsyncProducerMixin)),
+}
+
+
+class UnrunnableError(EngineError):
+    """A pipeline that cannot run here; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the person who starts a process wants different from the policy."""
+
+    is_draining: bool = False
+    limit: int | None = None
+    timeout: float | None = None
+    concurrency: int | None = None
+    batch: int | None = None
+    abandoned_grace: float = 30.0
+
+    def applied_to(self, policy: Any) -> Any:
+        loop: dict[str, Any] = {}
+        if isinstance(policy, ConsumerPolicy):
+            loop["streaming"] = not self.is_draining
+        if self.limit is not None:
+            loop["limit"] = self.limit
+        if self.timeout is not None:
+            loop["timeout"] = self.timeout
+        if self.concurrency is not None:
+            loop["concurrency"] = ConcurrencyPolicy(value=self.concurrency)
+        if self.batch is not None:
+            loop["batch"] = BatchPolicy(size=self.batch)
+        return replace(policy, loop=replace(policy.loop, **loop))
+
+
+class Runner:
+    """One pipeline of this process."""
+
+    def __init__(self, pipeline: Pipeline, station: Station, options: Options) -> None:
+        self.pipeline, self._options = pipeline, options
+        self.connector = DatabaseConnector(pipeline, station, options.applied_to)
+        self.task = build(pipeline, {pipeline.connector: self.connector})
+        self.task.abandoned_grace = options.abandoned_grace
+        self._is_stopping = threading.Event()
+        self._woken = threading.Event()
+
+    def run(self) -> None:
+        """Until there is no more, the limit is reached, or somebody stops it; raises what ended it otherwise."""
+        try:
+            if self.pipeline.direction == "inbound":
+                self._consume()
+            else:
+                self._produce()
+        finally:
+            self.connector.close()
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+        self._woken.set()
+        self.connector.interrupt()
+        self.task.stop()
+
+    def cut(self) -> None:
+        self.task.cut()
+
+    def _consume(self) -> None:
+        policy, _ = self.connector.policy_in_force()
+        run = self.task.consume_transactions(policy)
+        if inspect.iscoroutine(run):
+            asyncio.run(run)
+
+    def _produce(self) -> None:
+        """Batch by batch, each under the policy that is in force by then."""
+        self.connector.on_arrival(self._woken.set)
+        started = 0
+        while not self._is_stopping.is_set() and (size := _left(self.connector.policy_in_force()[0], started)):
+            self._woken.clear()
+            batch = self.connector.fetch_transactions(size)
+            started += len(batch)
+            if batch:
+                self._produce_batch(batch)
+            elif self._options.is_draining:
+                break
+            else:
+                self._woken.wait(1.0)
+        self.connector.flush()
+
+    def _produce_batch(self, batch: Sequence[Any]) -> None:
+        policy, _ = self.connector.policy_in_force()
+        unlimited = replace(policy, loop=replace(policy.loop, limit=None))
+        run = self.task.produce_transactions(ClaimedBatch(batch, self.connector), unlimited)
+        if inspect.iscoroutine(run):
+            asyncio.run(run)
+
+
+def build(pipeline: Pipeline, connectors: dict[str, Any]) -> Any:
+    """The task of a pipeline, given its connectors and every service."""
+    discovery.discover()
+    cls = registry.tasks.find(pipeline.task)
+    kind, mixins = NEEDED[pipeline.direction]
+    if not issubclass(cls, mixins):
+        msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}, but its task {pipeline.task!r} is no {kind}"
+        raise UnrunnableError(msg)
+    task = cls(connectors=connectors, services=discovery.services())
+    for name in HOOKS:
+        hook = getattr(task, name, None)
+        if hook is not None and not inspect.iscoroutinefunction(hook):
+            setattr(task, name, _with_fresh_connections(hook))
+    return task
+
+
+def _with_fresh_connections(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler's own database connections do not outlive their usefulness, in whatever thread it runs."""
+
+    @wraps(hook)
+    def handle(*args: Any) -> Any:
+        try:
+            value = hook(*args)
+        except BaseException:
+            close_old_connections()
+            raise
+        now = time.monotonic()
+        if now - getattr(_looked, "at", 0.0) > LOOK_EVERY:
+            _looked.at = now
+            close_old_connections()
+        return value
+
+    return handle
+
+
+LOOK_EVERY = 1.0
+_looked = threading.local()
+
+
+def _left(policy: ProducerPolicy, started: int) -> int:
+    size = policy.loop.batch.size
+    return size if policy.loop.limit is None else min(size, policy.loop.limit - started)
+
+
+class Crew:
+    """All pipelines of this process, each in a thread of its own, and the station that they share."""
+
+    def __init__(self, pipelines: Sequence[Pipeline], options: Options) -> None:
+        self._pipelines, self._options = pipelines, options
+        self._stack = ExitStack()
+        self._threads: list[threading.Thread] = []
+        self.errors: list[BaseException] = []
+        self.changed = threading.Event()
+
+    def __enter__(self) -> Self:
+        names = [pipeline.name for pipeline in self._pipelines]
+        self.runners: list[Runner] = []
+        self.station = self._stack.enter_context(Station(names, self._abandoned))
+        try:
+            self.runners += [Runner(pipeline, self.station, self._options) for pipeline in self._pipelines]
+        except BaseException:
+            self._stack.close()
+            raise
+        for runner in self.runners:
+            thread = threading.Thread(
+                target=self._run, args=[runner], name=f"ergon-{runner.pipeline.name}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def is_running(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def given_back(self) -> int:
+        return sum(runner.connector.given_back for runner in self.runners)
+
+    def stop(self) -> None:
+        """Claim no more; let what runs end."""
+        self.station.is_stopping = True
+        for runner in self.runners:
+            runner.stop()
+
+    def cut(self) -> None:
+        """Give back what still runs."""
+        for runner in self.runners:
+            runner.cut()
+
+    def _run(self, runner: Runner) -> None:
+        try:
+            runner.run()
+        except BaseException as error:  # noqa: BLE001 (told by whoever started the crew)
+            self.errors.append(error)
+        finally:
+            self.changed.set()
+
+    def _abandoned(self) -> int:
+        return sum(runner.task.abandoned_attempts for runner in self.runners)

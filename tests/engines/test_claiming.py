@@ -1,0 +1,276 @@
+"""Claiming and settling: leases, fences, batches, and what is written down."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from engines import dead_letters, explaining, pipelines, policies, transactions, workers
+from engines.core.outcome import Failure, Success
+from engines.core.states import State
+from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
+from engines.transactions import NotFinishedError, NotPendingError, Settlement
+from tests.durable import claim, failed, make_pipeline, settle, states, submit
+
+pytestmark = pytest.mark.django_db
+
+
+def lapse() -> None:
+    """As if the lease time had gone by."""
+    TransactionRecord.objects.filter(state=1).update(lease_expires_at=timezone.now() - timedelta(minutes=1))
+
+
+def test_a_claim_takes_the_most_urgent_and_then_the_oldest() -> None:
+    pipeline = make_pipeline()
+    for name, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
+        transactions.submit("orders", 1, id=name, priority=priority)
+    assert [one.id for one in claim(pipeline, 3)] == ["b", "d", "a"]
+    assert states("a", "b", "c", "d") == ["running", "running", "pending", "running"]
+
+
+def test_what_is_leased_is_not_claimed_again() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 3)
+    assert len(claim(pipeline, 2)) == 2
+    assert len(claim(pipeline, 2)) == 1
+    assert claim(pipeline) == []
+
+
+def test_a_paused_pipeline_gives_nothing_until_it_goes_on() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    pipelines.pause("orders", by="ada", reason="flood")
+    assert claim(pipeline) == []
+    pipelines.resume("orders", by="ada", reason="dry")
+    assert len(claim(pipeline)) == 1
+
+
+def test_settling_writes_outcome_attempts_and_counts() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    batch = claim(pipeline)
+    assert settle(batch, Success({"total": 3})) == []
+    record, attempt, minute = TransactionRecord.objects.get(), Attempt.objects.get(), Throughput.objects.get()
+    assert (record.word, record.result, record.attempts) == ("succeeded", {"total": 3}, 1)
+    assert record.lease_owner is record.lease_expires_at is None
+    assert (attempt.number, attempt.outcome, attempt.policy_version) == (1, 0, pipeline.policy.active_id)
+    assert abs((timezone.now() - attempt.started_at).total_seconds()) < 60
+    assert (minute.succeeded, minute.failed) == (1, 0)
+    assert explaining.explain(uid)["sentence"].startswith("succeeded")
+
+
+def test_a_settled_one_is_not_settled_again() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    first, second = claim(pipeline)
+    settle([first])
+    assert settle([first, second], failed()) == [first]
+    assert states(first.id, second.id) == ["succeeded", "failed"]
+
+
+def test_a_settle_after_the_lease_was_lost_changes_nothing_and_is_reported() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    (late,) = claim(pipeline)
+    lapse()
+    assert transactions.rescue() == (1, 0)
+    assert settle([late], Success("late")) == [late]
+    (again,) = claim(pipeline)
+    assert settle([late], Success("later")) == [late]
+    assert settle([again], Success("in time")) == []
+    assert TransactionRecord.objects.get().result == "in time"
+    assert [attempt.delivery for attempt in Attempt.objects.all()] == [2]
+
+
+def test_a_heartbeat_keeps_leases_and_tells_which_are_lost() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    kept, lost = claim(pipeline)
+    TransactionRecord.objects.filter(uid=lost.id).update(fencing_token=9)
+    lapse()
+    assert transactions.heartbeat([kept.lease, lost.lease]) == {kept.lease.id}
+    assert transactions.rescue() == (1, 0)
+
+
+def test_what_is_given_back_has_lost_no_attempt() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    batch = claim(pipeline)
+    assert transactions.release([one.lease for one in batch]) == 1
+    record = TransactionRecord.objects.get()
+    assert (record.word, record.attempts, record.rescues) == ("pending", 0, 0)
+    assert transactions.release([one.lease for one in batch]) == 0
+
+
+def test_the_third_rescue_without_an_end_makes_a_dead_letter() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    for expected in ((1, 0), (1, 0), (0, 1)):
+        claim(pipeline)
+        lapse()
+        assert transactions.rescue() == expected
+    letter = DeadLetter.objects.get()
+    assert states(uid) == ["failed"]
+    assert (letter.error_type, letter.uid, letter.state) == ("PoisonTransaction", uid, "open")
+    assert "PoisonTransaction" in explaining.explain(uid)["sentence"]
+
+
+def test_the_work_of_a_worker_known_to_be_gone_is_rescued_at_once() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    worker = workers.enrol(["orders"])
+    transactions.claim(pipeline.pk, 1, worker.pk)
+    claim(pipeline)
+    assert transactions.rescue(worker=worker.pk) == (1, 0)
+
+
+def test_a_failure_has_exactly_one_dead_letter_with_all_that_is_known() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    settle(claim(pipeline), failed("customer 17 is unknown", KeyError("customer")))
+    record, letter = TransactionRecord.objects.get(), DeadLetter.objects.select_related("group").get()
+    assert record.error == {
+        "type": "KeyError",
+        "message": "customer 17 is unknown",
+        "category": "SYSTEM",
+        "step": "process",
+    }
+    assert (letter.uid, letter.transaction_id, letter.category, letter.step) == (uid, record.pk, "SYSTEM", "process")
+    assert "KeyError" in letter.traceback
+    assert letter.details["attempts"] == 1
+    assert letter.group.message == "customer # is unknown"
+    assert dead_letters.payload_of(letter) == {"n": 0}
+
+
+def test_the_same_failure_of_many_is_one_group() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 3)
+    for number, one in enumerate(claim(pipeline)):
+        settle([one], failed(f"order {number} of customer 'c{number}' was lost"))
+    group = DeadLetterGroup.objects.get()
+    assert (group.total, group.open_count, group.state) == (3, 3, "open")
+    assert group.message == "order # of customer '…' was lost"
+
+
+@pytest.mark.parametrize("message", ["a\x00b", "\ud800", "x" * 100_000])
+def test_a_message_that_no_column_takes_is_kept_as_well_as_it_can_be(message: str) -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    assert settle(claim(pipeline), failed(message)) == []
+    assert states(uid) == ["failed"]
+
+
+@pytest.mark.parametrize("result", [object(), {1: {2, 3}}, float("nan"), "a\x00b", "\ud800", b"\xff", 2**300])
+def test_a_result_that_is_not_json_is_kept_as_well_as_it_can_be(result: Any) -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    assert settle(claim(pipeline), Success(result)) == []
+    assert states(uid) == ["succeeded"]
+
+
+def test_a_result_over_the_limit_is_left_out_and_says_so() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    settle(claim(pipeline), Success("x" * 2**20))
+    record = TransactionRecord.objects.get()
+    assert (record.word, record.result) == ("succeeded", None)
+    assert record.error["message"] == "the result has 1,048,578 bytes; the limit is 1,048,576"
+
+
+def test_only_a_pending_one_can_be_cancelled() -> None:
+    pipeline = make_pipeline()
+    waiting, running = submit(pipeline, 2)
+    assert transactions.cancel(running, by="ada", reason="wrong order").word == "cancelled"
+    claim(pipeline)
+    with pytest.raises(NotPendingError, match="is running; only a pending one can be cancelled"):
+        transactions.cancel(waiting, by="ada", reason="too late")
+
+
+def test_a_replay_is_a_new_transaction_that_knows_its_origin() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    settle(claim(pipeline), failed())
+    new = transactions.replay(uid, by="ada", reason="repaired")
+    origin, replayed = transactions.find(uid), transactions.find(new.id)
+    assert (replayed.replay_of, replayed.parent_id, replayed.payload) == (origin.pk, uid, origin.payload)
+    assert (origin.word, replayed.word) == ("failed", "pending")
+    letter = DeadLetter.objects.get()
+    assert (letter.state, letter.replayed_as, letter.settled_by) == ("replayed", new.id, "ada")
+    with pytest.raises(dead_letters.LetterSettledError, match="was replayed by ada"):
+        transactions.replay(uid, by="bob", reason="again")
+
+
+def test_an_edited_replay_keeps_what_was_changed_and_the_original_as_it_was() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline, customer="17")
+    settle(claim(pipeline), failed())
+    new = transactions.replay(uid, by="ada", reason="typo", payload={"n": 0, "customer": "71"})
+    assert transactions.find(new.id).payload_changes == [{"path": "customer", "before": "17", "after": "71"}]
+    assert transactions.find(uid).payload == {"n": 0, "customer": "17"}
+
+
+def test_what_has_not_ended_cannot_be_replayed() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    with pytest.raises(NotFinishedError, match="is still pending"):
+        transactions.replay(uid, by="ada", reason="impatient")
+
+
+def test_a_new_policy_version_counts_from_the_next_claim_on() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 2)
+    (before,) = claim(pipeline, 1)
+    version = policies.write("default", {"loop": {"limit": 3}}, by="ada", reason="less")
+    (after,) = claim(pipeline, 1)
+    assert before.lease.policy_version == pipeline.policy.active_id
+    assert after.lease.policy_version == version.pk
+
+
+def test_a_batch_with_failures_settles_all_or_nothing() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 3)
+    batch = claim(pipeline)
+    for one in batch:
+        one.lease.attempts.clear()
+    outcomes = [Success(1), failed(), Failure(failed("handler too").error, origin=failed())]
+    transactions.settle([Settlement(one, outcome) for one, outcome in zip(batch, outcomes, strict=True)])
+    assert sorted(states(*[one.id for one in batch])) == ["failed", "failed", "succeeded"]
+    assert DeadLetter.objects.count() == TransactionRecord.objects.filter(state=State.FAILED).count() == 2
+    assert DeadLetter.objects.filter(details__exception_handler__message="handler too").exists()
+
+
+def test_pruning_takes_what_is_old_enough_with_all_that_belongs_to_it() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 3)
+    batch = claim(pipeline)
+    settle(batch[:1])
+    settle(batch[1:2], failed())
+    long_ago = timezone.now() - timedelta(days=30)
+    TransactionRecord.objects.update(created_at=long_ago)
+    TransactionRecord.objects.filter(finished_at__isnull=False).update(finished_at=long_ago)
+    assert transactions.prune() == (1, 0, 0)
+    assert transactions.prune(older_than=timedelta(days=20)) == (0, 1, 0)
+    assert not Attempt.objects.exists()
+    assert not DeadLetter.objects.exists()
+    assert DeadLetterGroup.objects.get().open_count == 0
+    assert TransactionRecord.objects.get().word == "running"
+
+
+def test_a_worker_without_a_heartbeat_is_noticed() -> None:
+    alive, gone = workers.enrol(["orders"]), workers.enrol(["orders"])
+    type(gone).objects.filter(pk=gone.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=2))
+    assert workers.notice_the_dead() == 1
+    assert [worker.pk for worker in workers.alive()] == [alive.pk]
+
+
+def test_attempts_are_told_in_the_time_of_the_database() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    batch = claim(pipeline)
+    time.sleep(0.02)
+    settle(batch)
+    (attempt,) = explaining.explain(uid)["attempts"]
+    assert attempt["policy_version"] == "default v1"
+    assert (attempt["step"], attempt["outcome"], attempt["number"]) == ("process", "success", 1)

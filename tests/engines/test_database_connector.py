@@ -1,0 +1,235 @@
+"""Durable transactions through all four engines: every attempt recorded, policies live, nothing idle, nothing lost."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from engines import Transaction, discovery, explaining, pipelines, policies, registry, transactions
+from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
+from engines.running import Crew, Options, UnrunnableError
+from tests import tasks
+from tests.durable import make_pipeline, make_policy, states, submit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DRAIN = Options(is_draining=True)
+CONSUMERS = ["tests.act", "tests.act_async"]
+ENGINES = [
+    ("tests.act", "inbound"),
+    ("tests.act_async", "inbound"),
+    ("tests.send", "outbound"),
+    ("tests.send_async", "outbound"),
+]
+
+
+def policy_of(direction: str) -> str:
+    body = {"loop": {"concurrency": {"value": 4}, "batch": {"size": 20}}}
+    return make_policy(direction, body, "consumer" if direction == "inbound" else "producer")
+
+
+def drain(*served: Pipeline, options: Options = DRAIN) -> Crew:
+    """Run pipelines until nothing is due."""
+    with Crew(served, options) as crew:
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+    return crew
+
+
+@contextmanager
+def running(*served: Pipeline) -> Iterator[Crew]:
+    with Crew(served, Options()) as crew:
+        yield crew
+        crew.stop()
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "not in time"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("task", "direction"), ENGINES)
+def test_each_engine_drains_a_pipeline_and_records_every_attempt(task: str, direction: str) -> None:
+    pipeline = make_pipeline(task=task, direction=direction, policy=policy_of(direction))
+    good = submit(pipeline, 50, **{"return": "ok"})
+    bad = submit(pipeline, 2, fail="broken")
+    crew = drain(pipeline)
+    assert set(states(*good)) == {"succeeded"}
+    assert set(states(*bad)) == {"failed"}
+    assert Attempt.objects.count() == 52
+    assert DeadLetter.objects.count() == 2
+    assert set(TransactionRecord.objects.filter(uid__in=good).values_list("result", flat=True)) == {"ok"}
+    assert crew.station.settler.settled == 52
+    assert Worker.objects.get().state == "stopped"
+
+
+def test_handlers_that_an_author_wrote_are_recorded_too() -> None:
+    pipeline = make_pipeline(task="tests.handled")
+    (good,) = submit(pipeline)
+    (bad,) = submit(pipeline, fail="broken", catch={"fail": "and the handler"})
+    policies.write("default", {}, by="tests", reason="one attempt")
+    drain(pipeline)
+    assert [one["step"] for one in explaining.explain(good)["attempts"]] == ["process", "success"]
+    assert [one["step"] for one in explaining.explain(bad)["attempts"]] == ["process", "exception"]
+    assert DeadLetter.objects.get().details["exception_handler"]["message"] == "and the handler"
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_retries_are_recorded_with_their_numbers_and_the_version_they_ran_under(task: str) -> None:
+    body = {"steps": {"process": {"retry": {"max_attempts": 3, "backoff": 0.01}}}}
+    pipeline = make_pipeline(task=task, policy=make_policy("thrice", body))
+    (uid,) = submit(pipeline, fail="broken")
+    drain(pipeline)
+    attempts = explaining.explain(uid)["attempts"]
+    assert [(one["number"], one["of"], one["policy_version"]) for one in attempts] == [
+        (1, 3, "thrice v1"),
+        (2, 3, "thrice v1"),
+        (3, 3, "thrice v1"),
+    ]
+    assert {one["error_type"] for one in attempts} == {"ValueError"}
+    assert "broken" in attempts[0]["traceback"]
+
+
+def test_a_business_failure_is_not_tried_again_and_has_its_dead_letter() -> None:
+    body = {"steps": {"process": {"retry": {"max_attempts": 3}}}}
+    pipeline = make_pipeline(policy=make_policy("thrice", body))
+    (uid,) = submit(pipeline, reject="no such customer")
+    drain(pipeline)
+    assert len(explaining.explain(uid)["attempts"]) == 1
+    assert DeadLetter.objects.get().category == "BUSINESS"
+
+
+def test_a_timeout_is_told_as_one() -> None:
+    body = {"steps": {"process": {"retry": {"timeout": 0.05}}}}
+    pipeline = make_pipeline(policy=make_policy("brief", body))
+    (uid,) = submit(pipeline, sleep=0.5)
+    drain(pipeline)
+    assert explaining.explain(uid)["error"]["category"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_policy_edited_while_a_consumer_runs_counts_from_its_next_batch_on(task: str) -> None:
+    def body(attempts: int, slots: int) -> dict[str, Any]:
+        retry = {"max_attempts": attempts}
+        return {
+            "loop": {"concurrency": {"value": slots}, "batch": {"size": 5}, "empty_queue": {"backoff_cap": 0.1}},
+            "steps": {"process": {"retry": retry}},
+        }
+
+    pipeline = make_pipeline(task=task, policy=make_policy("live", body(1, 2)))
+    with running(pipeline):
+        (before,) = submit(pipeline, fail="broken")
+        wait_for(lambda: states(before) == ["failed"])
+        policies.write("live", body(3, 6), by="ada", reason="tougher")
+        (after,) = submit(pipeline, fail="broken")
+        wait_for(lambda: states(after) == ["failed"])
+        many = submit(pipeline, 30, sleep=0.01)
+        wait_for(lambda: set(states(*many)) == {"succeeded"})
+    assert [len(explaining.explain(uid)["attempts"]) for uid in (before, after)] == [1, 3]
+    assert {one["policy_version"] for one in explaining.explain(after)["attempts"]} == {"live v2"}
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_lone_transaction_wakes_an_idle_consumer(task: str) -> None:
+    body = {"loop": {"empty_queue": {"backoff": 60.0, "backoff_cap": 60.0}}}
+    pipeline = make_pipeline(task=task, policy=make_policy("sleepy", body))
+    with running(pipeline) as crew:
+        wait_for(lambda: crew.station.arrivals is not None)
+        time.sleep(0.3)
+        (uid,) = submit(pipeline)
+        wait_for(lambda: states(uid) == ["succeeded"], seconds=10)
+
+
+def test_no_slot_idles_while_one_transaction_is_slow() -> None:
+    body = {"loop": {"concurrency": {"value": 3}, "batch": {"size": 4}}}
+    pipeline = make_pipeline(policy=make_policy("three", body))
+    (slow,) = submit(pipeline, sleep=1.0)
+    quick = submit(pipeline, 40, sleep=0.01)
+    with Crew([pipeline], DRAIN) as crew:
+        wait_for(lambda: set(states(*quick)) == {"succeeded"}, seconds=5)
+        assert states(slow) == ["running"]
+        wait_for(lambda: not crew.is_running)
+
+
+def test_several_pipelines_run_side_by_side_in_one_process() -> None:
+    first, second = make_pipeline("first"), make_pipeline("second", task="tests.act_async")
+    ids = [*submit(first, 20), *submit(second, 20)]
+    drain(first, second)
+    assert set(states(*ids)) == {"succeeded"}
+
+
+def test_a_paused_pipeline_lets_what_runs_end_and_goes_on_when_resumed() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    with running(pipeline):
+        pipelines.pause("orders", by="ada", reason="flood")
+        (uid,) = submit(pipeline)
+        time.sleep(0.4)
+        assert states(uid) == ["pending"]
+        pipelines.resume("orders", by="ada", reason="dry")
+        wait_for(lambda: states(uid) == ["succeeded"])
+
+
+def test_stopping_gives_back_what_has_not_started() -> None:
+    body = {"loop": {"concurrency": {"value": 1}, "batch": {"size": 10}}}
+    pipeline = make_pipeline(policy=make_policy("one", body))
+    ids = submit(pipeline, 10, sleep=0.2)
+    with Crew([pipeline], Options()) as crew:
+        wait_for(lambda: "running" in states(*ids))
+        time.sleep(0.1)
+        crew.stop()
+        wait_for(lambda: not crew.is_running)
+    assert crew.given_back > 0
+    assert set(states(*ids)) == {"succeeded", "pending"}
+    assert set(TransactionRecord.objects.filter(state=0).values_list("attempts", flat=True)) == {0}
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_cutting_gives_back_what_runs_without_burning_an_attempt(task: str) -> None:
+    pipeline = make_pipeline(task=task, policy=make_policy())
+    (uid,) = submit(pipeline, sleep=5)
+    with Crew([pipeline], Options()) as crew:
+        wait_for(lambda: states(uid) == ["running"])
+        time.sleep(0.1)
+        crew.stop()
+        crew.cut()
+        wait_for(lambda: not crew.is_running, seconds=3)
+    record = transactions.find(uid)
+    assert (record.word, record.attempts) == ("pending", 0)
+
+
+def test_a_limit_counts_what_starts() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 30)
+    drain(pipeline, options=Options(is_draining=True, limit=7))
+    assert states(*ids).count("succeeded") == 7
+    assert states(*ids).count("pending") == 23
+
+
+def test_a_task_of_the_other_direction_is_refused_before_anything_is_claimed() -> None:
+    pipeline = make_pipeline(task="tests.send")
+    submit(pipeline)
+    with pytest.raises(UnrunnableError, match=r"is inbound, but its task 'tests\.send' is no consumer"):
+        Crew([pipeline], DRAIN).__enter__()
+
+
+def test_the_connector_submits_what_a_task_dispatches() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    with running(pipeline) as crew:
+        crew.runners[0].connector.dispatch_transactions([Transaction("dispatched", {"n": 1}, correlation_id="c")])
+        wait_for(lambda: TransactionRecord.objects.filter(uid="dispatched", state=2).exists())
+    assert TransactionRecord.objects.get().correlation_id == "c"
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    assert tasks.Act
+    discovery.discover()
+    assert "tests.act" in registry.tasks.names()
+    assert threading.active_count() < 200

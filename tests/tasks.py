@@ -1,0 +1,71 @@
+"""Tasks for tests that run real consumers: what each does is said by the payload."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import engines
+from engines import ExceptionType, Transaction, TransactionException
+
+
+def act(payload: dict[str, Any]) -> Any:
+    """Do what the payload says, in the order in which it says it."""
+    for verb, value in payload.items():
+        match verb:
+            case "mark":
+                with Path(value).open("a") as file:
+                    file.write(f"{payload.get('id', '')} {os.getpid()} {time.time_ns()}\n")
+            case "sleep":
+                time.sleep(value)
+            case "fail":
+                raise ValueError(value)
+            case "reject":
+                raise TransactionException(value, ExceptionType.BUSINESS)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                while True:
+                    time.sleep(3600)
+    return payload.get("return")
+
+
+@engines.task("tests.act")
+class Act(engines.ConsumerTask):
+    def process_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload)
+
+
+@engines.task("tests.act_async")
+class ActAsync(engines.AsyncConsumerTask):
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        await asyncio.sleep(transaction.payload.pop("sleep", 0))
+        return act(transaction.payload)
+
+
+@engines.task("tests.handled")
+class Handled(engines.ConsumerTask):
+    """Has all three handlers; the exception handler fails if the payload says so."""
+
+    def process_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload)
+
+    def handle_transaction_success(self, transaction: Transaction, result: Any) -> None:
+        act(transaction.payload.get("then", {}))
+
+    def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> None:
+        act(transaction.payload.get("catch", {}))
+
+
+@engines.task("tests.send")
+class Send(engines.ProducerTask):
+    def produce_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload)
+
+
+@engines.task("tests.send_async")
+class SendAsync(engines.AsyncProducerTask):
+    async def produce_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload)
