@@ -47,6 +47,8 @@ def main() -> None:
     options = _options()
     plan = QUICK if options.quick else LARGE if options.large else Plan()
     chosen = {key: contender for key, contender in by_key().items() if key in options.only}
+    if options.quick:
+        print("  Quick: this shows that everything runs; its figures mean nothing.", flush=True)
     with running() as servers:
         figures = Run(servers, plan).measure(chosen)
     report.show(figures, chosen, plan)
