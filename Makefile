@@ -2,8 +2,9 @@
 PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
+BENCH := .venv-bench/bin
 # uv installs in seconds; where it cannot reach the packages, pip with its own configuration can.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
+PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format lock bench soak clean
@@ -35,13 +36,13 @@ format: .venv/ready ## Put the code in order
 	$(BIN)/ruff check --fix .
 
 lock: .venv/ready ## Pin requirements/*.in anew into requirements/*.txt
-	for name in base production dev; do \
+	for name in base production dev bench; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --no-emit-index-url requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
 
-bench: .venv/ready ## Run the benchmarks
-	$(BIN)/python -m benchmarks
+bench: .venv-bench/ready ## Run the benchmarks, with what they compare Ergon to in .venv-bench
+	$(BENCH)/python -m benchmarks $(ARGS)
 
 soak: .venv/ready ## Run the long forms of the proofs
 	$(BIN)/python -m tests.install
@@ -49,14 +50,16 @@ soak: .venv/ready ## Run the long forms of the proofs
 	$(BIN)/python -m pytest --soak --database postgresql $(ARGS)
 
 clean: ## Remove the virtual environment, caches and demo data
-	rm -rf .venv var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-bench var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 .venv/ready: requirements/dev.txt
+.venv-bench/ready: requirements/bench.txt
+.venv/ready .venv-bench/ready:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ergon needs Python 3.11 or newer: make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
-	@echo "Installing requirements/dev.txt …"
-	@sed -n '/^uv==/,/[^\\]$$/p' requirements/dev.txt > .venv/uv.txt
-	@$(PIP) -r .venv/uv.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt \
-	  || $(PIP) -r requirements/dev.txt
+	$(PYTHON) -m venv $(@D)
+	@echo "Installing $< …"
+	@sed -n '/^uv==/,/[^\\]$$/p' $< > $(@D)/uv.txt
+	@$(PIP) -r $(@D)/uv.txt
+	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --require-hashes -r $< \
+	  || $(PIP) -r $<
 	@touch $@

@@ -89,7 +89,7 @@ def test_tests_that_patch_say_why() -> None:
     assert unsaid == []
 
 
-@pytest.mark.parametrize("name", ["base", "production", "dev"])
+@pytest.mark.parametrize("name", ["base", "production", "dev", "bench"])
 def test_pinned_requirements_name_no_host_and_have_hashes(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text
@@ -101,9 +101,9 @@ def test_pinned_requirements_name_no_host_and_have_hashes(name: str) -> None:
 def test_every_set_of_requirements_pins_the_same_versions() -> None:
     pins = {
         name: set(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE))
-        for name in ("base", "production", "dev")
+        for name in ("base", "production", "dev", "bench")
     }
-    assert pins["base"] < pins["production"] < pins["dev"]
+    assert pins["base"] < pins["production"] < pins["dev"] < pins["bench"]
 
 
 def test_every_direct_dependency_has_its_reason() -> None:

@@ -1,0 +1,66 @@
+"""What the durable queue does, beside other queues and beside psycopg by hand, in the same run.
+
+Everybody works on the same machine, one after the other in turns, round after round: nobody has the quiet minute to
+themselves. A figure is the median of the rounds, and the least and the most stand beside it.
+
+**Servers.** One PostgreSQL with its durable defaults (a commit waits for the disk), a database in it for each
+contender; one Valkey that writes its journal every second, as it comes; RabbitMQ where it is installed.
+
+**Jobs.** About 200 bytes of JSON. The handler does nothing but note when it was entered (`jobs.py`), which costs a
+fraction of a microsecond.
+
+**Drain.** The queue is emptied and filled, and its tables are vacuumed and analysed, as autovacuum would do by itself
+within a minute. Only then do the workers start. The first job of each worker process waits at a gate until all
+processes have one, so that starting up is no part of it, for nobody. The first tenth of the jobs warms up: statements
+get prepared, listeners take their places. The rate is that of the other nine tenths: their number, by the time from
+the entered handler before them to the last. How long the store then took until it knew all jobs as done is printed
+too: a queue that ran ahead of its own books would show there.
+
+**Submit.** While a queue is filled: the first few hundred jobs one by one, the rest in calls of a thousand where the
+contender has such a call, and one by one over one connection where it has not. Nobody listens meanwhile. The bare
+ORM `create()` makes the same rows as Ergon's `submit`.
+
+**A lone transaction.** One worker waits for work; every 4 to 20 ms comes one job. Measured from before the call that
+submits it to the entered handler. Contenders that poll are not asked.
+
+**Claim.** The statements alone, batches of a hundred, with finished transactions in the same table: ten thousand, then
+one million, or ten million with `--large`.
+
+**Memory.** What the processes of one worker hold once it has done one job and waits for more.
+
+Nothing is asserted. The last table has a goal beside each ratio, and says whether it was reached.
+"""
+
+import argparse
+import sys
+
+from benchmarks.queue import report
+from benchmarks.queue.contenders import by_key
+from benchmarks.queue.measuring import Plan, Run
+from benchmarks.queue.servers import running
+
+QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, history=(10_000, 100_000))
+LARGE = Plan(history=(10_000, 10_000_000))
+
+
+def main() -> None:
+    options = _options()
+    plan = QUICK if options.quick else LARGE if options.large else Plan()
+    chosen = {key: contender for key, contender in by_key().items() if key in options.only}
+    if options.quick:
+        print("  Quick: this shows that everything runs; its figures mean nothing.", flush=True)
+    with running() as servers:
+        figures = Run(servers, plan).measure(chosen)
+    report.show(figures, chosen, plan)
+
+
+def _options() -> argparse.Namespace:
+    known = list(by_key())
+    parser = argparse.ArgumentParser(prog="python -m benchmarks queue", description="Ergon's queue beside others.")
+    parser.add_argument("--quick", action="store_true", help="one round with few jobs: does everything run?")
+    parser.add_argument("--large", action="store_true", help="claim from a history of ten million, which takes long")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=known, help=f"of {','.join(known)}")
+    options = parser.parse_args(sys.argv[1:])
+    if unknown := [key for key in options.only if key not in known]:
+        parser.error(f"no contender named {unknown[0]!r}; there are: {', '.join(known)}")
+    return options

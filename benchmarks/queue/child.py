@@ -1,0 +1,129 @@
+"""`python -m benchmarks.queue.child CONTENDER ACTION [COUNT …]`: one contender's part, in a process of its own."""
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.queue.contenders import Contender, by_key
+from benchmarks.queue.jobs import Entries
+
+WARM_UP = 10
+# Of a drain, the first tenth warms up: statements are prepared, listeners take their places.
+WARM_SHARE = 10
+WATCH_LIMIT = 60.0
+SETTLE_LIMIT = 10.0
+PAUSE = (0.004, 0.020)
+
+
+def main() -> None:
+    key, action, *numbers = sys.argv[1:]
+    contender: Any = by_key()[key]
+    if action == "work":
+        contender.work()
+    else:
+        ACTIONS[action](contender, *map(int, numbers))
+
+
+def install(contender: Contender) -> None:
+    contender.install()
+    _answer(is_installed=True)
+
+
+def drain(contender: Contender, count: int, singly: int) -> None:
+    """Submit, some of them one by one; then watch until every job was entered and is known as done."""
+    singly = min(singly, count // 5)
+    entries = Entries(_folder(), count)
+    contender.prepare()
+    for number in range(WARM_UP):
+        contender.submit(number)
+    one_by_one = _rate(_each(contender.submit), range(WARM_UP, WARM_UP + singly))
+    many = _rate(contender.submit_many, range(WARM_UP + singly, count))
+    contender.settle_down()
+    _answer(one_by_one=one_by_one, many=many)
+    _wait_for(entries.are_complete, WATCH_LIMIT)
+    _wait_for(lambda: not contender.unsettled(), SETTLE_LIMIT)
+    settled, times = time.time_ns(), sorted(entries.all())
+    warm = count // WARM_SHARE
+    _answer(rate=(count - warm) / (times[-1] - times[warm - 1]) * 1e9, settled=(settled - times[-1]) / 1e6)
+
+
+def lone(contender: Contender, count: int) -> None:
+    """Submit to an idle worker, one at a time; how long each took to reach its handler."""
+    entries = Entries(_folder(), count + 1)
+    contender.prepare()
+    contender.submit(0)
+    _wait_for(lambda: entries.of(0) != 0, WATCH_LIMIT)
+    time.sleep(1)
+    _answer(is_idle=True)
+    sys.stdin.readline()
+    chance, submitted = random.Random(0), [0]  # noqa: S311 (pauses)
+    for number in range(1, count + 1):
+        time.sleep(chance.uniform(*PAUSE))
+        submitted.append(time.time_ns())
+        contender.submit(number)
+    _wait_for(entries.are_complete, WATCH_LIMIT)
+    took = sorted(entries.of(number) - submitted[number] for number in range(1, count + 1))
+    _answer(p50=took[count // 2] / 1e6, p99=took[count * 99 // 100] / 1e6, longest=took[-1] / 1e6)
+
+
+def bare(contender: Any, count: int) -> None:
+    contender.prepare()
+    contender.create_bare(range(WARM_UP))
+    _answer(one_by_one=_rate(contender.create_bare, range(count)))
+
+
+def history(contender: Contender, size: int, times: int) -> None:
+    from benchmarks.queue import history
+
+    contender.prepare()
+    history.grow(size)
+    for _ in range(times):
+        _answer(**history.measure())
+
+
+ACTIONS: dict[str, Callable[..., None]] = {
+    "install": install,
+    "drain": drain,
+    "lone": lone,
+    "bare": bare,
+    "history": history,
+}
+
+
+def _folder() -> Path:
+    return Path(os.environ["BENCHMARK_FOLDER"])
+
+
+def _each(submit: Callable[[int], None]) -> Callable[[range], None]:
+    def submit_each(numbers: range) -> None:
+        for number in numbers:
+            submit(number)
+
+    return submit_each
+
+
+def _rate(work: Callable[[range], None], numbers: range) -> float:
+    started = time.perf_counter()
+    work(numbers)
+    return len(numbers) / (time.perf_counter() - started)
+
+
+def _wait_for(condition: Callable[[], bool], limit: float) -> None:
+    until = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > until:
+            sys.exit(f"not drained within {limit:.0f} s")
+        time.sleep(0.005)
+
+
+def _answer(**facts: float) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The processes of a run: one that submits and watches, and the workers. What they print as JSON is their answer."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+# What a developer has set for their own runs must not reach a measurement.
+FORGOTTEN = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_", "BENCHMARK_")
+LIMIT = 90.0
+STOP_LIMIT = 5.0
+MEBIBYTE = 2**20
+
+
+class FailedError(Exception):
+    """A process that did not do what it was started for."""
+
+
+def own_worker(key: str) -> list[str]:
+    """The command line of a worker that is a loop of ours."""
+    return [sys.executable, "-m", "benchmarks.queue.child", key, "work"]
+
+
+class Child:
+    """A process that answers in lines."""
+
+    def __init__(self, command: list[str], process: subprocess.Popen[bytes], log: Path) -> None:
+        self._command = " ".join(command[1:])
+        self._process = process
+        self._log = log
+
+    def answer(self, workers: "Sequence[Child]" = (), limit: float = LIMIT) -> Any:
+        """Its next line; a failure if it, or a worker that it depends on, ends without one."""
+        assert self._process.stdout  # noqa: S101 (it was started with one)
+        until = time.monotonic() + limit
+        while not select.select([self._process.stdout], [], [], 0.1)[0]:
+            for child in (self, *workers):
+                child.refuse_failure()
+            if time.monotonic() > until:
+                msg = f"no answer within {limit:.0f} s"
+                raise FailedError(msg)
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self.refuse_failure()
+            msg = "ended without an answer"
+            raise FailedError(msg)
+        return json.loads(line)
+
+    def go_on(self) -> None:
+        assert self._process.stdin  # noqa: S101 (it was started with one)
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def memory(self) -> float:
+        """What it and its children hold in memory, in MiB; what they share counts once for each."""
+        process = psutil.Process(self._process.pid)
+        return float(sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))) / MEBIBYTE
+
+    def refuse_failure(self) -> None:
+        if self._process.poll():
+            lines = self._log.read_text(errors="replace").strip().splitlines() or ["without a word"]
+            msg = f"{self._command} ended with {self._process.returncode}: {lines[-1]}"
+            raise FailedError(msg)
+
+    def stop(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_LIMIT)
+        # Its own children are in its group, and the group is its own.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def child(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Child]:
+    """A process of `benchmarks.queue.child`."""
+    with started([sys.executable, "-m", "benchmarks.queue.child", *arguments], environment, log) as process:
+        yield process
+
+
+@contextmanager
+def workers(commands: list[list[str]], environment: Mapping[str, str], log: Path) -> Iterator[list[Child]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(started(command, environment, log)) for command in commands]
+
+
+@contextmanager
+def started(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[Child]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
+    with log.open("ab") as errors:
+        process = subprocess.Popen(  # noqa: S603 (a command of our own)
+            command,
+            cwd=ROOT,
+            env={**kept, "PYTHONPATH": str(ROOT), **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if command[1:3] == ["-m", "benchmarks.queue.child"] else errors,
+            stderr=errors,
+            bufsize=0,
+            start_new_session=True,
+        )
+    running = Child(command, process, log)
+    try:
+        yield running
+    finally:
+        running.stop()
