@@ -66,7 +66,8 @@ def submit(pipeline: str, payload: Any, **fields: Any) -> Submitted:
 def check(drafts: Iterable[Draft]) -> None:
     """Refuse what `submit_many` would refuse because of what the drafts say; nothing is written."""
     for index, draft in enumerate(drafts):
-        _row(draft, _checked(draft, index), None, index)
+        given = {name: value for name in _GIVEN if (value := getattr(draft, name)) is not None}
+        _row(draft.payload, given, _checked(given, index), None, index)
 
 
 def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> list[Submitted]:
@@ -98,7 +99,9 @@ def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
 
 _NEW = State.PENDING.word
 _NAMES = [one.name for one in fields(Draft)]
-_TEXTS = ("dedupe_key", "correlation_id", "parent_id", "source")
+_GIVEN = [name for name in _NAMES if name != "payload"]
+_TEXTS = frozenset({"id", "dedupe_key", "correlation_id", "parent_id", "source"})
+_ELSEWHERE = frozenset({"metadata", "id", "trace_context"})
 
 
 def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
@@ -117,32 +120,30 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     trace = telemetry.current_trace()
     ids, rows = [], []
     for index, draft in enumerate(drafts, offset):
-        uid = _checked(draft, index)
+        given = {name: value for name in _GIVEN if (value := getattr(draft, name)) is not None}
+        uid = _checked(given, index)
         ids.append(uid)
-        rows.append(_row(draft, uid, trace, index))
+        rows.append(_row(draft.payload, given, uid, trace, index))
     new = statements().insert(pipeline, f"[{','.join(rows)}]")
     if len(new) == len(ids):
         return [Submitted(uid, _NEW, is_new=True) for uid in ids]
     return list(_with_known(pipeline, drafts, ids, new, offset))
 
 
-def _checked(draft: Draft, index: int) -> str:
+def _checked(given: dict[str, Any], index: int) -> str:
     """The draft's id, or a new one that grows with time; a field out of bounds is refused by its name."""
-    for name in _TEXTS:
-        _check_text(name, getattr(draft, name), index)
-    if draft.priority is not None and (type(draft.priority) is not int or draft.priority not in PRIORITIES):
-        msg = f"priority must be a whole number, not {draft.priority!r}"
-        raise SubmissionError(msg, "priority", index)
-    if draft.available_at is not None:
-        _check_time(draft.available_at, index)
-    metadata: object = draft.metadata
-    if not isinstance(metadata, Mapping | None):
-        msg = "metadata must be an object"
-        raise SubmissionError(msg, "metadata", index)
-    if draft.id is None:
-        return str(uuid_utils.uuid7())
-    _check_text("id", draft.id, index)
-    return draft.id
+    for name, value in given.items():
+        if name in _TEXTS:
+            _check_text(name, value, index)
+        elif name == "priority" and (type(value) is not int or value not in PRIORITIES):
+            msg = f"priority must be a whole number, not {value!r}"
+            raise SubmissionError(msg, "priority", index)
+        elif name == "available_at":
+            _check_time(value, index)
+        elif name == "metadata" and not isinstance(value, Mapping):
+            msg = "metadata must be an object"
+            raise SubmissionError(msg, "metadata", index)
+    return given.get("id") or str(uuid_utils.uuid7())
 
 
 def _check_text(name: str, text: Any, index: int) -> None:
@@ -165,16 +166,18 @@ def _check_time(time: datetime, index: int) -> None:
         raise SubmissionError(msg, "available_at", index)
 
 
-def _row(draft: Draft, uid: str, trace: dict[str, str] | None, index: int) -> str:
+def _row(payload: Any, given: dict[str, Any], uid: str, trace: dict[str, str] | None, index: int) -> str:
     """The draft as an element of the statement's JSON document."""
-    payload = _encoded("payload", draft.payload, index)
-    metadata = _encoded("metadata", dict(draft.metadata), index) if draft.metadata else "{}"
-    plain = {name: value for name in _PLAIN if (value := getattr(draft, name)) is not None}
+    text = _encoded("payload", payload, index)
+    if not given and trace is None:
+        return f'{{"payload":{text},"uid":"{uid}"}}'
+    metadata = _encoded("metadata", dict(given["metadata"]), index) if "metadata" in given else "{}"
+    plain = {name: given[name] for name in given if name not in _ELSEWHERE}
     plain["uid"] = uid
-    context = draft.trace_context or trace
+    context = given.get("trace_context") or trace
     if context:
         plain["trace_context"] = dict(context)
-    return f'{{"payload":{payload},"metadata":{metadata},{orjson.dumps(plain).decode()[1:]}'
+    return f'{{"payload":{text},"metadata":{metadata},{orjson.dumps(plain).decode()[1:]}'
 
 
 def _encoded(name: str, value: Any, index: int) -> str:
@@ -184,9 +187,6 @@ def _encoded(name: str, value: Any, index: int) -> str:
         raise PayloadLimitError(str(error), name, index) from None
     except payloads.PayloadError as error:
         raise SubmissionError(str(error), name, index) from None
-
-
-_PLAIN = [name for name in _NAMES if name not in {"payload", "metadata", "id", "trace_context"}]
 
 
 def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str], offset: int) -> Iterator[Submitted]:

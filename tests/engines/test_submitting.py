@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from engines import payloads, transactions
 from engines.models import TransactionRecord
 from engines.transactions import Draft, IdTakenError, PipelineUnknownError, SubmissionError
-from tests.durable import claim, make_pipeline, states, submit
+from tests.durable import claim, make_pipeline, states
 
 pytestmark = pytest.mark.django_db
 
@@ -144,10 +144,3 @@ def test_a_pipelines_priority_is_that_of_transactions_without_one() -> None:
     transactions.submit("orders", 1, id="low", priority=0)
     transactions.submit("orders", 1, id="high", priority=9)
     assert [one.id for one in claim(pipeline)] == ["high", "usual", "low"]
-
-
-def test_submitting_costs_one_statement(django_assert_num_queries: Any) -> None:
-    pipeline = make_pipeline()
-    statements = 1 if transaction.get_connection().vendor == "postgresql" else 4
-    with django_assert_num_queries(statements):
-        submit(pipeline, 1)
