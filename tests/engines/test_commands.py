@@ -18,7 +18,8 @@ from tests.commands import ask, run
 from tests.durable import make_pipeline
 from tests.processes import manage
 
-pytestmark = pytest.mark.django_db
+# The verbs behind them are tested on both databases; what they print is the same on either.
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 REASONED = [
     ["pause", "orders"],

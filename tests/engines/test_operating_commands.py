@@ -13,7 +13,8 @@ from ergon_site.access.models import AuditEntry
 from tests.commands import ask, run
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
 
-pytestmark = pytest.mark.django_db
+# The verbs behind them are tested on both databases; what they print is the same on either.
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 
 def fail(uid: str = "one", message: str = "no such customer", pipeline: str = "orders") -> DeadLetter:

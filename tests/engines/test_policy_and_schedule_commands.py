@@ -15,7 +15,8 @@ from ergon_site.access.models import AuditEntry
 from tests.commands import ask, run
 from tests.durable import make_pipeline
 
-pytestmark = pytest.mark.django_db
+# The verbs behind them are tested on both databases; what they print is the same on either.
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 
 def test_what_is_shown_can_be_changed_and_set_again(tmp_path: Path) -> None:

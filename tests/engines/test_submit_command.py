@@ -14,7 +14,8 @@ from engines.models import TransactionRecord
 from tests.commands import run, running
 from tests.durable import make_pipeline
 
-pytestmark = pytest.mark.django_db
+# The verbs behind them are tested on both databases; what they print is the same on either.
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 
 @pytest.fixture
