@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.api.ground import client_with, failed, make_pipeline, succeeded
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 SCOPES = ("transactions:submit", "transactions:operate", "dead_letters:operate", "policies:write")
 TARGETS = [

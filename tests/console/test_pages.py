@@ -14,7 +14,7 @@ from ergon_site.access import audit, callers, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 QUERY_BUDGET = 12
 DIALOG = {"_form_submitted": "on", "reason": "token leaked"}

@@ -16,7 +16,7 @@ from engines.models import Pipeline, Throughput, TransactionRecord
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 QUERY_BUDGET = 12
 DIALOG = {"_form_submitted": "on", "reason": "maintenance until two"}

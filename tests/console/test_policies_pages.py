@@ -17,7 +17,7 @@ from engines.models import Policy, PolicyVersion
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 QUERY_BUDGET = 12
 ATTEMPTS = "steps.process.retry.max_attempts"

@@ -9,7 +9,7 @@ from django.test import Client
 from ergon_site.access.core.roles import ROLES, Right
 from ergon_site.access.models import ApiClient, AuditEntry
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 PAGES = {
     "/admin/": Right.VIEW,

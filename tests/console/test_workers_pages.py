@@ -11,7 +11,7 @@ from django.utils import timezone
 from engines import workers
 from engines.models import Worker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 QUERY_BUDGET = 12
 

@@ -144,3 +144,10 @@ def test_a_pipelines_priority_is_that_of_transactions_without_one() -> None:
     transactions.submit("orders", 1, id="low", priority=0)
     transactions.submit("orders", 1, id="high", priority=9)
     assert [one.id for one in claim(pipeline)] == ["high", "usual", "low"]
+
+
+def test_submitting_costs_one_statement(django_assert_num_queries: Any) -> None:
+    pipeline = make_pipeline()
+    statements = 1 if transaction.get_connection().vendor == "postgresql" else 4
+    with django_assert_num_queries(statements):
+        submit(pipeline, 1)
