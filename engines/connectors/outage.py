@@ -30,17 +30,18 @@ class Outage:
 
     def wait_out(self, call: Callable[[], T]) -> T | None:
         """What the call returns once the database lets it; None if somebody gave up first."""
-        wait, began = FIRST_WAIT, None
+        wait, began, said = FIRST_WAIT, None, ""
         while True:
             try:
                 value = call()
             except FAULTS:
                 raise
             except (DatabaseError, InterfaceError) as error:
-                if began is None:
-                    began = time.monotonic()
+                began = began or time.monotonic()
+                if said != headline(error):  # at first, and when it refuses for another reason
+                    said = headline(error)
                     hint = "it is tried again until the database answers and takes writes"
-                    log.error("database_refuses", to=self._what, error=headline(error), hint=hint)  # noqa: TRY400 (one line)
+                    log.error("database_refuses", to=self._what, error=said, hint=hint)  # noqa: TRY400 (one line)
                 self.close_connection()
             else:
                 if began is not None:

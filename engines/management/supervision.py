@@ -70,6 +70,7 @@ class Supervisor:
         self._commands, self._output, self._as_json = commands, output, as_json
         self._children: list[Child] = []
         self._stopped_by: int | None = None
+        self._orders = 0
         self._writing = threading.Lock()
         self._rate = Rate()
         self.code = 0
@@ -119,16 +120,22 @@ class Supervisor:
     def _bury(self, child: Child, *, is_replaced: bool) -> None:
         """Give back at once what it held, if it could not do so itself."""
         code = child.process.returncode
-        if not is_replaced and code != -(self._stopped_by or 0):
-            self.code = max(self.code, code if code > 0 else 1) if code else self.code
+        if not is_replaced and code and not self._is_as_ordered(code):
+            self.code = max(self.code, code if code > 0 else 1)
         if code in ORDERLY or child.worker is None:
             return
         log.warning("process_died", pid=child.process.pid, code=code, worker=child.worker)
         worker = child.worker
         Outage("give back what a dead process held").wait_out(lambda: _release(worker, code))
 
+    def _is_as_ordered(self, code: int) -> bool:
+        """A process that was told while it was being started ends by the signal itself; it had nothing in hand."""
+        number = self._stopped_by
+        return number is not None and self._orders == 1 and code in {-number, 128 + number}
+
     def _stop(self, number: int, _frame: Any) -> None:
         self._stopped_by = number
+        self._orders += 1
         for child in self._children:
             if child.process.poll() is None:
                 child.process.send_signal(number)

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from engines import payloads, transactions
 from engines.models import TransactionRecord
 from engines.transactions import Draft, IdTakenError, PipelineUnknownError, SubmissionError
-from tests.durable import claim, make_pipeline, states
+from tests.durable import claim, make_pipeline, states, submit
 
 pytestmark = pytest.mark.django_db
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -127,7 +128,8 @@ def test_a_database_that_takes_no_writes_is_said_clearly_and_waited_for() -> Non
         try:
             (uid,) = submit(pipeline)
             before = psutil.Process(process.pid).cpu_times().user
-            eventually(lambda: process.poll() is None, "it still runs")
+            time.sleep(1.5)
+            assert process.poll() is None
             spent = psutil.Process(process.pid).cpu_times().user - before
             assert states(uid) == ["pending"]
             assert spent < 2  # it waits, it does not spin
@@ -140,7 +142,7 @@ def test_a_database_that_takes_no_writes_is_said_clearly_and_waited_for() -> Non
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     assert "read-only transaction" in errors
-    assert errors.count("database_refuses") <= 6
+    assert errors.count("database_refuses") <= 12
 
 
 @needs_faketime
