@@ -1,4 +1,4 @@
-"""The processes of a run: one that submits and watches, and the workers. What they print as JSON is their answer."""
+"""The processes of a run: for each contender one that submits and watches, and its workers, which come and go."""
 
 import json
 import os
@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a developer has set for their own runs must not reach a measurement.
 FORGOTTEN = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_", "BENCHMARK_")
 LIMIT = 90.0
-STOP_LIMIT = 5.0
+# The jobs are done, or nobody waits for them any more.
+STOP_LIMIT = 1.0
 MEBIBYTE = 2**20
 
 
@@ -28,20 +29,25 @@ class FailedError(Exception):
 
 def own_worker(key: str) -> list[str]:
     """The command line of a worker that is a loop of ours."""
-    return [sys.executable, "-m", "benchmarks.queue.child", key, "work"]
+    return [sys.executable, "-m", "benchmarks.queue.worker", key]
 
 
 class Child:
-    """A process that answers in lines."""
+    """A process that we started; a submitter is asked and answers in lines."""
 
     def __init__(self, command: list[str], process: subprocess.Popen[bytes], log: Path) -> None:
         self._command = " ".join(command[1:])
         self._process = process
         self._log = log
 
+    def ask(self, *question: Any) -> None:
+        assert self._process.stdin  # noqa: S101 (a submitter has one)
+        with suppress(BrokenPipeError):  # it has ended, and has no answer either
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+
     def answer(self, workers: "Sequence[Child]" = (), limit: float = LIMIT) -> Any:
         """Its next line; a failure if it, or a worker that it depends on, ends without one."""
-        assert self._process.stdout  # noqa: S101 (it was started with one)
+        assert self._process.stdout  # noqa: S101 (a submitter has one)
         until = time.monotonic() + limit
         while not select.select([self._process.stdout], [], [], 0.1)[0]:
             for child in (self, *workers):
@@ -56,11 +62,6 @@ class Child:
             msg = "ended without an answer"
             raise FailedError(msg)
         return json.loads(line)
-
-    def go_on(self) -> None:
-        assert self._process.stdin  # noqa: S101 (it was started with one)
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
 
     def memory(self) -> float:
         """What it and its children hold in memory, in MiB; what they share counts once for each."""
@@ -85,28 +86,28 @@ class Child:
 
 
 @contextmanager
-def child(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Child]:
-    """A process of `benchmarks.queue.child`."""
-    with started([sys.executable, "-m", "benchmarks.queue.child", *arguments], environment, log) as process:
+def submitter(key: str, environment: Mapping[str, str], log: Path) -> Iterator[Child]:
+    command = [sys.executable, "-m", "benchmarks.queue.submitter", key]
+    with _started(command, environment, log, answers=True) as process:
         yield process
 
 
 @contextmanager
 def workers(commands: list[list[str]], environment: Mapping[str, str], log: Path) -> Iterator[list[Child]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(started(command, environment, log)) for command in commands]
+        yield [stack.enter_context(_started(command, environment, log, answers=False)) for command in commands]
 
 
 @contextmanager
-def started(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[Child]:
+def _started(command: list[str], environment: Mapping[str, str], log: Path, *, answers: bool) -> Iterator[Child]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
     with log.open("ab") as errors:
         process = subprocess.Popen(  # noqa: S603 (a command of our own)
             command,
             cwd=ROOT,
             env={**kept, "PYTHONPATH": str(ROOT), **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if command[1:3] == ["-m", "benchmarks.queue.child"] else errors,
+            stdin=subprocess.PIPE if answers else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if answers else errors,
             stderr=errors,
             bufsize=0,
             start_new_session=True,

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
-from benchmarks.queue.children import Child, FailedError, child, workers
+from benchmarks.queue.children import Child, FailedError, submitter, workers
 from benchmarks.queue.contenders import Contender
 from benchmarks.queue.servers import MissingServerError, Servers
 
@@ -40,19 +40,26 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one measurement happens: a folder of its own, and what its processes are told."""
+class Entrant:
+    """A contender in a run, with the process that submits to it."""
 
     key: str
     contender: Contender
     environment: dict[str, str]
-    log: Path
+    submitter: Child
 
-    def child(self, action: str, *numbers: int) -> AbstractContextManager[Child]:
-        return child([self.key, action, *map(str, numbers)], self.environment, self.log)
+    def ask(self, action: str, folder: Path, *numbers: int) -> None:
+        self.submitter.ask(action, str(folder), *numbers)
 
-    def workers(self, processes: int, *, drain: bool) -> AbstractContextManager[list[Child]]:
-        return workers(self.contender.commands(processes, drain=drain), self.environment, self.log)
+    @contextmanager
+    def workers(self, folder: Path, processes: int, *, drain: bool) -> Iterator[list[Child]]:
+        told = {"BENCHMARK_FOLDER": str(folder), "BENCHMARK_PROCESSES": str(processes)}
+        commands = self.contender.commands(processes, drain=drain)
+        with workers(commands, {**self.environment, **told}, folder / "log") as crew:
+            yield crew
+
+
+Part: TypeAlias = Callable[[Entrant, Path], None]
 
 
 class Run:
@@ -60,74 +67,79 @@ class Run:
         self.servers = servers
         self.plan = plan
         self.figures = Figures()
-        self._places = count(1)
+        self._numbers = count(1)
 
     def measure(self, chosen: dict[str, Contender]) -> Figures:
-        present = {key: contender for key, contender in chosen.items() if self._try(self._install, key, contender)}
-        ergon = present.get("ergon")
-        for number in range(self.plan.rounds):
-            print(f"  round {number + 1} of {self.plan.rounds}", flush=True)
-            self._round(present)
-            if ergon:
-                self._try(self._bare, "ergon", ergon)
-        print("  lone transactions", flush=True)
-        for key, contender in present.items():
-            if contender.wakes:
-                self._try(self._lone, key, contender)
-        if ergon:
-            print("  history", flush=True)
-            self._try(self._history, "ergon", ergon)
+        with ExitStack() as stack:
+            entrants = {key: self._enter(stack, key, contender) for key, contender in chosen.items()}
+            present = {key: entrant for key, entrant in entrants.items() if entrant}
+            for number in range(1, self.plan.rounds + 1):
+                self._each(f"round {number} of {self.plan.rounds}", present, self._round)
+            wake = {key: entrant for key, entrant in present.items() if entrant.contender.wakes}
+            self._each("lone transactions", wake, self._lone)
+            self._each("history", {key: present[key] for key in present if key == "ergon"}, self._history)
         return self.figures
 
-    def _round(self, present: dict[str, Contender]) -> None:
-        for key, contender in list(present.items()):
-            if not all(self._try(self._drain, key, contender, processes) for processes in PROCESSES):
+    def _enter(self, stack: ExitStack, key: str, contender: Contender) -> Entrant | None:
+        try:
+            environment = contender.environment(self.servers)
+        except MissingServerError as error:
+            print(f"  {contender.name} is left out: {error}", flush=True)
+            return None
+        process = stack.enter_context(submitter(key, environment, self._folder(key) / "log"))
+        entrant = Entrant(key, contender, environment, process)
+        return entrant if self._try(self._install, entrant) else None
+
+    def _each(self, title: str, present: dict[str, Entrant], part: Part) -> None:
+        print(f"  {title}", flush=True)
+        for key, entrant in list(present.items()):
+            if not self._try(part, entrant):
                 del present[key]
 
-    def _try(self, part: "Part", key: str, contender: Contender, processes: int = 1) -> bool:
+    def _try(self, part: Part, entrant: Entrant) -> bool:
         try:
-            with self._place(key, contender, processes) as place:
-                part(place, processes)
-        except (FailedError, MissingServerError) as error:
-            print(f"  {contender.name} is left out: {error}", flush=True)
+            part(entrant, self._folder(entrant.key))
+        except FailedError as error:
+            print(f"  {entrant.contender.name} is left out from here: {error}", flush=True)
             return False
         return True
 
-    @contextmanager
-    def _place(self, key: str, contender: Contender, processes: int) -> Iterator[Place]:
-        folder = self.servers.folder / f"{next(self._places)}-{key}"
+    def _folder(self, key: str) -> Path:
+        folder = self.servers.folder / f"{next(self._numbers)}-{key}"
         folder.mkdir()
-        told = {"BENCHMARK_FOLDER": str(folder), "BENCHMARK_PROCESSES": str(processes)}
-        yield Place(key, contender, {**contender.environment(self.servers), **told}, folder / "log")
+        return folder
 
-    def _install(self, place: Place, _processes: int) -> None:
-        with place.child("install") as process:
-            process.answer()
+    def _install(self, entrant: Entrant, folder: Path) -> None:
+        entrant.ask("install", folder)
+        entrant.submitter.answer()
 
-    def _drain(self, place: Place, processes: int) -> None:
-        jobs = int(place.contender.jobs * self.plan.share)
-        with place.child("drain", jobs, self.plan.singly) as submitter:
-            self.figures.add(place.key, **submitter.answer())
-            with place.workers(processes, drain=True) as crew:
-                drained = submitter.answer(crew)
-        self.figures.add(place.key, **{f"{measure}_{processes}": figure for measure, figure in drained.items()})
+    def _round(self, entrant: Entrant, _folder: Path) -> None:
+        for processes in PROCESSES:
+            self._drain(entrant, self._folder(entrant.key), processes)
+        if entrant.key == "ergon":
+            self._bare(entrant, self._folder(entrant.key))
 
-    def _bare(self, place: Place, _processes: int) -> None:
-        with place.child("bare", self.plan.singly) as submitter:
-            self.figures.add("bare", **submitter.answer())
+    def _drain(self, entrant: Entrant, folder: Path, processes: int) -> None:
+        entrant.ask("drain", folder, int(entrant.contender.jobs * self.plan.share), self.plan.singly)
+        self.figures.add(entrant.key, **entrant.submitter.answer())
+        with entrant.workers(folder, processes, drain=True) as crew:
+            drained = entrant.submitter.answer(crew)
+        self.figures.add(entrant.key, **{f"{measure}_{processes}": figure for measure, figure in drained.items()})
 
-    def _lone(self, place: Place, processes: int) -> None:
-        with place.child("lone", self.plan.lone) as submitter, place.workers(processes, drain=False) as crew:
-            submitter.answer(crew)
-            self.figures.add(place.key, memory=sum(worker.memory() for worker in crew))
-            submitter.go_on()
-            self.figures.add(place.key, **submitter.answer(crew))
+    def _bare(self, entrant: Entrant, folder: Path) -> None:
+        entrant.ask("bare", folder, self.plan.singly)
+        self.figures.add("bare", **entrant.submitter.answer())
 
-    def _history(self, place: Place, _processes: int) -> None:
+    def _lone(self, entrant: Entrant, folder: Path) -> None:
+        entrant.ask("lone", folder, self.plan.lone)
+        with entrant.workers(folder, 1, drain=False) as crew:
+            entrant.submitter.answer(crew)
+            self.figures.add(entrant.key, memory=sum(worker.memory() for worker in crew))
+            entrant.submitter.ask()
+            self.figures.add(entrant.key, **entrant.submitter.answer(crew))
+
+    def _history(self, entrant: Entrant, folder: Path) -> None:
         for size in self.plan.history:
-            with place.child("history", size, self.plan.rounds) as process:
-                for _ in range(self.plan.rounds):
-                    self.figures.add(f"history {size}", **process.answer(limit=HISTORY_LIMIT))
-
-
-Part: TypeAlias = Callable[[Place, int], None]
+            entrant.ask("history", folder, size, self.plan.rounds)
+            for _ in range(self.plan.rounds):
+                self.figures.add(f"history {size}", **entrant.submitter.answer(limit=HISTORY_LIMIT))

@@ -65,7 +65,7 @@ def by_key() -> dict[str, Contender]:
         "raw": Raw(),
         "pgqueuer": PgQueuer(),
         "procrastinate": Procrastinate(),
-        "django-tasks": DjangoTasks(),
+        "django-tasks": DjangoTasks(jobs=200),
         "django-tasks-kept": DjangoTasks(name="django-tasks, connections kept", keeps_connections=True),
         "celery-rabbitmq": Celery(name="Celery on RabbitMQ", broker="rabbitmq"),
         "celery-valkey": Celery(name="Celery on Valkey", broker="valkey"),

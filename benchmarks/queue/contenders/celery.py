@@ -22,7 +22,7 @@ QUICK = ["--prefetch-multiplier", "128", "--without-gossip", "--without-mingle",
 class Celery:
     name: str
     broker: str
-    jobs: int = 6_000
+    jobs: int = 4_000
     wakes: bool = True
 
     def environment(self, servers: "Servers") -> dict[str, str]:

@@ -16,7 +16,7 @@ WORKER = [sys.executable, "-m", "dramatiq", "benchmarks.queue.workers.dramatiq",
 @dataclass(frozen=True, slots=True)
 class Dramatiq:
     name: str = "dramatiq, 8 threads"
-    jobs: int = 8_000
+    jobs: int = 6_000
     wakes: bool = False
 
     def environment(self, servers: "Servers") -> dict[str, str]:

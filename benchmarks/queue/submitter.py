@@ -1,7 +1,9 @@
-"""`python -m benchmarks.queue.child CONTENDER ACTION [COUNT …]`: one contender's part, in a process of its own."""
+"""`python -m benchmarks.queue.submitter CONTENDER`: submits to one contender and watches it, as it is asked to.
+
+It is asked in lines of JSON, `[action, folder, number, …]`, and answers in such lines.
+"""
 
 import json
-import os
 import random
 import sys
 import time
@@ -21,23 +23,21 @@ PAUSE = (0.004, 0.020)
 
 
 def main() -> None:
-    key, action, *numbers = sys.argv[1:]
-    contender: Any = by_key()[key]
-    if action == "work":
-        contender.work()
-    else:
-        ACTIONS[action](contender, *map(int, numbers))
+    contender = by_key()[sys.argv[1]]
+    while line := sys.stdin.readline():
+        action, folder, *numbers = json.loads(line)
+        ACTIONS[action](contender, Path(folder), *numbers)
 
 
-def install(contender: Contender) -> None:
+def install(contender: Contender, _folder: Path) -> None:
     contender.install()
     _answer(is_installed=True)
 
 
-def drain(contender: Contender, count: int, singly: int) -> None:
+def drain(contender: Contender, folder: Path, count: int, singly: int) -> None:
     """Submit, some of them one by one; then watch until every job was entered and is known as done."""
     singly = min(singly, count // 5)
-    entries = Entries(_folder(), count)
+    entries = Entries(folder, count)
     contender.prepare()
     for number in range(WARM_UP):
         contender.submit(number)
@@ -52,9 +52,9 @@ def drain(contender: Contender, count: int, singly: int) -> None:
     _answer(rate=(count - warm) / (times[-1] - times[warm - 1]) * 1e9, settled=(settled - times[-1]) / 1e6)
 
 
-def lone(contender: Contender, count: int) -> None:
+def lone(contender: Contender, folder: Path, count: int) -> None:
     """Submit to an idle worker, one at a time; how long each took to reach its handler."""
-    entries = Entries(_folder(), count + 1)
+    entries = Entries(folder, count + 1)
     contender.prepare()
     contender.submit(0)
     _wait_for(lambda: entries.of(0) != 0, WATCH_LIMIT)
@@ -71,13 +71,13 @@ def lone(contender: Contender, count: int) -> None:
     _answer(p50=took[count // 2] / 1e6, p99=took[count * 99 // 100] / 1e6, longest=took[-1] / 1e6)
 
 
-def bare(contender: Any, count: int) -> None:
+def bare(contender: Any, _folder: Path, count: int) -> None:
     contender.prepare()
     contender.create_bare(range(WARM_UP))
     _answer(one_by_one=_rate(contender.create_bare, range(count)))
 
 
-def history(contender: Contender, size: int, times: int) -> None:
+def history(contender: Contender, _folder: Path, size: int, times: int) -> None:
     from benchmarks.queue import history
 
     contender.prepare()
@@ -93,10 +93,6 @@ ACTIONS: dict[str, Callable[..., None]] = {
     "bare": bare,
     "history": history,
 }
-
-
-def _folder() -> Path:
-    return Path(os.environ["BENCHMARK_FOLDER"])
 
 
 def _each(submit: Callable[[int], None]) -> Callable[[range], None]:
