@@ -32,6 +32,7 @@ Nothing is asserted. The last table has a goal beside each ratio, and says wheth
 """
 
 import argparse
+import signal
 import sys
 
 from benchmarks.queue import report
@@ -49,6 +50,8 @@ def main() -> None:
     chosen = {key: contender for key, contender in by_key().items() if key in options.only}
     if options.quick:
         print("  Quick: this shows that everything runs; its figures mean nothing.", flush=True)
+    # Whoever ends the run ends its processes with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with running() as servers:
         figures = Run(servers, plan).measure(chosen)
     report.show(figures, chosen, plan)
