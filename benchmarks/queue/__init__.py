@@ -37,7 +37,7 @@ import sys
 
 from benchmarks.queue import report
 from benchmarks.queue.contenders import by_key
-from benchmarks.queue.measuring import Plan, Run
+from benchmarks.queue.measuring import Figures, Plan, Run
 from benchmarks.queue.servers import running
 
 QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, history=(10_000, 100_000))
@@ -52,9 +52,13 @@ def main() -> None:
         print("  Quick: this shows that everything runs; its figures mean nothing.", flush=True)
     # Whoever ends the run ends its processes with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with running() as servers:
-        figures = Run(servers, plan).measure(chosen)
-    report.show(figures, chosen, plan)
+    figures = Figures()
+    try:
+        with running() as servers:
+            Run(servers, plan, figures).measure(chosen)
+    finally:
+        # A run that is cut short shows what it has.
+        report.show(figures, chosen, plan)
 
 
 def _options() -> argparse.Namespace:

@@ -63,13 +63,13 @@ Part: TypeAlias = Callable[[Entrant, Path], None]
 
 
 class Run:
-    def __init__(self, servers: Servers, plan: Plan) -> None:
+    def __init__(self, servers: Servers, plan: Plan, figures: Figures) -> None:
         self.servers = servers
         self.plan = plan
-        self.figures = Figures()
+        self.figures = figures
         self._numbers = count(1)
 
-    def measure(self, chosen: dict[str, Contender]) -> Figures:
+    def measure(self, chosen: dict[str, Contender]) -> None:
         with ExitStack() as stack:
             entrants = {key: self._enter(stack, key, contender) for key, contender in chosen.items()}
             present = {key: entrant for key, entrant in entrants.items() if entrant}
@@ -78,7 +78,6 @@ class Run:
             wake = {key: entrant for key, entrant in present.items() if entrant.contender.wakes}
             self._each("lone transactions", wake, self._lone)
             self._each("history", {key: present[key] for key in present if key == "ergon"}, self._history)
-        return self.figures
 
     def _enter(self, stack: ExitStack, key: str, contender: Contender) -> Entrant | None:
         try:
