@@ -32,7 +32,7 @@ def offers_async(connector: Any) -> dict[str, Any]:
     return awaited | {name: getattr(connector, name, None) for name in _EITHER}
 
 
-_CALLED = ("acknowledge", "release", "count", "flush")
+_CALLED = ("begin", "acknowledge", "release", "count", "flush")
 _EITHER = ("note", "on_arrival", "policy_in_force")
 
 

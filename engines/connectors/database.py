@@ -14,7 +14,7 @@ from engines.core.outcome import Outcome
 from engines.core.pace import Pace
 from engines.models import Pipeline
 from engines.transaction import Transaction
-from engines.transactions import Draft, LeasedTransaction, Settlement
+from engines.transactions import Draft, Lease, LeasedTransaction, Settlement
 
 DEPTH_CAP = 10_000
 
@@ -47,6 +47,9 @@ class DatabaseConnector:
     def dispatch_transactions(self, given: Sequence[Transaction]) -> int:
         return self._thread.submit(self._submit, given).result()
 
+    def begin(self, transaction: LeasedTransaction) -> bool:
+        return transaction.lease.rescues == 0 or self._thread.submit(self._begin, transaction.lease).result()
+
     def acknowledge(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
         self._done += 1  # about: one that two threads count at once is no matter to the pace
         self._station.settler.put(Settlement(transaction, outcome))
@@ -76,6 +79,11 @@ class DatabaseConnector:
 
     async def dispatch_transactions_async(self, given: Sequence[Transaction]) -> int:
         return await self._awaited(self._thread.submit(self._submit, given))
+
+    async def begin_async(self, transaction: LeasedTransaction) -> bool:
+        return transaction.lease.rescues == 0 or await self._awaited(
+            self._thread.submit(self._begin, transaction.lease)
+        )
 
     async def acknowledge_async(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
         self._done += 1
@@ -115,6 +123,9 @@ class DatabaseConnector:
             self._in_force = (self._adjust(policies.of_version(version)), str(version))
         return batch
 
+    def _begin(self, lease: Lease) -> bool:
+        return bool(self._outage.wait_out(lambda: transactions.begin(lease)))
+
     def _release(self, batch: Sequence[LeasedTransaction]) -> None:
         self._station.drop(batch)
         released = self._outage.wait_out(lambda: transactions.release([one.lease for one in batch]))
@@ -141,7 +152,7 @@ class ClaimedBatch(Sequence[LeasedTransaction]):
 
     def __init__(self, batch: Sequence[LeasedTransaction], connector: DatabaseConnector) -> None:
         self._batch = batch
-        for name in ("acknowledge", "release", "note", "acknowledge_async", "release_async"):
+        for name in ("begin", "acknowledge", "release", "note", "begin_async", "acknowledge_async", "release_async"):
             setattr(self, name, getattr(connector, name))
 
     def __getitem__(self, index: Any) -> Any:

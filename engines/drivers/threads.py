@@ -215,6 +215,8 @@ class ThreadDriver:
 
     def _run_one(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None = None) -> Outcome:
         """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
+        if work.begin is not None and not work.begin(transaction):
+            return CUT
         outcome = self._live(work, plan, transaction, trace)
         acknowledge = work.acknowledge
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):

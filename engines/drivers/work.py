@@ -32,6 +32,7 @@ class Work:
     policy_version: str | None = None
     fetch: Callable[[int], Any] | None = None
     # What a connector may offer besides.
+    begin: Callable[[Any], Any] | None = None
     acknowledge: Callable[[Any, Outcome], Any] | None = None
     release: Callable[[list[Any]], Any] | None = None
     count: Callable[[], Any] | None = None

@@ -4,7 +4,7 @@ Each is one database transaction, correct on PostgreSQL and on SQLite, and joins
 one.
 """
 
-from engines.transactions.claiming import Lease, LeasedTransaction, claim, heartbeat, release, rescue
+from engines.transactions.claiming import Lease, LeasedTransaction, begin, claim, heartbeat, release, rescue
 from engines.transactions.counting import count_ends
 from engines.transactions.errors import (
     IdTakenError,
@@ -35,6 +35,7 @@ __all__ = [
     "SubmissionError",
     "Submitted",
     "TransactionUnknownError",
+    "begin",
     "cancel",
     "check",
     "claim",

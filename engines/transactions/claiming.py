@@ -1,4 +1,4 @@
-"""VERBS: claim, heartbeat, release, rescue. A lease has an owner, an end and a fencing token."""
+"""VERBS: claim, begin, heartbeat, release, rescue. A lease has an owner, an end and a fencing token."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,6 +29,7 @@ class Lease:
     token: int
     pipeline_id: int
     policy_version: int | None
+    rescues: int = 0
     attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
 
 
@@ -53,6 +54,15 @@ def claim(pipeline_id: int, count: int, worker: int) -> list[LeasedTransaction]:
     """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same."""
     rows = statements().claim(pipeline_id, count, worker, settings().lease)
     return [_leased(pipeline_id, row) for row in rows]
+
+
+def begin(lease: Lease) -> bool:
+    """Write down that one which a dead worker held is now really run; False if the lease is lost.
+
+    A worker takes with it all that it holds, most of it never begun. Who is poison shows from the second time on: only
+    what was begun counts as rescued again.
+    """
+    return lease.rescues == 0 or statements().begin(lease.id, lease.token)
 
 
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
@@ -87,7 +97,7 @@ def _rescue(worker: int | None) -> Rescue:
 
 
 def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
-    record_id, token, version, uid, payload, metadata, *about = row
+    record_id, token, version, rescues, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
         uid,
@@ -98,7 +108,7 @@ def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
         source=source,
         created_at=datetime.fromtimestamp(created_at, UTC),
         trace_context=trace_context or {},
-        lease=Lease(record_id, token, pipeline_id, version),
+        lease=Lease(record_id, token, pipeline_id, version, rescues),
     )
 
 

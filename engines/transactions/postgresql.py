@@ -38,13 +38,14 @@ c AS MATERIALIZED (
    WHERE state = 0 AND pipeline_id = %s AND available_at <= now() AND EXISTS (SELECT FROM p)
    ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED),
 u AS (
-  UPDATE engines_transactionrecord t SET state = 1, started_at = now(), lease_owner = %s,
-    lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1,
+  UPDATE engines_transactionrecord t SET state = 1, started_at = CASE WHEN t.rescues = 0 THEN now() END,
+    lease_owner = %s, lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1,
     attempts = t.attempts + 1, policy_version = (SELECT version FROM p)
   FROM c WHERE t.id = c.id
   RETURNING t.*)
-SELECT json_agg(json_build_array(id, fencing_token, policy_version, uid, payload, metadata, correlation_id, parent_id,
-  source, EXTRACT(epoch FROM created_at), trace_context) ORDER BY priority DESC, available_at, id)::text FROM u
+SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues, uid, payload, metadata,
+  correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context)
+  ORDER BY priority DESC, available_at, id)::text FROM u
 """
 
 # "+ 0": statistics say that nothing runs, and a plan that believes them walks through every dead entry of an index.
@@ -55,7 +56,7 @@ WITH s AS (
   FROM json_to_recordset(%s) AS u (id bigint, token bigint, state smallint, result jsonb, error jsonb,
     category smallint)
   WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
-  RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - t.started_at) AS seconds),
+  RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - COALESCE(t.started_at, now())) AS seconds),
 a AS (
   INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome,
     category, error_type, message, traceback, policy_version, worker, trace_id)
@@ -73,6 +74,11 @@ m AS (
     failed = m.failed + excluded.failed, seconds = m.seconds + excluded.seconds,
     longest = GREATEST(m.longest, excluded.longest))
 SELECT id FROM s
+"""
+
+BEGIN = """
+UPDATE engines_transactionrecord SET started_at = now() WHERE id = %s AND fencing_token = %s AND state + 0 = 1
+RETURNING id
 """
 
 RENEW = """
@@ -93,13 +99,14 @@ SELECT r.id, (SELECT count(*) FROM n) FROM r
 
 RESCUE = """
 WITH c AS MATERIALIZED (
-  SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND {which}
-   ORDER BY lease_expires_at LIMIT %s FOR UPDATE SKIP LOCKED),
+  SELECT id, lease_owner, (rescues = 0 OR started_at IS NOT NULL)::int AS begun FROM engines_transactionrecord
+   WHERE lease_expires_at IS NOT NULL AND {which} ORDER BY lease_expires_at LIMIT %s FOR UPDATE SKIP LOCKED),
 r AS (
-  UPDATE engines_transactionrecord t SET rescues = t.rescues + 1, lease_owner = NULL, lease_expires_at = NULL,
-    state = CASE WHEN t.rescues + 1 >= %s THEN 3 ELSE 0 END,
-    finished_at = CASE WHEN t.rescues + 1 >= %s THEN now() END,
-    started_at = CASE WHEN t.rescues + 1 >= %s THEN t.started_at END
+  UPDATE engines_transactionrecord t SET rescues = t.rescues + c.begun, attempts = t.attempts - 1 + c.begun,
+    lease_owner = NULL, lease_expires_at = NULL,
+    state = CASE WHEN t.rescues + c.begun >= %s THEN 3 ELSE 0 END,
+    finished_at = CASE WHEN t.rescues + c.begun >= %s THEN now() END,
+    started_at = CASE WHEN t.rescues + c.begun >= %s THEN t.started_at END
   FROM c WHERE t.id = c.id
   RETURNING t.id, t.uid, t.pipeline_id, t.state, t.attempts, t.policy_version, c.lease_owner),
 n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
@@ -125,6 +132,10 @@ def insert(pipeline: str, document: str) -> set[str]:
 def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
     [(text,)] = _rows(CLAIM, [pipeline_id, pipeline_id, count, worker, lease])
     return payloads.decode(text) or []
+
+
+def begin(record_id: int, token: int) -> bool:
+    return bool(_rows(BEGIN, [record_id, token]))
 
 
 def settle(records: str, attempts: str, worker: int | None) -> set[int]:

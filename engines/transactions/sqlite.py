@@ -32,8 +32,8 @@ ON CONFLICT DO NOTHING
 """
 
 CLAIM = """
-UPDATE engines_transactionrecord SET state = 1, started_at = %(now)s, lease_owner = %(worker)s,
-  lease_expires_at = %(until)s, fencing_token = fencing_token + 1, attempts = attempts + 1,
+UPDATE engines_transactionrecord SET state = 1, started_at = CASE WHEN rescues = 0 THEN %(now)s END,
+  lease_owner = %(worker)s, lease_expires_at = %(until)s, fencing_token = fencing_token + 1, attempts = attempts + 1,
   policy_version = (SELECT policy.active_id FROM engines_pipeline pipeline JOIN engines_policy policy
     ON policy.id = pipeline.policy_id WHERE pipeline.id = %(pipeline)s)
 WHERE id IN (
@@ -41,8 +41,8 @@ WHERE id IN (
    WHERE state = 0 AND pipeline_id = %(pipeline)s AND available_at <= %(now)s
      AND EXISTS (SELECT 1 FROM engines_pipeline WHERE id = %(pipeline)s AND paused_at IS NULL)
    ORDER BY priority DESC, available_at, id LIMIT %(count)s)
-RETURNING priority, available_at, id, fencing_token, policy_version, uid, payload, metadata, correlation_id, parent_id,
-  source, created_at, trace_context
+RETURNING priority, available_at, id, fencing_token, policy_version, rescues, uid, payload, metadata,
+  correlation_id, parent_id, source, created_at, trace_context
 """
 IS_DUE = """
 SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s AND available_at <= %s LIMIT 1
@@ -64,6 +64,9 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + 
   failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, seconds = seconds + excluded.seconds,
   longest = max(longest, excluded.longest)
 """
+BEGIN = """
+UPDATE engines_transactionrecord SET started_at = %s WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
+"""
 RENEW = """
 UPDATE engines_transactionrecord SET lease_expires_at = %s WHERE id = %s AND fencing_token = %s AND state = 1
 RETURNING id
@@ -73,17 +76,20 @@ UPDATE engines_transactionrecord SET state = 0, lease_owner = NULL, lease_expire
   attempts = attempts - 1 WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
 """
 LAPSED = """
-SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at < %s ORDER BY lease_expires_at LIMIT %s
+SELECT id, lease_owner, rescues = 0 OR started_at IS NOT NULL FROM engines_transactionrecord
+WHERE lease_expires_at < %s ORDER BY lease_expires_at LIMIT %s
 """
 OF_WORKER = """
-SELECT id, lease_owner FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND lease_owner = %s LIMIT %s
+SELECT id, lease_owner, rescues = 0 OR started_at IS NOT NULL FROM engines_transactionrecord
+WHERE lease_expires_at IS NOT NULL AND lease_owner = %s LIMIT %s
 """
 RESCUE = """
-UPDATE engines_transactionrecord SET rescues = rescues + 1, lease_owner = NULL, lease_expires_at = NULL,
-  state = CASE WHEN rescues + 1 >= %s THEN 3 ELSE 0 END,
-  finished_at = CASE WHEN rescues + 1 >= %s THEN %s END,
-  started_at = CASE WHEN rescues + 1 >= %s THEN started_at END
-WHERE id = %s RETURNING id, uid, pipeline_id, state, attempts, policy_version
+UPDATE engines_transactionrecord SET rescues = rescues + %(begun)s, attempts = attempts - 1 + %(begun)s,
+  lease_owner = NULL, lease_expires_at = NULL,
+  state = CASE WHEN rescues + %(begun)s >= %(poison)s THEN 3 ELSE 0 END,
+  finished_at = CASE WHEN rescues + %(begun)s >= %(poison)s THEN %(now)s END,
+  started_at = CASE WHEN rescues + %(begun)s >= %(poison)s THEN started_at END
+WHERE id = %(id)s RETURNING id, uid, pipeline_id, state, attempts, policy_version
 """
 
 
@@ -148,6 +154,10 @@ def _claimed(*row: Any) -> list[Any]:
     return [*keys, *values, _time(created_at).timestamp(), payloads.decode(trace_context)]
 
 
+def begin(record_id: int, token: int) -> bool:
+    return bool(_each(BEGIN, [[_text(timezone.now()), record_id, token]]))
+
+
 @transaction.atomic
 def settle(records: str, attempts: str, worker: int | None) -> set[int]:
     now = timezone.now()
@@ -159,7 +169,9 @@ def settle(records: str, attempts: str, worker: int | None) -> set[int]:
             cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), one["id"], one["token"]])
             for pipeline_id, started_at in cursor.fetchall():
                 settled.add(one["id"])
-                ended.setdefault(pipeline_id, []).append((one["state"], (now - _time(started_at)).total_seconds()))
+                ended.setdefault(pipeline_id, []).append(
+                    (one["state"], (now - _time(started_at or now)).total_seconds())
+                )
         for attempt in json.loads(attempts):
             if attempt["id"] in settled:
                 cursor.execute(ATTEMPT, _attempt(attempt, now, worker))
@@ -209,8 +221,8 @@ def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]
             cursor.execute(LAPSED, [now, limit])
         else:
             cursor.execute(OF_WORKER, [worker, limit])
-        for record_id, owner in cursor.fetchall():
-            cursor.execute(RESCUE, [poison, poison, now, poison, record_id])
+        for record_id, owner, begun in cursor.fetchall():
+            cursor.execute(RESCUE, {"id": record_id, "begun": int(begun), "poison": poison, "now": now})
             rescued += [(*row, owner) for row in cursor.fetchall()]
     return rescued
 

@@ -33,6 +33,8 @@ from engines import (
 from engines.connectors.memory import MemoryConnector
 
 FOREVER = 3600.0
+# How long a busy machine may keep a thread waiting for its turn.
+SLACK = 1.0
 
 
 @dataclass(frozen=True)

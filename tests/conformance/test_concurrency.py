@@ -11,7 +11,7 @@ import pytest
 
 from engines import RetryPolicy, Transaction, with_context, with_context_async
 from engines.connectors.memory import MemoryConnector
-from tests.conformance.harness import FOREVER, Engine, Pause, Script, some
+from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, some
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 
@@ -88,28 +88,36 @@ def test_a_producer_skips_and_counts_the_later_twin(producer: Engine) -> None:
     assert (report.processed, report.skipped) == (1, 5)
 
 
+def slow_first() -> Script:
+    return Script(work=lambda transaction: Pause(0.8, "slow") if transaction.id == "t0" else Pause(0.01, "quick"))
+
+
+def last_success(script: Script) -> str:
+    return [name for stage, name, _ in script.calls if stage == "success"][-1]
+
+
 def test_slots_are_refilled_while_a_slow_one_runs(engine: Engine) -> None:
-    script = Script(work=lambda transaction: Pause(0.3, "slow") if transaction.id == "t0" else Pause(0.01, "quick"))
+    script = slow_first()
     report = engine.run(script, some(21), concurrency=2, batch=21)
     assert report.succeeded == 21
-    assert report.elapsed < 0.45
+    assert last_success(script) == "t0"
 
 
 def test_a_thousand_at_once_in_asyncio() -> None:
     engine = Engine(is_consumer=True, is_async=True)
     report = engine.run(Script(work=Pause(0.2, "done")), some(3000), concurrency=1000, batch=1000)
     assert report.succeeded == 3000
-    assert report.elapsed < 3
+    assert report.elapsed < 20  # one after the other would take ten minutes
 
 
 def test_a_connector_that_prefetches_keeps_every_slot_busy(consumer: Engine) -> None:
     class Prefetching(MemoryConnector):
         is_prefetching = True
 
-    script = Script(work=lambda transaction: Pause(0.3, "slow") if transaction.id == "t0" else Pause(0.01, "quick"))
+    script = slow_first()
     report = consumer.run(script, [], connectors={"m": Prefetching(some(20))}, concurrency=2, batch=2)
     assert report.succeeded == 20
-    assert report.elapsed < 0.45
+    assert last_success(script) == "t0"
 
 
 def test_a_transaction_sees_the_callers_context_and_nothing_of_another_transactions(engine: Engine) -> None:
@@ -167,7 +175,7 @@ def test_with_context_async_carries_a_copy_of_the_context_into_any_task() -> Non
 
 def test_abandoned_attempts_are_counted_until_they_end() -> None:
     engine = Engine(is_consumer=False, is_async=False)
-    task = engine.task(Script(work=Pause(0.3, "late")))
+    task = engine.task(Script(work=Pause(1.5, "late")))
     counts: list[int] = []
     script_answer = task.script.answer
 
@@ -214,8 +222,8 @@ def test_a_worker_whose_slots_worth_of_attempts_is_abandoned_stops_fetching_and_
 
 
 def test_fetching_goes_on_when_the_abandoned_have_ended(consumer: Engine) -> None:
-    script = Script(work=lambda transaction: Pause(0.3, "late") if transaction.id == "t0" else "done")
-    report = consumer.run(script, some(3), work=RetryPolicy(timeout=0.05), streaming=True, limit=3)
+    script = Script(work=lambda transaction: Pause(0.8, "late") if transaction.id == "t0" else "done")
+    report = consumer.run(script, some(3), work=RetryPolicy(timeout=0.4), streaming=True, limit=3)
     assert (report.succeeded, report.failed) == (2, 1)
 
 
@@ -239,7 +247,7 @@ def test_stop_ends_an_idle_stream_at_once(consumer: Engine) -> None:
     threading.Timer(0.1, task.stop).start()
     report = consumer.drive(lambda: consumer.start(task, [], consumer.policy(streaming=True)))
     assert report.stopped_by == "stopped"
-    assert report.elapsed < 1
+    assert report.elapsed < 0.1 + SLACK
 
 
 def test_stop_ends_a_producer_after_what_runs(producer: Engine) -> None:

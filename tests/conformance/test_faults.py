@@ -28,7 +28,8 @@ from engines import (
 from engines.connectors.jsonlines import JsonLinesConnector
 from engines.connectors.memory import MemoryConnector
 from tests.broken import Hollow, MuteError
-from tests.conformance.harness import FOREVER, Engine, Pause, Script, some
+from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, some
+from tests.processes import eventually
 
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
 THREADS = Engine(is_consumer=True, is_async=False)
@@ -68,27 +69,27 @@ def test_an_exception_handler_whose_turn_comes_after_the_transactions_time_runs_
 def test_the_failure_before_the_transactions_time_was_up_is_kept_as_the_cause(engine: Engine) -> None:
     answers = iter([SYSTEM, Pause(FOREVER)])
     script = Script(work=lambda _: next(answers))
-    engine.run(script, some(1), work=RetryPolicy(max_attempts=2), transaction_timeout=0.1)
+    engine.run(script, some(1), work=RetryPolicy(max_attempts=2), transaction_timeout=0.5)
     assert script.arguments("exception")[0].__cause__ is SYSTEM
 
 
 class SlowToSettle(MemoryConnector):
     def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
-        time.sleep(0.3)
+        time.sleep(SLACK)
         super().acknowledge(transaction, outcome)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Any) -> None:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(SLACK)
         MemoryConnector.acknowledge(self, transaction, outcome)
 
 
 @pytest.mark.usefixtures("_interruptible")
 def test_what_is_being_acknowledged_when_a_person_interrupts_is_not_given_back_too() -> None:
     source = SlowToSettle(some(4))
-    threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(SLACK / 2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(), [], connectors={"m": source}, batch=4, concurrency=2)
-    time.sleep(0.4)
+    time.sleep(SLACK)
     assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
     assert source.count() == 2
 
@@ -99,11 +100,11 @@ def test_what_is_being_acknowledged_when_the_loop_is_cancelled_is_not_given_back
     async def cancel() -> None:
         policy = ASYNCIO.policy(batch=4, concurrency=2)
         running = asyncio.ensure_future(ASYNCIO.start(ASYNCIO.task(Script(), {"m": source}), [], policy))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(SLACK / 2)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(SLACK)
 
     asyncio.run(cancel())
     assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
@@ -115,14 +116,14 @@ def test_an_interrupted_fetch_loses_nothing() -> None:
     class Slow(MemoryConnector):
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
             batch = super().fetch_transactions(batch_size)
-            time.sleep(0.3)
+            time.sleep(SLACK)
             return batch
 
     source = Slow(some(3))
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(SLACK / 2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(), [], connectors={"m": source}, batch=3, fetch=FetchPolicy(retry=RetryPolicy(timeout=5)))
-    time.sleep(0.4)
+    time.sleep(SLACK)
     assert source.count() == 3
 
 
@@ -240,12 +241,12 @@ def test_a_producer_does_the_good_ones_before_it_tells_that_its_input_failed(pro
 
 
 def test_stop_is_heard_while_waiting_for_the_abandoned() -> None:
-    task = THREADS.task(Script(work=Pause(1.5)), {"m": MemoryConnector(some(4))})
+    task = THREADS.task(Script(work=Pause(5)), {"m": MemoryConnector(some(4))})
     threading.Timer(0.3, task.stop).start()
     policy = THREADS.policy(work=RetryPolicy(timeout=0.05), streaming=True)
     report = THREADS.start(task, [], policy)
     assert report.stopped_by == "stopped"
-    assert report.elapsed < 0.8
+    assert report.elapsed < 0.3 + SLACK
 
 
 @pytest.mark.usefixtures("_interruptible")
@@ -255,9 +256,10 @@ def test_a_backoff_does_not_keep_an_interrupted_loops_slots() -> None:
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(work=SYSTEM), some(1), work=retry)
-    time.sleep(0.2)
-    slots = [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("ergon-Threaded")]
-    assert slots == []
+    eventually(
+        lambda: not any(one.name.startswith("ergon-Threaded") for one in set(threading.enumerate()) - before),
+        "the slots to end",
+    )
 
 
 def test_a_policy_of_the_wrong_kind_is_refused_in_words(engine: Engine) -> None:

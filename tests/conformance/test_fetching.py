@@ -17,7 +17,7 @@ from engines import (
     Transaction,
 )
 from engines.connectors.memory import MemoryConnector
-from tests.conformance.harness import Engine, Pause, Script, some
+from tests.conformance.harness import SLACK, Engine, Pause, Script, some
 
 
 class Source(MemoryConnector):
@@ -91,7 +91,7 @@ def test_a_stream_goes_on_after_nothing_and_waits_longer_each_time(consumer: Eng
     waits = EmptyQueuePolicy(backoff=0.02, backoff_multiplier=2)
     report = consume(consumer, source, streaming=True, limit=1, empty_queue=waits)
     assert report.processed == 1
-    assert 0.14 <= report.elapsed < 0.5
+    assert 0.14 <= report.elapsed < 0.14 + SLACK
 
 
 def test_a_failing_fetch_is_retried_by_its_own_policy(consumer: Engine) -> None:
@@ -118,17 +118,17 @@ def test_a_fetch_that_fails_for_good_ends_the_loop_after_what_runs_has_ended(con
 def test_a_fetch_that_is_too_slow_is_a_fetch_timeout(consumer: Engine) -> None:
     class Slow(MemoryConnector):
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
-            time.sleep(1)
+            time.sleep(5)
 
         async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
             import asyncio
 
-            await asyncio.sleep(1)
+            await asyncio.sleep(5)
 
     started = time.monotonic()
     with pytest.raises(FetchTimeoutException, match=r"0\.1 s"):
         consume(consumer, Slow(), fetch=FetchPolicy(retry=RetryPolicy(timeout=0.1)))
-    assert time.monotonic() - started < 0.3
+    assert time.monotonic() - started < 0.1 + SLACK
 
 
 def test_what_a_late_fetch_still_brings_is_given_back() -> None:
@@ -141,7 +141,7 @@ def test_what_a_late_fetch_still_brings_is_given_back() -> None:
     source = Late(some(3))
     with pytest.raises(FetchTimeoutException):
         consume(Engine(is_consumer=True, is_async=False), source, fetch=FetchPolicy(retry=RetryPolicy(timeout=0.05)))
-    time.sleep(0.3)
+    time.sleep(SLACK)
     assert source.count() == 3
 
 

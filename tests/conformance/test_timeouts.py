@@ -18,12 +18,11 @@ from engines import (
     run_with_timeout_async,
 )
 from engines.connectors.memory import MemoryConnector
-from tests.conformance.harness import FOREVER, Engine, Pause, Script, some
+from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, some
+from tests.processes import eventually
 
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
 BUSINESS = TransactionException("no", ExceptionType.BUSINESS)
-# A limit of t returns within t + 50 ms; a busy machine is given as much again.
-SLACK = 0.1
 
 
 def took(started: float) -> float:
@@ -39,6 +38,12 @@ def test_an_attempt_that_never_returns_is_given_up_in_time_and_is_timeout(engine
     assert "0.1 s" in str(given)
 
 
+def test_a_limit_is_kept_within_50_ms(engine: Engine) -> None:
+    limited = RetryPolicy(timeout=0.1)
+    took = (engine.run(Script(work=Pause(FOREVER)), some(1), work=limited).elapsed for _ in range(10))
+    assert any(0.1 <= elapsed < 0.15 for elapsed in took), "not once in ten times"
+
+
 def test_a_timeout_is_retried_until_the_attempts_run_out(engine: Engine) -> None:
     script = Script(work=Pause(FOREVER))
     report = engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=0.05))
@@ -47,9 +52,9 @@ def test_a_timeout_is_retried_until_the_attempts_run_out(engine: Engine) -> None
 
 
 def test_the_limit_is_of_each_attempt_not_of_all_together(engine: Engine) -> None:
-    answers = iter([Pause(0.15, SYSTEM), Pause(0.15, SYSTEM), Pause(0.15, "done")])
+    answers = iter([Pause(0.4, SYSTEM), Pause(0.4, SYSTEM), Pause(0.4, "done")])
     script = Script(work=lambda _: next(answers))
-    assert engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=0.3)).succeeded == 1
+    assert engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=1)).succeeded == 1
 
 
 @pytest.mark.parametrize("stage", ["success", "exception"])
@@ -69,9 +74,9 @@ def test_a_success_handler_that_is_too_slow_is_timeout_for_the_exception_handler
 
 
 def test_a_late_result_is_seen_by_nobody(engine: Engine) -> None:
-    answers = iter([Pause(0.15, "late"), "in time"])
-    script = Script(work=lambda _: next(answers), success=Pause(0.2))
-    report = engine.run(script, some(1), work=RetryPolicy(max_attempts=2, timeout=0.1))
+    answers = iter([Pause(0.6, "late"), "in time"])
+    script = Script(work=lambda _: next(answers), success=Pause(0.5))
+    report = engine.run(script, some(1), work=RetryPolicy(max_attempts=2, timeout=0.4))
     assert script.arguments("success") == ["in time"]
     assert report.succeeded == 1
 
@@ -87,17 +92,17 @@ def test_a_slow_transaction_is_cut_tried_no_more_and_its_exception_handler_runs_
 
 def test_retries_and_waits_count_against_the_transactions_time(engine: Engine) -> None:
     script = Script(work=SYSTEM)
-    retry = RetryPolicy(max_attempts=100, backoff=0.04, backoff_multiplier=1)
-    report = engine.run(script, some(1), work=retry, transaction_timeout=0.15)
+    retry = RetryPolicy(max_attempts=100, backoff=0.1, backoff_multiplier=1)
+    report = engine.run(script, some(1), work=retry, transaction_timeout=0.45)
     assert 2 <= script.stages().count("work") <= 5
     assert script.stages()[-1] == "exception"
-    assert report.elapsed < 0.15 + SLACK
+    assert report.elapsed < 0.45 + SLACK
     assert script.arguments("exception")[0].__cause__ is SYSTEM
 
 
 def test_after_the_transactions_time_the_exception_handler_has_time_of_its_own(engine: Engine) -> None:
     script = Script(work=Pause(FOREVER), exception=Pause(0.2))
-    report = engine.run(script, some(1), transaction_timeout=0.1, exception=RetryPolicy(timeout=1))
+    report = engine.run(script, some(1), transaction_timeout=0.1, exception=RetryPolicy(timeout=5))
     assert script.stages() == ["work", "exception"]
     assert str(report.failures[0].exception) == "the transaction timed out after 0.1 s"
 
@@ -111,10 +116,10 @@ def test_an_exception_handler_that_runs_already_is_cut_and_not_run_again(engine:
 
 
 def test_every_transaction_has_its_own_time(engine: Engine) -> None:
-    script = Script(work=Pause(0.08, "done"))
-    report = engine.run(script, some(4), batch=4, transaction_timeout=0.3)
+    script = Script(work=Pause(0.3, "done"))
+    report = engine.run(script, some(4), batch=4, transaction_timeout=1)
     assert report.succeeded == 4
-    assert report.elapsed > 0.3
+    assert report.elapsed > 1
 
 
 def test_a_loop_whose_time_is_up_raises_with_the_report_and_runs_no_handler_for_what_is_cut(engine: Engine) -> None:
@@ -122,8 +127,8 @@ def test_a_loop_whose_time_is_up_raises_with_the_report_and_runs_no_handler_for_
     script = Script(work=lambda transaction: "done" if transaction.id == "t0" else Pause(FOREVER))
     started = time.monotonic()
     with pytest.raises(error) as caught:
-        engine.run(script, some(4), batch=4, concurrency=2, timeout=0.2)
-    assert took(started) < 0.2 + SLACK
+        engine.run(script, some(4), batch=4, concurrency=2, timeout=0.5)
+    assert took(started) < 0.5 + SLACK
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, error)
     assert (caught.value.report.processed, caught.value.report.succeeded) == (1, 1)
@@ -156,10 +161,10 @@ def test_a_handler_can_see_how_much_time_is_left(engine: Engine) -> None:
         return (attempt.step, attempt.number, attempt.of, attempt.remaining)
 
     script = Script(work=work)
-    engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=2))
+    engine.run(script, some(1), work=RetryPolicy(max_attempts=3, timeout=60))
     ((step, number, of, remaining),) = script.arguments("success")
     assert (step, number, of) == (engine.work, 1, 3)
-    assert 1.5 < remaining <= 2
+    assert 50 < remaining <= 60
     script = Script(work=work)
     engine.run(script, some(1))
     assert script.arguments("success")[0][3] is None
@@ -172,7 +177,7 @@ def test_outside_an_engine_there_is_one_attempt_without_a_limit() -> None:
 
 def test_a_handler_that_never_returns_does_not_hold_up_the_others(engine: Engine) -> None:
     script = Script(work=lambda transaction: Pause(FOREVER) if transaction.id == "t1" else "done")
-    report = engine.run(script, some(6), work=RetryPolicy(timeout=0.1), batch=2)
+    report = engine.run(script, some(6), work=RetryPolicy(timeout=0.5), batch=2)
     assert (report.succeeded, report.failed) == (5, 1)
 
 
@@ -210,8 +215,7 @@ def test_a_result_that_comes_too_late_can_still_be_caught() -> None:
 
     with pytest.raises(TimeoutError):
         run_with_timeout(slow, 0.02, late=late.append)
-    time.sleep(0.2)
-    assert late == ["late"]
+    eventually(lambda: late == ["late"], "the late result")
 
 
 def test_run_with_timeout_async_returns_raises_or_gives_up() -> None:

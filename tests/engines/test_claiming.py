@@ -108,13 +108,37 @@ def test_the_third_rescue_without_an_end_makes_a_dead_letter() -> None:
     pipeline = make_pipeline()
     (uid,) = submit(pipeline)
     for expected in ((1, 0), (1, 0), (0, 1)):
-        claim(pipeline)
+        (one,) = claim(pipeline)
+        assert transactions.begin(one.lease)
         lapse()
         assert transactions.rescue() == expected
     letter = DeadLetter.objects.get()
     assert states(uid) == ["failed"]
     assert (letter.error_type, letter.uid, letter.state) == ("PoisonTransaction", uid, "open")
     assert "PoisonTransaction" in explaining.explain(uid)["sentence"]
+
+
+def test_what_its_workers_never_began_is_not_taken_for_poison() -> None:
+    pipeline = make_pipeline()
+    (uid,) = submit(pipeline)
+    for _ in range(5):
+        claim(pipeline)
+        lapse()
+        assert transactions.rescue() == (1, 0)
+    record = TransactionRecord.objects.get()
+    assert (states(uid), record.rescues, record.attempts) == (["pending"], 1, 1)
+
+
+def test_one_whose_lease_is_lost_is_not_begun() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    claim(pipeline)
+    lapse()
+    transactions.rescue()
+    (late,) = claim(pipeline)
+    lapse()
+    transactions.rescue()
+    assert not transactions.begin(late.lease)
 
 
 def test_the_work_of_a_worker_known_to_be_gone_is_rescued_at_once() -> None:
