@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings as django_settings
+
+from engines.executors.settings import ExecutorSettings, executors_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,8 @@ class EngineSettings:
     result_limit: int
     tasks: tuple[str, ...]
     services: dict[str, str]
-    executors: dict[str, Any]
+    executors: dict[str, ExecutorSettings]
+    executor_environment: dict[str, str]
     broker_url: str | None
     data_folder: Path
     trace_url: str
@@ -34,7 +36,8 @@ def settings() -> EngineSettings:
         result_limit=django_settings.ERGON_RESULT_LIMIT,
         tasks=django_settings.ERGON_TASKS,
         services=django_settings.ERGON_SERVICES,
-        executors=django_settings.ERGON_EXECUTORS,
+        executors=executors_in(django_settings.ERGON_EXECUTORS),
+        executor_environment=django_settings.ERGON_EXECUTOR_ENVIRONMENT,
         broker_url=django_settings.CELERY_BROKER_URL,
         data_folder=django_settings.DATA_DIR,
         trace_url=django_settings.ERGON_TRACE_URL,

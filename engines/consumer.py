@@ -92,6 +92,9 @@ def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -
         silent=untouched(task, hooks, ConsumerMixin, AsyncConsumerMixin),
         timeout_error=ConsumerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
+        is_postponing=getattr(connector, "is_postponing", False),
+        hold=getattr(task, "hold", None),
+        halt=getattr(task, "halt", None),
         **functions,
     )
 

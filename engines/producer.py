@@ -92,6 +92,9 @@ def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy
         silent=untouched(task, hooks, ProducerMixin, AsyncProducerMixin),
         timeout_error=ProducerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
+        is_postponing=getattr(transactions, "is_postponing", False),
+        hold=getattr(task, "hold", None),
+        halt=getattr(task, "halt", None),
         **functions,
     )
 

@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import math
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +17,15 @@ from typing import Any, Self
 from django.db import close_old_connections
 
 from engines import discovery, registry
+from engines.conf import settings
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
 from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core.errors import EngineError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
+from engines.executors.pool import Pools
+from engines.executors.task import RunInExecutor
 from engines.models import Pipeline
 from engines.producer import AsyncProducerMixin, ProducerMixin
 
@@ -73,10 +78,10 @@ class Options:
 class Runner:
     """One pipeline of this process."""
 
-    def __init__(self, pipeline: Pipeline, connector: Any, options: Options) -> None:
+    def __init__(self, pipeline: Pipeline, connector: Any, options: Options, pools: Pools) -> None:
         self.pipeline, self._options = pipeline, options
         self.connector = connector
-        self.task = build(pipeline, self._given())
+        self.task = build(pipeline, self._given(), pools)
         self.task.abandoned_grace = options.abandoned_grace
         self._is_stopping = threading.Event()
         self._woken = threading.Event()
@@ -155,12 +160,11 @@ def registered_connector(pipeline: Pipeline) -> Any:
     return registry.connectors.find(pipeline.connector)(pipeline.name)
 
 
-def build(pipeline: Pipeline, connectors: dict[str, Any]) -> Any:
+def build(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools) -> Any:
     """The task of a pipeline, given its connectors and every service."""
-    discovery.discover()
     if not pipeline.task:
-        msg = f"the pipeline {pipeline.name!r} runs the executor {pipeline.executor!r}, which is not served here"
-        raise UnrunnableError(msg)
+        return _executor_task(pipeline, connectors, pools)
+    discovery.discover()
     cls = registry.tasks.find(pipeline.task)
     kind, mixins = NEEDED[pipeline.direction]
     if not issubclass(cls, mixins):
@@ -172,6 +176,20 @@ def build(pipeline: Pipeline, connectors: dict[str, Any]) -> Any:
         if hook is not None and not inspect.iscoroutinefunction(hook):
             setattr(task, name, _with_fresh_connections(hook))
     return task
+
+
+def _executor_task(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools) -> RunInExecutor:
+    if pipeline.executor not in pools:
+        known = ", ".join(pools) or "none"
+        msg = (
+            f"the pipeline {pipeline.name!r} runs the executor {pipeline.executor!r}, "
+            f"which ERGON_EXECUTORS does not name; it names: {known}"
+        )
+        raise UnrunnableError(msg)
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    return RunInExecutor(
+        pools, executor=pipeline.executor, pipeline=pipeline.name, worker_id=worker, connectors=connectors
+    )
 
 
 def _with_fresh_connections(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,10 +234,12 @@ class Crew:
     def __enter__(self) -> Self:
         names = [pipeline.name for pipeline in self.pipelines]
         self.runners: list[Runner] = []
+        self.pools = Pools(settings().executors, settings().executor_environment)
+        self._stack.callback(self.pools.close)
         self.station = self._stack.enter_context(Station(names, self._abandoned))
         try:
             self.runners += [
-                Runner(pipeline, connector, self._options)
+                Runner(pipeline, connector, self._options, self.pools)
                 for pipeline in self.pipelines
                 for connector in connectors_of(pipeline, self.station, self._options)
             ]

@@ -49,6 +49,12 @@ DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "va
 ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_TASKS = read("ERGON_TASKS", environment.names)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.json_object, default="{}")
+# What executors inherit: everything but what only the application should know.
+ERGON_EXECUTOR_ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("DATABASE_", "DJANGO_", "CELERY_", "ERGON_"))
+}
 ERGON_SERVICES = read("ERGON_SERVICES", environment.json_object, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")

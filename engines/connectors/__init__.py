@@ -33,7 +33,7 @@ def offers_async(connector: Any) -> dict[str, Any]:
 
 
 _CALLED = ("begin", "acknowledge", "release", "count", "flush")
-_EITHER = ("note", "on_arrival", "policy_in_force")
+_EITHER = ("note", "spent", "on_arrival", "policy_in_force")
 
 
 def take(fetched: Any, into: list[Any]) -> None:

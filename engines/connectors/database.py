@@ -29,6 +29,7 @@ class DatabaseConnector:
     """
 
     is_prefetching = True
+    is_postponing = True
 
     def __init__(self, pipeline: str | Pipeline, station: Station, adjust: Adjust = lambda policy: policy) -> None:
         self.pipeline = pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline
@@ -66,6 +67,9 @@ class DatabaseConnector:
     def note(self, transaction: LeasedTransaction, attempted: Attempted) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
         transaction.lease.attempts.append((attempted, trace_id))
+
+    def spent(self, transaction: LeasedTransaction) -> int:
+        return transaction.lease.spent
 
     def on_arrival(self, callback: Callable[[], None] | None) -> None:
         self._station.arrivals.subscribe(self.pipeline.pk, callback)
@@ -117,7 +121,7 @@ class DatabaseConnector:
         return batch
 
     def _lease(self, count: int) -> list[LeasedTransaction]:
-        batch = transactions.claim(self.pipeline.pk, count, self._station.worker.pk)
+        batch = transactions.claim(self.pipeline.pk, count, self._station.worker.pk, is_own=True)
         version = batch[0].lease.policy_version if batch else None
         if version is not None and str(version) != self._in_force[1]:
             self._in_force = (self._adjust(policies.of_version(version)), str(version))
@@ -150,9 +154,20 @@ class DatabaseConnector:
 class ClaimedBatch(Sequence[LeasedTransaction]):
     """A batch for a producer, which is told where its outcomes go."""
 
+    is_postponing = True
+
     def __init__(self, batch: Sequence[LeasedTransaction], connector: DatabaseConnector) -> None:
         self._batch = batch
-        for name in ("begin", "acknowledge", "release", "note", "begin_async", "acknowledge_async", "release_async"):
+        for name in (
+            "begin",
+            "acknowledge",
+            "release",
+            "note",
+            "spent",
+            "begin_async",
+            "acknowledge_async",
+            "release_async",
+        ):
             setattr(self, name, getattr(connector, name))
 
     def __getitem__(self, index: Any) -> Any:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
-from django.db import DataError, IntegrityError
+from django.db import DataError, IntegrityError, transaction
 
 from engines import telemetry, transactions
 from engines.connectors.outage import Outage
 from engines.core.errors import ConnectorError, TransactionException, headline, told
-from engines.core.outcome import Failure, Success
+from engines.core.outcome import Failure, Later, Success
 from engines.transactions import LeasedTransaction, Settlement
 
 MOST_AT_ONCE = 200
@@ -28,6 +28,7 @@ class Counts:
 
     succeeded: int = 0
     failed: int = 0
+    postponed: int = 0
     stale: int = 0
 
     @property
@@ -127,7 +128,7 @@ class Settler:
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
         try:
-            stale = self._outage.wait_out(lambda: transactions.settle(batch, worker=self._worker))
+            stale = self._outage.wait_out(lambda: self._write(batch))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
             return
@@ -135,36 +136,46 @@ class Settler:
         if stale is not None:
             self._account(batch, stale)
 
+    def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
+        """Ends, and beginnings of a wait; written twice, the second time changes nothing."""
+        later = [one for one in batch if isinstance(one.outcome, Later)]
+        if not later:
+            return transactions.settle(batch, worker=self._worker)
+        ended = [one for one in batch if not isinstance(one.outcome, Later)]
+        with transaction.atomic():
+            stale = transactions.settle(ended, worker=self._worker)
+            return stale + transactions.postpone(later, worker=self._worker)
+
     def _settle_singly(self, batch: list[Settlement], error: Exception) -> None:
         """Something in the batch cannot be written: find it, and write down that."""
         if len(batch) > 1:
             for settlement in batch:
                 self._settle([settlement])
             return
-        transaction, outcome = batch[0]
+        leased, outcome = batch[0]
         if isinstance(outcome, Failure) and type(outcome.error.__cause__) is type(error):
             # Its lease lapses, and it is run again, until it counts as poison and has its dead letter.
-            log.error("outcome_lost", transaction=transaction.id, error=told(error))
-            self._done([transaction])
+            log.error("outcome_lost", transaction=leased.id, error=told(error))
+            self._done([leased])
             return
-        failure = TransactionException(
-            f"its outcome could not be written: {told(error)}", transaction_id=transaction.id
-        )
+        failure = TransactionException(f"its outcome could not be written: {told(error)}", transaction_id=leased.id)
         failure.__cause__ = error
-        transaction.lease.attempts.clear()
-        self._settle([Settlement(transaction, Failure(failure))])
+        leased.lease.attempts.clear()
+        self._settle([Settlement(leased, Failure(failure))])
 
     def _account(self, batch: list[Settlement], stale: list[LeasedTransaction]) -> None:
         lost = {transaction.lease.id for transaction in stale}
-        for transaction, outcome in batch:
-            counts = self.counts[transaction.lease.pipeline_id]
-            if transaction.lease.id in lost:
+        for leased, outcome in batch:
+            counts = self.counts[leased.lease.pipeline_id]
+            if leased.lease.id in lost:
                 counts.stale += 1
             elif isinstance(outcome, Success):
                 counts.succeeded += 1
+            elif isinstance(outcome, Later):
+                counts.postponed += 1
             else:
                 counts.failed += 1
-        for transaction in stale:
+        for leased in stale:
             telemetry.stale.add(1)
-            log.warning("outcome_came_after_its_lease", transaction=transaction.id)
+            log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])

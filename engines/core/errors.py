@@ -24,6 +24,12 @@ class EngineError(Exception):
 class TransactionException(EngineError):  # noqa: N818 (the documents' name)
     """One transaction failed. Tasks raise it to say so themselves; anything else they raise is wrapped in it."""
 
+    # No further attempt can help.
+    is_fatal = False
+    # What failed in another process: the name of the error there, and what is known beyond its message.
+    error_type: str | None = None
+    details: str | None = None
+
     def __init__(
         self,
         message: str = "",
@@ -35,6 +41,12 @@ class TransactionException(EngineError):  # noqa: N818 (the documents' name)
         self.message = message
         self.category = ExceptionType(category)
         self.transaction_id = transaction_id
+
+
+class RetryLater(TransactionException):
+    """The handler asks to be tried again, `after` so many seconds if it says when, and leaves its place to others."""
+
+    after: float | None = None
 
 
 class FetchException(EngineError):  # noqa: N818 (the documents' name)

@@ -26,7 +26,7 @@ def summary(failure: Failure, attempts: Iterable[Attempted]) -> dict[str, Any]:
 
 def error_type(error: BaseException) -> str:
     """The name of the error that a task raised, not of what it was wrapped in."""
-    return type(error.__cause__ or error).__qualname__[:LONGEST_TYPE]
+    return (getattr(error, "error_type", None) or type(error.__cause__ or error).__qualname__)[:LONGEST_TYPE]
 
 
 def message_of(error: BaseException) -> str:
@@ -52,6 +52,8 @@ def failed_step(attempts: Iterable[Attempted]) -> Stage:
 
 def traceback_of(error: BaseException) -> str:
     """Where a task failed: the traceback of its own error, not of what it was wrapped in."""
+    if (details := getattr(error, "details", None)) is not None:
+        return storable(details)[-LONGEST_TRACEBACK:]
     origin = error.__cause__ or error
     return storable("".join(traceback.format_exception(origin)))[-LONGEST_TRACEBACK:]
 

@@ -6,8 +6,8 @@ came of it.
 
 from typing import Any, NamedTuple
 
-from engines.core.errors import ExceptionType, FetchException, TransactionException, told, wrapped
-from engines.core.outcome import Cut, Failure, Outcome, Success
+from engines.core.errors import ExceptionType, FetchException, RetryLater, TransactionException, told, wrapped
+from engines.core.outcome import Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
 
@@ -19,19 +19,23 @@ class Plan(NamedTuple):
     retry: RetryPolicy
     success: RetryPolicy
     exception: RetryPolicy
+    retry_after_ceiling: float = 3600.0
+    is_postponing: bool = False  # a transaction that asks for a later attempt can be put back until then
 
 
-def plan_of(policy: ConsumerPolicy | ProducerPolicy) -> Plan:
+def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = False) -> Plan:
     """How one transaction runs under a policy."""
     if isinstance(policy, ConsumerPolicy):
-        steps = policy.steps
-        return Plan(Stage.PROCESS, steps.process.retry, steps.success.retry, steps.exception.retry)
-    return Plan(Stage.PRODUCE, policy.steps.produce.retry, policy.steps.success.retry, policy.steps.exception.retry)
+        stage, work = Stage.PROCESS, policy.steps.process.retry
+    else:
+        stage, work = Stage.PRODUCE, policy.steps.produce.retry
+    steps = policy.steps
+    return Plan(stage, work, steps.success.retry, steps.exception.retry, policy.retry_after_ceiling, is_postponing)
 
 
-def lifecycle(plan: Plan) -> Steps[Outcome]:
-    """Work; settle a success; handle a failure, once."""
-    outcome = yield from run_stage(plan.work, plan.retry)
+def lifecycle(plan: Plan, spent: int = 0) -> Steps[Outcome]:
+    """Work; settle a success; handle a failure, once. `spent` attempts were made before, and count."""
+    outcome = yield from run_work(plan, spent)
     if isinstance(outcome, Success):
         settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value)
         if isinstance(settled, Success):
@@ -39,6 +43,14 @@ def lifecycle(plan: Plan) -> Steps[Outcome]:
         outcome = settled
     if isinstance(outcome, Failure):
         return (yield from give_up(outcome, plan.exception))
+    return outcome
+
+
+def run_work(plan: Plan, spent: int = 0) -> Steps[Outcome]:
+    """All attempts of the work; one that asks for a later attempt may have it outside, where it keeps no slot."""
+    yield Enter(plan.work, plan.retry)
+    outcome = yield from attempts(plan.work, plan.retry, spent=spent, plan=plan)
+    yield Leave(outcome)
     return outcome
 
 
@@ -61,15 +73,26 @@ def run_stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_boun
     return outcome
 
 
-def attempts(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
+def attempts(
+    stage: Stage,
+    retry: RetryPolicy,
+    argument: Any = None,
+    *,
+    is_bounded: bool = True,
+    spent: int = 0,
+    plan: Plan | None = None,
+) -> Steps[Outcome]:
     """Try until it succeeds, is final, or the attempts run out; wait in between."""
     last = retry.max_attempts - 1
-    attempt, previous = 0, None
+    attempt, previous = spent, None
     while True:
         outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded)
-        if attempt == last or not isinstance(outcome, Failure) or outcome.is_final:
+        if attempt >= last or not isinstance(outcome, Failure) or outcome.is_final:
             return _after(previous, outcome)
-        interruption: Failure | Cut | None = yield Sleep(retry.delay(attempt), is_bounded)
+        seconds = _wait_after(outcome, retry.delay(attempt), plan)
+        if plan is not None and plan.is_postponing and isinstance(outcome.error, RetryLater):
+            return Later(seconds, attempt + 1, outcome)
+        interruption: Failure | Cut | None = yield Sleep(seconds, is_bounded)
         if interruption is not None:
             return _after(outcome, interruption)
         attempt, previous = attempt + 1, outcome
@@ -94,6 +117,12 @@ def classify_fetch(error: BaseException) -> Failure:
     failure = FetchException(told(error))
     failure.__cause__ = error
     return Failure(failure)
+
+
+def _wait_after(failure: Failure, delay: float, plan: Plan | None) -> float:
+    """What the handler asks for, within bounds; otherwise what the policy says."""
+    asked = getattr(failure.error, "after", None) if isinstance(failure.error, RetryLater) else None
+    return delay if asked is None or plan is None else min(max(0.0, asked), plan.retry_after_ceiling)
 
 
 def _after(previous: Failure | None, outcome: Outcome) -> Outcome:

@@ -20,8 +20,17 @@ class Failure(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether another attempt is pointless: the task decided, or the transaction's time is up."""
-        return self.is_expired or getattr(self.error, "category", None) is ExceptionType.BUSINESS
+        """Whether another attempt is pointless: the task decided, nothing can help, or the transaction's time is up."""
+        is_decided = getattr(self.error, "category", None) is ExceptionType.BUSINESS
+        return self.is_expired or is_decided or getattr(self.error, "is_fatal", False)
+
+
+class Later(NamedTuple):
+    """It is to be tried again after so many seconds, by whoever is free then; `failure` is why."""
+
+    seconds: float
+    spent: int  # attempts so far
+    failure: Failure
 
 
 class Cut(NamedTuple):
@@ -29,7 +38,7 @@ class Cut(NamedTuple):
 
 
 CUT = Cut()
-Outcome: TypeAlias = Success | Failure | Cut
+Outcome: TypeAlias = Success | Failure | Later | Cut
 
 
 def timed_out(what: str, limit: float, *, transaction_id: str | None = None, is_expired: bool = False) -> Failure:

@@ -20,4 +20,10 @@ class Pace:
             self._wanted = min(max(measured, self._wanted / 10), self._wanted * 10)
         if done > self._done or self._looked_at == 0:
             self._done, self._looked_at = done, now
-        return max(1, min(most, int(self._wanted)))
+        return max(1, min(most, _round(self._wanted)))
+
+
+def _round(wanted: float) -> int:
+    """To one digit: statements for a few numbers can be kept ready, for every number they cannot."""
+    digits = str(int(wanted))
+    return int(digits[0].ljust(len(digits), "0"))

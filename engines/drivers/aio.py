@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from engines.core.journal import Attempted
-from engines.core.lifecycle import Plan, classify, classify_fetch, lifecycle
+from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
 from engines.core.steps import WORK, Await, Call, Drain, Skip, Sleep, Start, Step, Steps, Stop, Withdraw
@@ -241,7 +241,7 @@ class AsyncDriver:
         return outcome
 
     async def _live(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None) -> Outcome:
-        deadlines, steps, reply = self._run.deadlines(work), lifecycle(plan), None
+        deadlines, steps, reply = self._run.deadlines(work), work.lifecycle(plan, transaction), None
         while True:
             try:
                 step = steps.send(reply)

@@ -29,6 +29,13 @@ class LimitReached(TimeoutError):  # noqa: N818 (it reads as what happened)
         self.function = function
 
 
+class Killed(LimitReached):
+    """What ran elsewhere did not end in time, and was ended."""
+
+    def __init__(self) -> None:
+        super().__init__(Killed, 0.0)
+
+
 class Abandoned:
     """How many calls have outlived their limit and still run."""
 

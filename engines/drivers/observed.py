@@ -11,7 +11,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 
 from engines import telemetry
 from engines.core.errors import told
-from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
+from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Step
 from engines.drivers.work import Work
@@ -254,6 +254,8 @@ class Recorder(Observer):
             case Failure(error):
                 span.set_attributes(_known(_fault(error)))
                 span.set_status(Status(StatusCode.ERROR, told(error)))
+            case Later(seconds):
+                span.set_attributes({telemetry.OUTCOME: "later", "ergon.retry.after": seconds})
             case Cut():
                 span.set_attribute(telemetry.OUTCOME, "cut")
 
@@ -318,6 +320,8 @@ def _word(outcome: Outcome) -> str:
             return "success"
         case Failure(error):
             return str(getattr(error, "category", "failure")).lower()
+        case Later():
+            return "later"
     return "cut"
 
 

@@ -10,11 +10,11 @@ from types import CoroutineType
 from typing import Any, NoReturn
 
 from engines.core.journal import Attempted
-from engines.core.lifecycle import Plan, classify, classify_fetch, lifecycle
+from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
 from engines.core.steps import WORK, Await, Call, Drain, Skip, Sleep, Stage, Start, Step, Steps, Stop, Withdraw
-from engines.drivers.limits import Abandoned, LimitReached, run_with_timeout, with_context
+from engines.drivers.limits import Abandoned, Killed, LimitReached, run_with_timeout, with_context
 from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
 from engines.drivers.work import Deadlines, Work, announce, reached, slept
@@ -229,7 +229,7 @@ class ThreadDriver:
         return outcome
 
     def _live(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None) -> Outcome:
-        deadlines, steps, reply = self._run.deadlines(work), lifecycle(plan), None
+        deadlines, steps, reply = self._run.deadlines(work), work.lifecycle(plan, transaction), None
         while True:
             try:
                 step = steps.send(reply)
@@ -238,16 +238,36 @@ class ThreadDriver:
             if trace is not None:
                 trace.before(step)
             match step:
+                case Call() if work.hold is not None and step.stage in WORK:
+                    reply, deadlines = self._try_elsewhere(work.hold, step, transaction, deadlines)
                 case Call():
-                    started = time.monotonic()
-                    reply = self._call(step, transaction, deadlines)
-                    self._note(step, transaction, started, reply)
+                    reply = self._try(step, transaction, deadlines)
                 case Sleep():
                     reply = self._sleep(step, transaction, deadlines)
                 case _:
                     reply = None
             if trace is not None:
                 trace.after(step, reply)
+
+    def _try_elsewhere(
+        self, hold: Any, call: Call, transaction: Any, deadlines: Deadlines
+    ) -> tuple[Outcome, Deadlines]:
+        """Where there is room for it; to wait for that does not eat its time."""
+        waiting_since = time.monotonic()
+        with hold(transaction, self._is_wanted) as is_held:
+            if not is_held:
+                return CUT, deadlines
+            deadlines = deadlines.postponed(time.monotonic() - waiting_since)
+            return self._try(call, transaction, deadlines), deadlines
+
+    def _is_wanted(self) -> bool:
+        return self._run.interruption() is None and not self._run.is_over
+
+    def _try(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
+        started = time.monotonic()
+        outcome = self._call(call, transaction, deadlines)
+        self._note(call, transaction, started, outcome)
+        return outcome
 
     def _note(self, call: Call, transaction: Any, started: float, outcome: Outcome) -> None:
         work = self.work
@@ -265,13 +285,13 @@ class ThreadDriver:
         handler = self.work.handlers[call.stage]
         arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
         try:
-            if limit is None:
+            if limit is None or (self.work.hold is not None and call.stage in WORK):
                 value = handler(*arguments)
             else:
                 value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=self.abandoned)
             return Success(value) if type(value) is not CoroutineType else _refuse_coroutine(value, call.stage)
         except LimitReached as error:
-            if limit is None or error.function is not handler:
+            if limit is None or not (error.function is handler or isinstance(error, Killed)):
                 return classify(error, call.stage, transaction.id)
             return reached(limit, call, deadlines, transaction.id)
         except (KeyboardInterrupt, SystemExit) as request:
@@ -301,6 +321,8 @@ class ThreadDriver:
         with self._changed:
             everything = self._run.give_up()
         self._over.set()
+        if self.work.halt is not None:
+            self.work.halt()
         self._release(everything)
         self._flush()
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException, LoopTimeout
 from engines.core.journal import Attempted
-from engines.core.lifecycle import Plan, plan_of
+from engines.core.lifecycle import Plan, lifecycle, plan_of
 from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Call, Stage, Steps, Stop
@@ -40,10 +41,18 @@ class Work:
     note: Callable[[Any, Attempted], None] | None = None
     on_arrival: Callable[[Callable[[], None] | None], None] | None = None
     policy_in_force: Callable[[], tuple[Any, str]] | None = None
+    is_postponing: bool = False
+    spent: Callable[[Any], int] | None = None  # attempts that a transaction has behind it
+    # What a task offers whose work runs elsewhere: a place there for one attempt, and an end to all that runs.
+    hold: Callable[[Any, Callable[[], bool]], AbstractContextManager[bool]] | None = None
+    halt: Callable[[], None] | None = None
 
     @property
     def plan(self) -> Plan:
-        return plan_of(self.policy)
+        return plan_of(self.policy, is_postponing=self.is_postponing)
+
+    def lifecycle(self, plan: Plan, transaction: Any) -> Steps[Outcome]:
+        return lifecycle(plan, 0 if self.spent is None else self.spent(transaction))
 
     def renewed(self) -> "Work":
         """The same work under the policy that is in force by now."""
@@ -91,6 +100,10 @@ class Deadlines(NamedTuple):
     transaction: float | None
     loop: float | None
     transaction_timeout: float = 0.0
+
+    def postponed(self, seconds: float) -> "Deadlines":
+        """The same for a transaction that began so much later."""
+        return self if self.transaction is None else self._replace(transaction=self.transaction + seconds)
 
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""

@@ -1,1 +1,9 @@
-"""Handlers in other processes: the protocol, the parent side, the child side."""
+"""Handlers in other processes: the protocol, the parent side, the child side.
+
+This much is loaded by every executor: no Django, no database, the standard library alone.
+"""
+
+from engines.executors.handlers import HandlerRegistry, RetryJob
+from engines.executors.protocol import ExecutionContext
+
+__all__ = ["ExecutionContext", "HandlerRegistry", "RetryJob"]

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import import_string
 
 from engines import discovery, pipelines, registry
+from engines.conf import settings
 from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told
@@ -136,13 +137,14 @@ class ServingCommand(BaseCommand):
     def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
         """Those whose task is known here: on another host it may be another set."""
         discovery.discover()
-        known = [pipeline for pipeline in enabled if pipeline.task in registry.tasks.names()]
+        tasks, executors = registry.tasks.names(), settings().executors
+        known = [one for one in enabled if (one.task in tasks if one.task else one.executor in executors)]
         for pipeline in enabled:
             if pipeline not in known:
                 what = f"task {pipeline.task!r}" if pipeline.task else f"executor {pipeline.executor!r}"
                 self.stderr.write(f"ergon: the pipeline {pipeline.name!r} is left out: there is no {what} here")
         if enabled and not known:
-            msg = "none of the enabled pipelines can run here: is ERGON_TASKS set?"
+            msg = "none of the enabled pipelines can run here: are ERGON_TASKS and ERGON_EXECUTORS set?"
             raise CommandError(msg, returncode=BAD_CONFIGURATION)
         return known
 

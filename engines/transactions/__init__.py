@@ -19,7 +19,7 @@ from engines.transactions.finding import find
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.revealing import reveal
-from engines.transactions.settling import Settlement, settle
+from engines.transactions.settling import Settlement, postpone, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "count_ends",
     "find",
     "heartbeat",
+    "postpone",
     "prune",
     "release",
     "replay",

@@ -30,6 +30,7 @@ class Lease:
     pipeline_id: int
     policy_version: int | None
     rescues: int = 0
+    spent: int = 0  # attempts under earlier leases, of one that asked to be tried again later
     attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
 
 
@@ -50,9 +51,12 @@ class Rescue(NamedTuple):
     poison: int
 
 
-def claim(pipeline_id: int, count: int, worker: int) -> list[LeasedTransaction]:
-    """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same."""
-    rows = statements().claim(pipeline_id, count, worker, settings().lease)
+def claim(pipeline_id: int, count: int, worker: int, *, is_own: bool = False) -> list[LeasedTransaction]:
+    """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same.
+
+    `is_own` says that this thread's connection serves for little else, and may be set up for claims.
+    """
+    rows = statements().claim(pipeline_id, count, worker, settings().lease, is_own=is_own)
     return [_leased(pipeline_id, row) for row in rows]
 
 
@@ -97,7 +101,7 @@ def _rescue(worker: int | None) -> Rescue:
 
 
 def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
-    record_id, token, version, rescues, uid, payload, metadata, *about = row
+    record_id, token, version, rescues, spent, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
         uid,
@@ -108,7 +112,7 @@ def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
         source=source,
         created_at=datetime.fromtimestamp(created_at, UTC),
         trace_context=trace_context or {},
-        lease=Lease(record_id, token, pipeline_id, version, rescues),
+        lease=Lease(record_id, token, pipeline_id, version, rescues, spent),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from django.db import connection
@@ -11,21 +12,26 @@ from engines import payloads
 CHANNEL = "ergon_transactions"
 PREPARED_FROM = 2
 
-INSERT = """
+# Which ids are new is told only where some are not: mostly all of them are.
+_INSERT = """
 WITH p AS MATERIALIZED (SELECT id, priority FROM engines_pipeline WHERE name = %s),
 i AS (
-  INSERT INTO engines_transactionrecord (uid, pipeline_id, priority, available_at, payload, metadata, dedupe_key,
-    correlation_id, parent_id, source, trace_context, replay_of, payload_changes)
-  SELECT d.uid, p.id, COALESCE(d.priority, p.priority), COALESCE(d.available_at, now()), d.payload,
-    COALESCE(d.metadata, '{}'), d.dedupe_key, d.correlation_id, d.parent_id, d.source, d.trace_context, d.replay_of,
-    d.payload_changes
-  FROM p, json_to_recordset(%s) AS d (uid text, priority int, available_at timestamptz, payload jsonb, metadata jsonb,
-    dedupe_key text, correlation_id text, parent_id text, source text, trace_context jsonb, replay_of bigint,
-    payload_changes jsonb)
-  ON CONFLICT DO NOTHING RETURNING uid, pipeline_id),
+  INSERT INTO engines_transactionrecord (uid, pipeline_id, payload, priority, available_at, metadata{columns})
+  SELECT d.uid, p.id, d.payload, {values} FROM p, json_to_recordset(%s) AS d (uid text, payload jsonb{types})
+  {repeats} RETURNING uid, pipeline_id),
 n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', pipeline_id::text) FROM i LIMIT 1)
-SELECT i.uid, n.pg_notify FROM i LEFT JOIN n ON true
+SELECT CASE WHEN count(*) < %s THEN COALESCE(array_agg(uid), ARRAY[]::text[]) END, (SELECT count(*) FROM n) FROM i
 """
+# Ids that were made a moment ago repeat nobody's.
+INSERT_PLAIN = _INSERT.format(columns="", values="p.priority, now(), '{}'", types="", repeats="")
+INSERT = _INSERT.format(
+    columns=""", dedupe_key, correlation_id, parent_id, source, trace_context, replay_of, payload_changes""",
+    values="""COALESCE(d.priority, p.priority), COALESCE(d.available_at, now()), COALESCE(d.metadata, '{}'),
+    d.dedupe_key, d.correlation_id, d.parent_id, d.source, d.trace_context, d.replay_of, d.payload_changes""",
+    types=""", priority int, available_at timestamptz, metadata jsonb, dedupe_key text, correlation_id text,
+    parent_id text, source text, trace_context jsonb, replay_of bigint, payload_changes jsonb""",
+    repeats="ON CONFLICT DO NOTHING",
+)
 
 # The choice is kept apart from the update: joined into it, the limit may be exceeded when a plan runs it again. One
 # JSON text is read several times faster than a hundred rows of thirteen columns.
@@ -36,28 +42,21 @@ WITH p AS MATERIALIZED (
 c AS MATERIALIZED (
   SELECT id FROM engines_transactionrecord
    WHERE state = 0 AND pipeline_id = %s AND available_at <= now() AND EXISTS (SELECT FROM p)
-   ORDER BY priority DESC, available_at, id LIMIT %s FOR UPDATE SKIP LOCKED),
+   ORDER BY priority DESC, available_at, id LIMIT {count:d} FOR UPDATE SKIP LOCKED),
 u AS (
   UPDATE engines_transactionrecord t SET state = 1, started_at = CASE WHEN t.rescues = 0 THEN now() END,
     lease_owner = %s, lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1,
     attempts = t.attempts + 1, policy_version = (SELECT version FROM p)
   FROM c WHERE t.id = c.id
   RETURNING t.*)
-SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues, uid, payload, metadata,
+SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
+  COALESCE((error->>'spent')::int, 0), uid, payload, metadata,
   correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context)
   ORDER BY priority DESC, available_at, id)::text FROM u
 """
 
 # "+ 0": statistics say that nothing runs, and a plan that believes them walks through every dead entry of an index.
-SETTLE = """
-WITH s AS (
-  UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
-    lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint, state smallint, result jsonb, error jsonb,
-    category smallint)
-  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
-  RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - COALESCE(t.started_at, now())) AS seconds),
-a AS (
+_ATTEMPTS = """a AS (
   INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome,
     category, error_type, message, traceback, policy_version, worker, trace_id)
   SELECT a.id, a.token, a.step, a.number, a.of_total, now() - a.age * interval '1 second', a.duration, a.outcome,
@@ -65,7 +64,16 @@ a AS (
   FROM json_to_recordset(%s) AS a (id bigint, token bigint, step smallint, number int, of_total int, age float8,
     duration float8, outcome smallint, category smallint, error_type text, message text, traceback text,
     policy_version bigint, trace_id text)
-  JOIN s ON s.id = a.id),
+  JOIN s ON s.id = a.id)"""
+SETTLE = f"""
+WITH s AS (
+  UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
+    lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, state smallint, result jsonb, error jsonb,
+    category smallint)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
+  RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - COALESCE(t.started_at, now())) AS seconds),
+{_ATTEMPTS},
 m AS (
   INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
   SELECT pipeline_id, date_trunc('minute', now()), %s, count(*) FILTER (WHERE state = 2),
@@ -73,6 +81,17 @@ m AS (
   ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded + excluded.succeeded,
     failed = m.failed + excluded.failed, seconds = m.seconds + excluded.seconds,
     longest = GREATEST(m.longest, excluded.longest))
+SELECT id FROM s
+"""
+
+POSTPONE = f"""
+WITH s AS (
+  UPDATE engines_transactionrecord t SET state = 0, available_at = now() + u.seconds * interval '1 second',
+    error = u.error, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, seconds float8, error jsonb)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
+  RETURNING t.id),
+{_ATTEMPTS}
 SELECT id FROM s
 """
 
@@ -124,14 +143,40 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded 
 """
 
 
-def insert(pipeline: str, document: str) -> set[str]:
-    """Insert the drafts of a JSON document; the ids of those that are new."""
-    return {row[0] for row in _prepared(INSERT, [pipeline, document])}
+def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) -> set[str] | None:
+    """Insert the drafts of a JSON document; the ids of those that are new, None if all are.
+
+    Plain ones have a new id and a payload and nothing else, which is quicker.
+    """
+    [(new, _)] = _prepared(INSERT_PLAIN if is_plain else INSERT, [pipeline, document, count])
+    return None if new is None else set(new)
 
 
-def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
-    [(text,)] = _rows(CLAIM, [pipeline_id, pipeline_id, count, worker, lease])
+def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False) -> list[list[Any]]:
+    """`is_own`: on a connection that does nothing else, and may be prepared for it."""
+    # The count is part of the text, because a plan that is kept must know it.
+    statement, parameters = CLAIM.format(count=count), [pipeline_id, pipeline_id, worker, lease]
+    if is_own and _is_tuned():
+        [(text,)] = _prepared(statement, parameters)
+    else:
+        [(text,)] = _rows(statement, parameters)
     return payloads.decode(text) or []
+
+
+def _is_tuned() -> bool:
+    """A plan that is kept must not be one for the empty table that there was at first."""
+    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        return False
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    if raw not in _tuned:
+        with connection.cursor() as cursor:
+            cursor.execute("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off")
+        _tuned.add(raw)
+    return True
+
+
+_tuned: WeakSet[Any] = WeakSet()
 
 
 def begin(record_id: int, token: int) -> bool:
@@ -140,6 +185,10 @@ def begin(record_id: int, token: int) -> bool:
 
 def settle(records: str, attempts: str, worker: int | None) -> set[int]:
     return _ids(_rows(SETTLE, [records, worker, attempts, worker or 0]))
+
+
+def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
+    return _ids(_rows(POSTPONE, [records, worker, attempts]))
 
 
 def renew(leases: str, seconds: float) -> set[int]:

@@ -1,4 +1,4 @@
-"""VERB: settle. Outcomes and attempts in batches; what has lost its lease changes nothing and is reported."""
+"""VERBS: settle, postpone. Outcomes and attempts in batches; what has lost its lease changes nothing, and is told."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from engines import dead_letters, payloads
 from engines.conf import settings
 from engines.core import failures
 from engines.core.journal import Attempted
-from engines.core.outcome import Failure, Outcome, Success
+from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
 from engines.transactions.claiming import Lease, LeasedTransaction
 from engines.transactions.statements import statements
@@ -37,6 +37,16 @@ def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> l
     else:
         settled = _settle_with_letters(ordered, records, attempts, worker)
     return [one.transaction for one in ordered if one.transaction.lease.id not in settled]
+
+
+def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) -> list[LeasedTransaction]:
+    """Put back, until they are due, transactions that ask to be tried again later; those whose lease was lost."""
+    now = time.monotonic()
+    ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
+    records = orjson.dumps([_postponed(one.transaction.lease, one.outcome) for one in ordered]).decode()
+    attempts = f"[{','.join(_attempts([one.transaction.lease for one in ordered], now))}]"
+    postponed: set[int] = statements().postpone(records, attempts, worker)
+    return [one.transaction for one in ordered if one.transaction.lease.id not in postponed]
 
 
 @transaction.atomic
@@ -65,6 +75,13 @@ def _record(settlement: Settlement) -> str:
             return f'{head},"state":{State.FAILED.value},"error":{error},"category":{category}}}'
     msg = f"a transaction that was cut is released, not settled: {settlement.transaction.id}"
     raise ValueError(msg)
+
+
+def _postponed(lease: Lease, outcome: Any) -> dict[str, Any]:
+    """Why it waits is kept with it, and how many attempts are behind it."""
+    later: Later = outcome
+    error = failures.summary(later.failure, _tried(lease)) | {"spent": later.spent}
+    return {"id": lease.id, "token": lease.token, "seconds": later.seconds, "error": error}
 
 
 def _result(value: Any) -> str:

@@ -41,7 +41,8 @@ WHERE id IN (
    WHERE state = 0 AND pipeline_id = %(pipeline)s AND available_at <= %(now)s
      AND EXISTS (SELECT 1 FROM engines_pipeline WHERE id = %(pipeline)s AND paused_at IS NULL)
    ORDER BY priority DESC, available_at, id LIMIT %(count)s)
-RETURNING priority, available_at, id, fencing_token, policy_version, rescues, uid, payload, metadata,
+RETURNING priority, available_at, id, fencing_token, policy_version, rescues,
+  COALESCE(json_extract(error, '$.spent'), 0), uid, payload, metadata,
   correlation_id, parent_id, source, created_at, trace_context
 """
 IS_DUE = """
@@ -63,6 +64,11 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + excluded.succeeded,
   failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, seconds = seconds + excluded.seconds,
   longest = max(longest, excluded.longest)
+"""
+POSTPONE = """
+UPDATE engines_transactionrecord SET state = 0, available_at = %s, error = %s, lease_owner = NULL,
+  lease_expires_at = NULL, started_at = NULL
+WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
 """
 BEGIN = """
 UPDATE engines_transactionrecord SET started_at = %s WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
@@ -94,8 +100,8 @@ WHERE id = %(id)s RETURNING id, uid, pipeline_id, state, attempts, policy_versio
 
 
 @transaction.atomic
-def insert(pipeline: str, document: str) -> set[str]:
-    """Insert the drafts of a JSON document; the ids of those that are new."""
+def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) -> set[str] | None:  # noqa: ARG001 (for PostgreSQL)
+    """Insert the drafts of a JSON document; the ids of those that are new, None if all are."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT id, priority FROM engines_pipeline WHERE name = %s", [pipeline])
         found = cursor.fetchone()
@@ -106,7 +112,7 @@ def insert(pipeline: str, document: str) -> set[str]:
             cursor.execute(INSERT_NEW, [_cell(name, draft, found, now) for name in COLUMNS])
             if cursor.rowcount == 1:
                 new.add(draft["uid"])
-        return new
+        return None if len(new) == count else new
 
 
 def _cell(name: str, draft: dict[str, Any], pipeline: tuple[int, int], now: str) -> Any:
@@ -123,7 +129,7 @@ def _cell(name: str, draft: dict[str, Any], pipeline: tuple[int, int], now: str)
     return json.dumps(value) if name in JSON_COLUMNS and value is not None else value
 
 
-def claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
+def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False) -> list[list[Any]]:  # noqa: ARG001
     # A look takes no lock: idle workers must not keep writers waiting.
     with connection.cursor() as cursor:
         cursor.execute(IS_DUE, [pipeline_id, _text(timezone.now())])
@@ -172,15 +178,32 @@ def settle(records: str, attempts: str, worker: int | None) -> set[int]:
                 ended.setdefault(pipeline_id, []).append(
                     (one["state"], (now - _time(started_at or now)).total_seconds())
                 )
-        for attempt in json.loads(attempts):
-            if attempt["id"] in settled:
-                cursor.execute(ATTEMPT, _attempt(attempt, now, worker))
+        _keep_attempts(cursor, attempts, settled, now, worker)
         for pipeline_id, ends in ended.items():
             states = [state for state, _ in ends]
             seconds = [seconds for _, seconds in ends]
             counts = [states.count(2), states.count(3), 0, sum(seconds), max(seconds)]
             cursor.execute(COUNT, [pipeline_id, _minute(now), worker or 0, *counts])
     return settled
+
+
+@transaction.atomic
+def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
+    now = timezone.now()
+    rows = (
+        [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), one["id"], one["token"]]
+        for one in json.loads(records)
+    )
+    postponed = _each(POSTPONE, rows)
+    with connection.cursor() as cursor:
+        _keep_attempts(cursor, attempts, postponed, now, worker)
+    return postponed
+
+
+def _keep_attempts(cursor: Any, attempts: str, of: set[int], now: datetime, worker: int | None) -> None:
+    for attempt in json.loads(attempts):
+        if attempt["id"] in of:
+            cursor.execute(ATTEMPT, _attempt(attempt, now, worker))
 
 
 def _attempt(attempt: dict[str, Any], now: datetime, worker: int | None) -> list[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -66,7 +67,7 @@ def submit(pipeline: str, payload: Any, **fields: Any) -> Submitted:
 def check(drafts: Iterable[Draft]) -> None:
     """Refuse what `submit_many` would refuse because of what the drafts say; nothing is written."""
     for index, draft in enumerate(drafts):
-        given = {name: value for name in _GIVEN if (value := getattr(draft, name)) is not None}
+        given = _given(draft)
         _row(draft.payload, given, _checked(given, index), None, index)
 
 
@@ -100,6 +101,8 @@ def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
 _NEW = State.PENDING.word
 _NAMES = [one.name for one in fields(Draft)]
 _GIVEN = [name for name in _NAMES if name != "payload"]
+_values = attrgetter(*_GIVEN)
+_NOTHING = (None,) * len(_GIVEN)
 _TEXTS = frozenset({"id", "dedupe_key", "correlation_id", "parent_id", "source"})
 _ELSEWHERE = frozenset({"metadata", "id", "trace_context"})
 
@@ -119,15 +122,25 @@ def _draft(item: Draft | Mapping[str, Any]) -> Draft:
 def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     trace = telemetry.current_trace()
     ids, rows = [], []
+    is_plain = trace is None
     for index, draft in enumerate(drafts, offset):
-        given = {name: value for name in _GIVEN if (value := getattr(draft, name)) is not None}
+        given = _given(draft)
+        is_plain = is_plain and not given
         uid = _checked(given, index)
         ids.append(uid)
         rows.append(_row(draft.payload, given, uid, trace, index))
-    new = statements().insert(pipeline, f"[{','.join(rows)}]")
-    if len(new) == len(ids):
+    new = statements().insert(pipeline, f"[{','.join(rows)}]", len(ids), is_plain=is_plain)
+    if new is None:
         return [Submitted(uid, _NEW, is_new=True) for uid in ids]
     return list(_with_known(pipeline, drafts, ids, new, offset))
+
+
+def _given(draft: Draft) -> dict[str, Any]:
+    """What a draft says besides its payload."""
+    values = _values(draft)
+    if values == _NOTHING:
+        return {}
+    return {name: value for name, value in zip(_GIVEN, values, strict=True) if value is not None}
 
 
 def _checked(given: dict[str, Any], index: int) -> str:

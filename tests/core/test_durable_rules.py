@@ -188,3 +188,10 @@ CALM = {
 )
 def test_why_a_transaction_is_where_it_is_takes_one_sentence(facts: dict[str, Any], sentence: str) -> None:
     assert explanation.sentence({**CALM, **facts}) == sentence
+
+
+def test_a_failure_in_another_process_is_told_in_its_own_words() -> None:
+    error = TransactionException("no such file")
+    error.error_type, error.details = "ENOENT", "open x\nno such file\x00"
+    assert failures.error_type(error) == "ENOENT"
+    assert failures.traceback_of(error) == "open x\nno such file\ufffd"

@@ -3,9 +3,15 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from engines.core.errors import ExceptionType, FetchException, FetchTimeoutException, TransactionException
+from engines.core.errors import (
+    ExceptionType,
+    FetchException,
+    FetchTimeoutException,
+    RetryLater,
+    TransactionException,
+)
 from engines.core.lifecycle import Plan, attempts, classify, classify_fetch, lifecycle
-from engines.core.outcome import CUT, Cut, Failure, Outcome, Success, timed_out
+from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success, timed_out
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage
 from tests.broken import Hollow, MuteError
@@ -191,3 +197,45 @@ def test_a_last_attempt_that_outlasts_the_transaction_names_the_failure_before_i
 def test_an_error_that_cannot_be_asked_is_told_by_its_name() -> None:
     assert str(classify(MuteError(), Stage.PROCESS).error) == "MuteError"
     assert classify(Hollow(), Stage.SUCCESS).error.category is ExceptionType.SYSTEM
+
+
+def asking(after: float | None = None) -> Failure:
+    error = RetryLater("not yet")
+    error.after = after
+    return Failure(error)
+
+
+POSTPONING = Plan(Stage.PROCESS, THRICE, ONCE, ONCE, retry_after_ceiling=60, is_postponing=True)
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds"), [(None, 1.0), (0, 0), (7.5, 7.5), (-3, 0), (1e9, 60), (float("inf"), 60)]
+)
+def test_one_that_asks_for_a_later_attempt_is_put_back_within_bounds(after: float | None, seconds: float) -> None:
+    failure = asking(after)
+    played = play(lifecycle(POSTPONING), [failure], Call)
+    assert played.result == Later(seconds, 1, failure)
+    assert stages(played) == [Stage.PROCESS]
+
+
+def test_attempts_before_it_was_put_back_count() -> None:
+    played = play(lifecycle(POSTPONING, spent=1), [system, asking(5), ok], Call)
+    assert [call.attempt for call in played.of(Call)] == [1, 2, 0]
+    assert stages(played)[-1] is Stage.EXCEPTION
+
+
+def test_a_policy_that_allows_fewer_attempts_by_now_still_allows_the_one_that_was_promised() -> None:
+    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE), spent=4), [system, ok], Call)
+    assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION]
+
+
+def test_where_it_cannot_be_put_back_it_waits_in_its_slot() -> None:
+    played = live(asking(5), ok, ok, work=THRICE)
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [5]
+    assert played.result == ok
+
+
+def test_what_no_attempt_can_help_is_tried_once() -> None:
+    hopeless = TransactionException("nobody knows how")
+    hopeless.is_fatal = True
+    assert stages(live(Failure(hopeless), ok, work=THRICE)) == [Stage.PROCESS, Stage.EXCEPTION]

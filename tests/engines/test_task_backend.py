@@ -275,7 +275,8 @@ def test_a_poison_call_has_an_error_too() -> None:
     result = double.enqueue(1)
     for _ in range(3):
         worker = workers.enrol(["django-tasks"])
-        transactions.claim(pipelines.find("django-tasks").pk, 1, worker.pk)
+        (one,) = transactions.claim(pipelines.find("django-tasks").pk, 1, worker.pk)
+        transactions.begin(one.lease)
         transactions.rescue(worker=worker.pk)
     result.refresh()
     assert result.status == TaskResultStatus.FAILED

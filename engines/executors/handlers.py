@@ -1,0 +1,58 @@
+"""What an author of handlers writes: plain functions and coroutines, each under its name."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from engines.executors.protocol import ExecutionContext
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RetryJob(Exception):  # noqa: N818 (it reads as what a handler asks for)
+    """Raised by a handler that wants to be tried again, `after` so many seconds if it knows better than the policy."""
+
+    def __init__(self, message: str = "", after: float | None = None) -> None:
+        super().__init__(message)
+        self.message, self.after = message, after
+
+
+class Handler:
+    """A function, and how it wants to be called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._wants_context = next(iter(inspect.signature(function).parameters), None) == "ctx"
+
+    def __call__(self, context: ExecutionContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        given = [context, *args] if self._wants_context else args
+        return self.function(*given, **kwargs)
+
+
+class HandlerRegistry:
+    """Handlers by name."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def handler(self, name: str) -> Callable[[F], F]:
+        """Register a function; it receives the context first if its first parameter is called `ctx`."""
+        if not isinstance(name, str) or not name:
+            msg = f"a handler needs a name: @registry.handler('name'), not {name!r}"
+            raise TypeError(msg)
+
+        def register(function: F) -> F:
+            if name in self._handlers:
+                msg = f"there is a handler named {name!r} already"
+                raise ValueError(msg)
+            self._handlers[name] = Handler(function)
+            return function
+
+        return register
+
+    def find(self, name: str) -> Handler | None:
+        return self._handlers.get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._handlers)

@@ -1,0 +1,268 @@
+"""The processes of an executor: started when they are needed, used again, replaced when they die."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from engines.core.backoff import exponential
+from engines.executors.guard import Guard
+from engines.executors.settings import ExecutorSettings
+from engines.executors.stderr import Listener
+from engines.executors.stdio import ExecutorProcess, ExecutorStartError
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 30.0
+# How often somebody who waits for a process looks whether it is still wanted.
+LOOK = 0.05
+
+log = structlog.get_logger("ergon.executor")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a pool has seen since its worker began."""
+
+    started: int = 0
+    answered: int = 0
+    died: int = 0
+    killed: int = 0
+    skipped: int = 0
+
+
+class Pool:
+    """At most `pool_size` processes of one executor, one job at a time in each."""
+
+    def __init__(
+        self, settings: ExecutorSettings, environment: Mapping[str, str], guard: Guard, listener: Listener
+    ) -> None:
+        self.settings = settings
+        self.counts = Counts()
+        self._make: Callable[[], ExecutorProcess] = lambda: ExecutorProcess(settings, environment, guard, listener)
+        self._changed = threading.Condition()
+        self._idle: list[ExecutorProcess] = []
+        self._busy: set[ExecutorProcess] = set()
+        self._coming = 0  # being started, or being ended: they count, and cannot be used
+        self._deaths = 0  # in a row, without an answer between them
+        self._not_before = 0.0
+        self._last_fault = ""
+        self._is_closed = False
+
+    def hold(self, job_id: str, is_wanted: Callable[[], bool]) -> ExecutorProcess | None:
+        """A process for one job, as soon as there is one; None if it is no longer wanted.
+
+        A process that has tried a job does not try it again: a late line of the first attempt could be taken for the
+        answer to the second.
+        """
+        with self._changed:
+            while is_wanted() and not self._is_closed:
+                if process := self._take(job_id):
+                    self._busy.add(process)
+                    return process
+                if self._may_start():
+                    self._coming += 1
+                    break
+                self._make_room(job_id)
+                self._changed.wait(LOOK)
+            else:
+                return None
+        return self._begin()
+
+    def free(self, process: ExecutorProcess, *, has_answered: bool = True) -> None:
+        """It waits for the next job."""
+        with self._changed:
+            if has_answered:
+                self._deaths = 0
+                self.counts.answered += 1
+            self._busy.discard(process)
+            if not self._is_closed:
+                self._idle.append(process)
+                self._changed.notify()
+                return
+        process.end()
+
+    def lose(self, process: ExecutorProcess, fault: str) -> None:
+        """It has died, or broken the protocol: it is ended, and its successor has to wait."""
+        with self._changed:
+            self.counts.died += 1
+            self._blame(fault)
+        self._end(process)
+
+    def kill(self, process: ExecutorProcess) -> None:
+        """Its time is up. It is ended in the background; `gone` tells when."""
+        with self._changed:
+            self.counts.killed += 1
+        self._end(process)
+
+    def halt(self) -> None:
+        """End everything that runs a job; returns when it has."""
+        with self._changed:
+            busy = list(self._busy)
+        _end_all(busy)
+
+    def close(self) -> None:
+        """End everything, and start no more."""
+        with self._changed:
+            self._is_closed = True
+            everything = [*self._idle, *self._busy]
+            self._idle = []
+            self._changed.notify_all()
+        _end_all(everything)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What an operator wants to know of it."""
+        with self._changed:
+            wait = max(0.0, self._not_before - time.monotonic())
+            return {
+                "name": self.settings.name,
+                "pool_size": self.settings.pool_size,
+                "processes": [_about(one) for one in (*self._busy, *self._idle)],
+                "started": self.counts.started,
+                "answered": self.counts.answered,
+                "died": self.counts.died,
+                "killed": self.counts.killed,
+                "skipped": self.counts.skipped + sum(one.skipped for one in (*self._busy, *self._idle)),
+                "deaths_in_a_row": self._deaths,
+                "starts_again_in": round(wait, 1),
+                "last_fault": self._last_fault,
+            }
+
+    def _take(self, job_id: str) -> ExecutorProcess | None:
+        """The one that was used last: the others may stay cold."""
+        for process in reversed(self._idle):
+            if process.has_tried(job_id):
+                continue
+            self._idle.remove(process)
+            if _is_usable(process):
+                return process
+            self._blame("it ended while it waited for a job")
+            self.counts.died += 1
+            self._coming += 1
+            self._end_later(process)
+            return self._take(job_id)
+        return None
+
+    def _may_start(self) -> bool:
+        total = len(self._idle) + len(self._busy) + self._coming
+        return total < self.settings.pool_size and time.monotonic() >= self._not_before
+
+    def _make_room(self, job_id: str) -> None:
+        """All that are idle have tried this job: one of them goes."""
+        spent = next((one for one in self._idle if one.has_tried(job_id)), None)
+        if spent is not None:
+            self._idle.remove(spent)
+            self._coming += 1
+            self._end_later(spent)
+
+    def _begin(self) -> ExecutorProcess:
+        try:
+            process = self._make()
+        except ExecutorStartError as error:
+            with self._changed:
+                self._coming -= 1
+                self._blame(str(error))
+            raise
+        with self._changed:
+            self._coming -= 1
+            self.counts.started += 1
+            self._busy.add(process)
+        log.info("executor_started", executor=self.settings.name, pid=process.pid)
+        return process
+
+    def _blame(self, fault: str) -> None:
+        wait = exponential(self._deaths, backoff=FIRST_WAIT, multiplier=2, cap=LONGEST_WAIT)
+        self._deaths += 1
+        self._not_before = time.monotonic() + wait
+        self._last_fault = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {fault}"
+        log.warning("executor_fault", executor=self.settings.name, fault=fault, next_start_in=wait)
+
+    def _end(self, process: ExecutorProcess) -> None:
+        with self._changed:
+            self._busy.discard(process)
+            self._coming += 1
+        self._end_later(process)
+
+    def _end_later(self, process: ExecutorProcess) -> None:
+        """Nobody waits for it, but its place stays taken until nothing of it is left."""
+
+        def end() -> None:
+            process.end()
+            with self._changed:
+                self._coming -= 1
+                self.counts.skipped += process.skipped
+                self._changed.notify_all()
+
+        threading.Thread(target=end, name="ergon-executor-end", daemon=True).start()
+
+
+class Pools:
+    """The pools of a worker, each made when it is first asked for."""
+
+    def __init__(self, executors: Mapping[str, ExecutorSettings], environment: Mapping[str, str]) -> None:
+        self._executors, self._environment = executors, environment
+        self._lock = threading.Lock()
+        self._pools: dict[str, Pool] = {}
+        self._guard: Guard | None = None
+        self._listener: Listener | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._executors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._executors)
+
+    def find(self, name: str) -> Pool:
+        with self._lock:
+            if name not in self._pools:
+                self._guard = self._guard or Guard()
+                self._listener = self._listener or Listener()
+                self._pools[name] = Pool(self._executors[name], self._environment, self._guard, self._listener)
+            return self._pools[name]
+
+    def halt(self) -> None:
+        """End what runs a job, of every executor."""
+        for pool in self._all():
+            pool.halt()
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        return [pool.snapshot() for pool in self._all()]
+
+    def close(self) -> None:
+        """End every process; returns when none is left."""
+        for pool in self._all():
+            pool.close()
+        if self._listener is not None:
+            self._listener.close()
+        if self._guard is not None:
+            self._guard.close()
+
+    def _all(self) -> list[Pool]:
+        with self._lock:
+            return list(self._pools.values())
+
+
+def _is_usable(process: ExecutorProcess) -> bool:
+    try:
+        return process.is_usable
+    except Exception:  # noqa: BLE001 (it broke the protocol while nobody asked)
+        return False
+
+
+def _end_all(processes: list[ExecutorProcess]) -> None:
+    threads = [threading.Thread(target=process.end) for process in processes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _about(process: ExecutorProcess) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "job": process.job_id,
+        "answered": process.answered,
+        "since": datetime.fromtimestamp(process.started_at, UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,66 @@
+"""What ERGON_EXECUTORS says of each executor, checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from engines.core.errors import EngineError
+from engines.executors.protocol import LINE_LIMIT
+
+MOST_PROCESSES = 1000
+
+
+class ExecutorConfigurationError(EngineError, ValueError):
+    """ERGON_EXECUTORS cannot be used as it is; the message names the executor and the field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSettings:
+    """How one executor is run."""
+
+    name: str
+    command: tuple[str, ...]
+    pool_size: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    line_limit: int = LINE_LIMIT
+
+
+def executors_in(told: Mapping[str, Any]) -> dict[str, ExecutorSettings]:
+    """The executors by name; refuses the first thing that is not as it should be."""
+    return {name: _executor(name, about) for name, about in told.items()}
+
+
+def _executor(name: str, about: Any) -> ExecutorSettings:
+    if not name or "#" in name:
+        refuse(name, "its name must not be empty and have no '#'")
+    if not isinstance(about, dict):
+        refuse(name, "it must be an object with a 'command'")
+    known = {one for one in ExecutorSettings.__slots__ if one != "name"}
+    if unknown := sorted(set(about) - known):
+        refuse(name, f"{unknown[0]!r} is none of {', '.join(sorted(known))}")
+    command = about.get("command")
+    if not isinstance(command, list) or not command or not all(isinstance(one, str) and one for one in command):
+        refuse(name, "'command' must be a list of strings, the program first")
+    env = about.get("env", {})
+    if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        refuse(name, "'env' must be an object of strings")
+    if not isinstance(about.get("cwd", ""), str):
+        refuse(name, "'cwd' must be a string")
+    sizes = {
+        "pool_size": _whole(name, about, "pool_size", default=1, most=MOST_PROCESSES),
+        "line_limit": _whole(name, about, "line_limit", default=LINE_LIMIT, most=1 << 30),
+    }
+    return ExecutorSettings(name=name, command=tuple(command), env=env, cwd=about.get("cwd") or None, **sizes)
+
+
+def _whole(name: str, about: dict[str, Any], field_name: str, *, default: int, most: int) -> int:
+    value = about.get(field_name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        refuse(name, f"{field_name!r} must be a whole number from 1 to {most:,}")
+    return int(value)
+
+
+def refuse(name: str, what: str) -> NoReturn:
+    msg = f"ERGON_EXECUTORS: the executor {name!r}: {what}"
+    raise ExecutorConfigurationError(msg)

@@ -1,0 +1,134 @@
+"""Logs what executors write to their stderr: line by line, with a name to each, and not more than a reader can take."""
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import IO
+
+import structlog
+
+LONGEST = 4096
+A_SECOND = 100  # lines of one process
+KEPT = 20
+
+log = structlog.get_logger("ergon.executor")
+
+
+class Voice:
+    """The stderr of one process; its last lines are kept, for who wants to know why it died."""
+
+    def __init__(self, executor: str, pid: int, pipe: IO[bytes]) -> None:
+        self._executor, self._pid, self._pipe = executor, pid, pipe
+        self.fileno = pipe.fileno()
+        self.job_id: str | None = None
+        self.last: deque[str] = deque(maxlen=KEPT)
+        self.is_over = threading.Event()
+        self._begun = b""
+        self._is_cut = False
+        self._second, self._said, self._unsaid = 0, 0, 0
+        os.set_blocking(self.fileno, False)
+
+    def begin(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.last.clear()
+
+    def read(self) -> bool:
+        """Take what there is; False at the end."""
+        try:
+            chunk = os.read(self.fileno, 65536)
+        except BlockingIOError:
+            return True
+        *lines, rest = (self._begun + chunk).split(b"\n")
+        for line in lines:
+            self._hear(line)
+        self._begun = rest
+        if len(rest) > LONGEST:
+            self._hear(rest)
+            self._begun, self._is_cut = b"", True
+        if not chunk and rest:
+            self._hear(rest)
+        return bool(chunk)
+
+    def close(self) -> None:
+        self._pipe.close()
+        self.is_over.set()
+
+    def _hear(self, line: bytes) -> None:
+        is_rest, self._is_cut = self._is_cut, False
+        text = line[:LONGEST].decode("utf-8", "replace").rstrip("\r")
+        if is_rest or not text:
+            return  # the end of a line that was too long
+        self.last.append(text)
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            if self._unsaid:
+                log.warning("executor_said_more", executor=self._executor, pid=self._pid, lines=self._unsaid)
+            self._second, self._said, self._unsaid = second, 0, 0
+        self._said += 1
+        if self._said > A_SECOND:
+            self._unsaid += 1
+            return
+        log.info("executor_said", executor=self._executor, pid=self._pid, job=self.job_id, line=text)
+
+
+class Listener:
+    """One thread that listens to all processes of a worker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._voices: dict[int, Voice] = {}
+        self._left: list[Voice] = []
+        self._woken, self._wake = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._woken, select.POLLIN)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._listen, name="ergon-stderr", daemon=True)
+        self._thread.start()
+
+    def attach(self, voice: Voice) -> None:
+        with self._lock:
+            self._voices[voice.fileno] = voice
+            self._poll.register(voice.fileno, select.POLLIN)
+        os.write(self._wake, b".")
+
+    def detach(self, voice: Voice) -> None:
+        """Listen no longer, though the pipe is still open."""
+        with self._lock:
+            self._left.append(voice)
+        os.write(self._wake, b".")
+
+    def close(self) -> None:
+        self._is_closing = True
+        os.write(self._wake, b".")
+        self._thread.join(1.0)
+
+    def _listen(self) -> None:
+        while not self._is_closing:
+            for fileno, _ in self._poll.poll():
+                if fileno == self._woken:
+                    os.read(self._woken, 4096)
+                elif fileno in self._voices:
+                    self._read(self._voices[fileno])
+            while self._left:
+                self._end(self._left.pop())
+        for voice in list(self._voices.values()):
+            self._end(voice)
+
+    def _read(self, voice: Voice) -> None:
+        with suppress(OSError):
+            if voice.read():
+                return
+        self._end(voice)
+
+    def _end(self, voice: Voice) -> None:
+        with self._lock:
+            if self._voices.pop(voice.fileno, None) is None:
+                return
+            self._poll.unregister(voice.fileno)
+        voice.close()

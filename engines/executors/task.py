@@ -1,0 +1,191 @@
+"""The task of an executor pipeline: every transaction is a job for an executor, and its answer is the outcome."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from engines import telemetry
+from engines.core.errors import ExceptionType, RetryLater, TransactionException
+from engines.drivers.limits import Killed
+from engines.drivers.work import current_attempt
+from engines.executors.pool import Pool, Pools
+from engines.executors.protocol import (
+    HANDLER_NOT_FOUND,
+    ExecutionContext,
+    ExecutionOutcome,
+    ExecutionRequest,
+    ProtocolError,
+    Status,
+    encode_request,
+    target_of,
+)
+from engines.executors.stdio import ExecutorDied, ExecutorError, ExecutorProcess, LimitPassed
+from engines.hybrid import HybridTask
+from engines.transaction import Transaction
+
+LOOK = 0.05
+
+
+class JobFailed(TransactionException):
+    """A job ended badly; `error_type` is the executor's word for it, `details` its last lines on stderr."""
+
+    def __init__(
+        self, message: str, category: ExceptionType = ExceptionType.SYSTEM, *, error_type: str, details: str = ""
+    ) -> None:
+        super().__init__(message, category)
+        self.error_type, self.details = error_type, details
+
+
+class JobRefused(JobFailed):
+    """No attempt could do this job: nobody knows its handler or its executor."""
+
+    is_fatal = True
+
+
+class Place(NamedTuple):
+    """A process that is held for one attempt of one job."""
+
+    pool: Pool
+    process: ExecutorProcess
+    handler: str
+
+
+class RunInExecutor(HybridTask):
+    """Its own handlers only record: what is to be done is written in any language, elsewhere."""
+
+    def __init__(self, pools: Pools, *, executor: str, pipeline: str, worker_id: str, **given: Any) -> None:
+        super().__init__(**given)
+        self._pools, self._executor = pools, executor
+        self._pipeline, self._worker_id = pipeline, worker_id
+        self._places: dict[str, Place | TransactionException] = {}
+        self._dying: dict[str, ExecutorProcess] = {}
+
+    @contextmanager
+    def hold(self, transaction: Transaction, is_wanted: Callable[[], bool]) -> Iterator[bool]:
+        """A process for the next attempt, however long that takes; False if nobody wants it any more.
+
+        A transaction never has two: the process of its last attempt is gone before the next one begins.
+        """
+        dying = self._dying.pop(transaction.id, None)
+        while dying is not None and is_wanted() and not dying.gone.wait(LOOK):
+            pass
+        place = self._place(transaction, is_wanted)
+        if place is None:
+            yield False
+            return
+        self._places[transaction.id] = place
+        try:
+            yield True
+        finally:
+            unused = self._places.pop(transaction.id, None)
+            if isinstance(unused, Place):
+                unused.pool.free(unused.process, has_answered=False)
+
+    def process_transaction(self, transaction: Transaction) -> Any:
+        place = self._places.pop(transaction.id)
+        if isinstance(place, TransactionException):
+            raise place
+        try:
+            line = self._request(transaction, place.handler)
+        except ProtocolError as error:
+            place.pool.free(place.process, has_answered=False)
+            msg = f"the arguments are {error}"
+            raise JobRefused(msg, error_type="BadArguments") from None
+        return _value(self._ask(transaction.id, line, place))
+
+    produce_transaction = process_transaction
+
+    def halt(self) -> None:
+        """End all that runs: nobody waits for it."""
+        self._pools.halt()
+
+    def _place(self, transaction: Transaction, is_wanted: Callable[[], bool]) -> Place | TransactionException | None:
+        try:
+            target = target_of(_checked(transaction.payload).get("function"), self._executor)
+        except ProtocolError as error:
+            return JobRefused(str(error), error_type=HANDLER_NOT_FOUND)
+        if target.executor not in self._pools:
+            known = ", ".join(sorted(self._pools)) or "none"
+            msg = f"there is no executor named {target.executor!r} in ERGON_EXECUTORS; there are: {known}"
+            return JobRefused(msg, error_type="executor_not_found")
+        pool = self._pools.find(target.executor)
+        try:
+            process = pool.hold(transaction.id, is_wanted)
+        except ExecutorError as error:
+            return _failed(error)
+        return None if process is None else Place(pool, process, target.handler)
+
+    def _request(self, transaction: Transaction, handler: str) -> bytes:
+        attempt, payload = current_attempt(), transaction.payload
+        left = attempt.remaining
+        context = ExecutionContext(
+            job_id=transaction.id,
+            attempt=attempt.number,
+            enqueue_time=transaction.created_at,
+            queue_name=self._pipeline,
+            deadline=None if left is None else datetime.now(UTC) + timedelta(seconds=left),
+            trace_context=telemetry.current_trace() or dict(transaction.trace_context),
+            worker_id=self._worker_id,
+        )
+        return encode_request(
+            ExecutionRequest(
+                job_id=transaction.id,
+                function_name=handler,
+                args=payload.get("args") or [],
+                kwargs=payload.get("kwargs") or {},
+                context=context,
+            )
+        )
+
+    def _ask(self, job_id: str, line: bytes, place: Place) -> ExecutionOutcome:
+        pool, process, _ = place
+        left = current_attempt().remaining
+        try:
+            outcome = process.ask(job_id, line, None if left is None else time.monotonic() + left)
+        except LimitPassed:
+            self._dying[job_id] = process
+            pool.kill(process)
+            raise Killed from None
+        except ExecutorDied as error:
+            self._dying[job_id] = process
+            pool.lose(process, str(error))
+            raise _failed(error) from None
+        pool.free(process)
+        return outcome
+
+
+def _checked(payload: Any) -> dict[str, Any]:
+    if not isinstance(payload, dict):
+        msg = "the payload must be an object with 'function', 'args' and 'kwargs'"
+        raise ProtocolError(msg)
+    for name, kind, words in (("args", list, "an array"), ("kwargs", dict, "an object")):
+        if payload.get(name) is not None and not isinstance(payload[name], kind):
+            msg = f"the payload's {name!r} must be {words}"
+            raise ProtocolError(msg)
+    return payload
+
+
+def _failed(error: ExecutorError) -> JobFailed:
+    failure = JobFailed(str(error), error_type=type(error).__name__, details=error.details)
+    failure.__cause__ = error
+    return failure
+
+
+def _value(outcome: ExecutionOutcome) -> Any:
+    """The result, or what the executor's word means."""
+    message = outcome.error_message or ""
+    match outcome.status:
+        case Status.SUCCESS:
+            return outcome.result
+        case Status.RETRY:
+            later = RetryLater(message or "the handler asked to be tried again")
+            later.error_type, later.after = outcome.error_type or "RetryJob", outcome.retry_after_seconds
+            raise later
+        case Status.TIMEOUT:
+            word = outcome.error_type or "timeout"
+            raise JobFailed(message or "the executor timed itself out", ExceptionType.TIMEOUT, error_type=word)
+        case _ if outcome.error_type == HANDLER_NOT_FOUND:
+            raise JobRefused(message or "the executor knows no such handler", error_type=HANDLER_NOT_FOUND)
+    raise JobFailed(message or "the executor gave no reason", error_type=outcome.error_type or "error")

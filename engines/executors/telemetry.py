@@ -1,0 +1,59 @@
+"""Spans of an executor: `rrq.executor`, in the trace that the request carries. OpenTelemetry is optional here."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from engines.executors.protocol import ExecutionOutcome, ExecutionRequest, Status
+
+SPAN = "rrq.executor"
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.trace import SpanKind, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:  # an executor needs the standard library and nothing else
+    IS_HERE = False
+else:
+    IS_HERE = True
+
+
+@contextmanager
+def span(request: ExecutionRequest) -> Iterator[Callable[[ExecutionOutcome], None]]:
+    """Wrap one job; the function that is given tells how it came out. Arguments and results stay out."""
+    if not IS_HERE:
+        yield lambda _: None
+        return
+    parent = TraceContextTextMapPropagator().extract(dict(request.context.trace_context))
+    attributes: dict[str, Any] = {
+        "rrq.job_id": request.job_id,
+        "rrq.function": request.function_name,
+        "rrq.queue": request.context.queue_name,
+        "rrq.attempt": request.context.attempt,
+    }
+    tracer = trace.get_tracer("ergon.executors")
+    with tracer.start_as_current_span(SPAN, parent, SpanKind.CONSUMER, attributes) as current:
+
+        def tell(outcome: ExecutionOutcome) -> None:
+            current.set_attribute("rrq.outcome", outcome.status.value)
+            if outcome.status is not Status.SUCCESS:
+                current.set_attribute("error.type", outcome.error_type or outcome.status.value)
+                current.set_status(StatusCode.ERROR, outcome.error_message or "")
+
+        yield tell
+
+
+def export(environment: Any) -> None:
+    """Send spans where the standard variables say, if they say anything and the SDK is here."""
+    wanted = "OTEL_EXPORTER_OTLP_ENDPOINT" in environment or "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in environment
+    if not IS_HERE or not wanted or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        return
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
