@@ -64,7 +64,7 @@ def test_every_word_of_an_executor_becomes_its_outcome() -> None:
     run = drain()
     assert run.code == 0, run.errors
     assert states(done, plain, prefixed) == ["succeeded"] * 3
-    results = dict(TransactionRecord.objects.values_list("uid", "result"))
+    results: dict[str, Any] = dict(TransactionRecord.objects.values_list("uid", "result"))
     assert results[done] == {"args": [1], "kwargs": {"two": 2}}
     told = results[plain]
     assert (told["job_id"], told["attempt"], told["queue_name"], told["args"]) == (plain, 1, "jobs", ["x"])
@@ -185,6 +185,6 @@ def gone(processes: list[psutil.Process]) -> None:
 
 def is_alive(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
