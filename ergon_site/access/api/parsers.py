@@ -16,6 +16,7 @@ class LimitedJSONParser(BaseParser):
     """A JSON body of at most `view.body_limit` bytes, never read beyond that."""
 
     media_type = "application/json"
+    refuses_repeats = False
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -27,6 +28,12 @@ class LimitedJSONParser(BaseParser):
             msg = f"The body is larger than {limit:,} bytes."
             raise PayloadTooLarge(msg)
         try:
-            return json_text.parse(body)
+            return json_text.parse(body, refuses_repeats=self.refuses_repeats)
         except json_text.MalformedJSONError as error:
             raise ParseError(str(error)) from None
+
+
+class StrictJSONParser(LimitedJSONParser):
+    """The same, and no name twice in an object."""
+
+    refuses_repeats = True

@@ -14,10 +14,16 @@ class MalformedJSONError(ValueError):
     """The text is not JSON that can be stored as it is."""
 
 
-def parse(body: bytes) -> Any:
-    """The value of a JSON text in UTF-8, without NaN, infinity, U+0000, lone surrogates or bottomless nesting."""
+def parse(body: bytes, *, refuses_repeats: bool = False) -> Any:
+    """The value of a JSON text in UTF-8, without NaN, infinity, U+0000, lone surrogates or bottomless nesting.
+
+    Where it matters who said what, a name that occurs twice in an object is refused as well.
+    """
+    pairs = _unrepeated if refuses_repeats else None
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=pairs
+        )
         # Only an escape can bring in a character that UTF-8 and the strict parser have not refused already.
         if _ESCAPE in body:
             _refuse_unstorable(value)
@@ -39,6 +45,16 @@ def parse(body: bytes) -> Any:
 def _refuse_constant(name: str) -> NoReturn:
     msg = f"{name} is not a JSON number."
     raise MalformedJSONError(msg)
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        msg = f"The name {repeated[:100]!r} occurs twice in an object."
+        raise MalformedJSONError(msg)
+    return found
 
 
 def _finite(text: str) -> float:

@@ -1,0 +1,92 @@
+"""Consumers over HTTP: fetch, confirm."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from ergon_site.access import callers
+from ergon_site.access.api.parsers import StrictJSONParser
+from ergon_site.access.api.schema import also_refuses
+from facts import ledger
+from facts.api import rights
+from facts.api.facts import JSON, answer
+from facts.api.problems import Refusing
+from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, PageSerializer
+from facts.core.errors import InvalidFactError
+from facts.ledger import reading
+
+
+class ConsumerView(Refusing, APIView):
+    """Which boundary a consumer reads, and how far it is."""
+
+    required_scope = "facts:fetch"
+
+    @extend_schema(responses=ConsumerSerializer)
+    def get(self, request: Request, name: str) -> HttpResponse:
+        rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
+        consumer = reading.find_consumer(name)
+        boundary = consumer.boundary
+        return answer(
+            {
+                "name": consumer.name,
+                "from_zone": boundary.from_zone.name,
+                "to_zone": boundary.to_zone.name,
+                "cursor": consumer.cursor,
+                "newest": reading.newest(boundary),
+            }
+        )
+
+
+class ConsumerFactsView(Refusing, APIView):
+    """FetchFacts: those after the cursor, in order. Nothing changes by fetching."""
+
+    required_scope = "facts:fetch"
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("limit", int, description="1 to 1,000; 100 if it is not said."),
+            OpenApiParameter("wait", float, description="Seconds to wait for facts if there are none; at most 30."),
+        ],
+        responses={(200, JSON): PageSerializer, **also_refuses(410)},
+    )
+    def get(self, request: Request, name: str) -> HttpResponse:
+        rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
+        limit = _number(request, "limit", int, default=100, least=1, most=reading.MOST)
+        wait = _number(request, "wait", float, default=0.0, least=0, most=reading.LONGEST_WAIT)
+        page = ledger.fetch(name, limit=limit, wait=wait)
+        # Each is kept as the text that it is sent as.
+        facts = ",".join(f'{{"offset":{offset},{content[1:]}' for offset, content in page.facts)
+        return HttpResponse(f'{{"facts":[{facts}],"cursor":{page.cursor}}}'.encode(), content_type=JSON)
+
+
+class ConfirmView(Refusing, APIView):
+    """ConfirmReceipt: the consumer has everything up to here."""
+
+    required_scope = "facts:fetch"
+    parser_classes = [StrictJSONParser]
+
+    @extend_schema(request=ConfirmSerializer, responses={(200, JSON): ConfirmedSerializer, **also_refuses(409, 410)})
+    def post(self, request: Request, name: str) -> HttpResponse:
+        rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
+        body = request.data
+        if not isinstance(body, dict) or set(body) != {"offset"}:
+            msg = "the body must be an object with an offset and nothing else"
+            raise InvalidFactError(msg, "/offset")
+        return answer({"cursor_advanced_to": ledger.confirm(name, body["offset"])})
+
+
+def _number(request: Request, name: str, kind: Any, *, default: Any, least: float, most: float) -> Any:
+    text = request.GET.get(name)
+    if text is None:
+        return default
+    try:
+        number = kind(text)
+    except ValueError:
+        number = None
+    if number is None or not least <= number <= most:
+        msg = f"{name} must be a number from {least:g} to {most:g}"
+        raise InvalidFactError(msg, f"/{name}")
+    return number

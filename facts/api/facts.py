@@ -1,0 +1,140 @@
+"""Facts over HTTP: append, batch append, look up."""
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from ergon_site.access import callers
+from ergon_site.access.api import problems
+from ergon_site.access.api.parsers import StrictJSONParser
+from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.callers import Caller
+from facts import ledger
+from facts.api import rights
+from facts.api.problems import Refusing, problem_of
+from facts.api.serializers import (
+    AppendedSerializer,
+    BatchSerializer,
+    FactSerializer,
+    FoundSerializer,
+    ResultsSerializer,
+)
+from facts.core.errors import FactError, InvalidFactError
+from facts.ledger import Appended, Entry
+
+MOST = 1000
+BATCH_LIMIT = 64 * 1024 * 1024
+JSON = "application/json"
+
+
+class FactsView(Refusing, APIView):
+    """AppendFact: confirmed when answered, and stored once however often it is sent."""
+
+    required_scope = "facts:append"
+    parser_classes = [StrictJSONParser]
+
+    @extend_schema(
+        request=FactSerializer,
+        responses={
+            (201, JSON): AppendedSerializer,
+            (200, JSON): AppendedSerializer,
+            **also_refuses(409, 422),
+        },
+    )
+    def post(self, request: Request) -> HttpResponse:
+        draft: Any = request.data
+        entry = ledger.prepare(draft)
+        rights.check_append(callers.of(request), entry)
+        appended = ledger.append(entry)
+        return answer(told(appended), status=_status(appended))
+
+
+class BatchView(Refusing, APIView):
+    """Up to a thousand, each on its own: one that is refused does not keep the others."""
+
+    required_scope = "facts:append"
+    parser_classes = [StrictJSONParser]
+    body_limit = BATCH_LIMIT
+
+    @extend_schema(request=BatchSerializer, responses=ResultsSerializer)
+    def post(self, request: Request) -> HttpResponse:
+        drafts = _drafts(request.data)
+        caller = callers.of(request)
+        prepared = [_prepared(caller, draft, f"/facts/{index}") for index, draft in enumerate(drafts)]
+        appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
+        results = [next(appended) if isinstance(one, Entry) else one for one in prepared]
+        return answer({"results": [_result(one) for one in results]})
+
+
+class FactView(Refusing, APIView):
+    """Was it appended? For a producer that has been restarted."""
+
+    required_scope = "facts:append"
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("message_id", str, OpenApiParameter.PATH, description="Percent-encoded."),
+            OpenApiParameter("from_zone", str, required=True),
+            OpenApiParameter("to_zone", str, required=True),
+        ],
+        responses=FoundSerializer,
+    )
+    def get(self, request: Request, message_id: str) -> HttpResponse:
+        from_zone, to_zone = (_asked(request, name) for name in ("from_zone", "to_zone"))
+        rights.check_boundary(callers.of(request), from_zone, to_zone)
+        found = ledger.look_up(message_id, from_zone, to_zone)
+        head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'
+        return HttpResponse(head.encode() + found.content[1:].encode(), content_type=JSON)
+
+
+def answer(value: Any, status: int = HTTPStatus.OK) -> HttpResponse:
+    return HttpResponse(orjson.dumps(value), status=status, content_type=JSON)
+
+
+def told(appended: Appended) -> dict[str, Any]:
+    return {"offset": appended.offset, "message_id": appended.message_id, "duplicate": appended.is_duplicate}
+
+
+def _status(appended: Appended) -> HTTPStatus:
+    return HTTPStatus.OK if appended.is_duplicate else HTTPStatus.CREATED
+
+
+def _drafts(body: Any) -> list[Any]:
+    drafts = body.get("facts") if isinstance(body, dict) else None
+    if not isinstance(drafts, list) or not 1 <= len(drafts) <= MOST:
+        msg = f"facts must be a list of 1 to {MOST:,} facts"
+        raise InvalidFactError(msg, "/facts")
+    for name in body:
+        if name != "facts":
+            msg = f"{name} is not known here"
+            raise InvalidFactError(msg, f"/{problems.escaped(name)}")
+    return drafts
+
+
+def _prepared(caller: Caller, draft: Any, at: str) -> Entry | FactError:
+    try:
+        entry = ledger.prepare(draft, at)
+        rights.check_append(caller, entry, at)
+    except FactError as error:
+        return error
+    return entry
+
+
+def _result(result: Appended | FactError) -> dict[str, Any]:
+    if isinstance(result, FactError):
+        problem = problem_of(result)
+        return {"status": int(problem.status_code), "problem": problems.document(problem)}
+    return {"status": int(_status(result)), **told(result)}
+
+
+def _asked(request: Request, name: str) -> str:
+    value = request.GET.get(name, "")
+    if not value:
+        msg = f"the query needs {name}"
+        raise InvalidFactError(msg, f"/{name}")
+    return value

@@ -1,0 +1,56 @@
+"""What the boundary refuses, as problems: the one place that knows which code has which status."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.http import JsonResponse
+from rest_framework.exceptions import ParseError
+
+from ergon_site.access.api import problems
+from ergon_site.access.api.problems import Problem, fault
+from facts import telemetry
+from facts.core.errors import BufferFullError, FactError, NotAuthorizedError
+
+STATUSES = {
+    "invalid_fact": HTTPStatus.BAD_REQUEST,
+    "zone_not_authorized": HTTPStatus.FORBIDDEN,
+    "unknown_consumer": HTTPStatus.NOT_FOUND,
+    "unknown_zone": HTTPStatus.NOT_FOUND,
+    "unknown_boundary": HTTPStatus.NOT_FOUND,
+    "unknown_fact": HTTPStatus.NOT_FOUND,
+    "unknown_object": HTTPStatus.NOT_FOUND,
+    "conflicting_duplicate": HTTPStatus.CONFLICT,
+    "object_conflict": HTTPStatus.CONFLICT,
+    "offset_out_of_range": HTTPStatus.CONFLICT,
+    "history_truncated": HTTPStatus.GONE,
+    "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "unknown_artifact": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "digest_mismatch": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "buffer_full": HTTPStatus.TOO_MANY_REQUESTS,
+}
+
+
+class Refusing:
+    """A view whose verbs may refuse."""
+
+    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
+        return handle
+
+
+def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
+    if isinstance(error, FactError):
+        return problems.handle(problem_of(error), context)
+    if isinstance(error, ParseError):
+        # A body that is no JSON is no fact.
+        return problems.handle(Problem(HTTPStatus.BAD_REQUEST, "invalid_fact", str(error.detail)), context)
+    return problems.handle(error, context)
+
+
+def problem_of(error: FactError) -> Problem:
+    if isinstance(error, NotAuthorizedError):
+        telemetry.auth_failures.add(1)
+    detail = f"{error.message[:1].upper()}{error.message[1:]}."
+    members = {"errors": [fault(error.pointer, detail, error.code)]} if error.pointer else {}
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, BufferFullError) else {}
+    return Problem(STATUSES[error.code], error.code, detail, headers=headers, **members)

@@ -1,0 +1,32 @@
+"""Whose facts, consumers and artifacts a client may touch. What is not named is refused."""
+
+from collections.abc import Container
+
+from ergon_site.access.callers import Caller
+from facts.core.errors import NotAuthorizedError
+from facts.ledger import Entry
+
+
+def check_append(caller: Caller, entry: Entry, at: str = "") -> None:
+    _check(
+        caller, entry.from_zone in caller.zones, f"speak for the zone {entry.from_zone!r}", f"{at}/envelope/from_zone"
+    )
+    _check(
+        caller, entry.to_zone in caller.target_zones, f"send to the zone {entry.to_zone!r}", f"{at}/envelope/to_zone"
+    )
+
+
+def check_boundary(caller: Caller, from_zone: str, to_zone: str) -> None:
+    """Both sides may ask what has crossed, for whichever they speak."""
+    is_allowed = from_zone in caller.zones or to_zone in caller.zones
+    _check(caller, is_allowed, f"look at what leads from {from_zone!r} to {to_zone!r}")
+
+
+def check_named(caller: Caller, what: str, name: str, allowed: Container[str]) -> None:
+    _check(caller, name in allowed, f"use the {what} {name!r}")
+
+
+def _check(caller: Caller, is_allowed: bool, what: str, pointer: str = "") -> None:  # noqa: FBT001
+    if not is_allowed:
+        msg = f"the client {caller.name!r} may not {what}"
+        raise NotAuthorizedError(msg, pointer)

@@ -1,0 +1,88 @@
+"""Shapes of the boundary's bodies, for the OpenAPI document; the rules themselves are in the core."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class EnvelopeSerializer(serializers.Serializer[Any]):
+    message_id = serializers.CharField(max_length=256)
+    from_zone = serializers.CharField(max_length=256)
+    to_zone = serializers.CharField(max_length=256)
+    produced_at_unix_ms = serializers.IntegerField(min_value=0, max_value=2**53 - 1)
+    correlation_id = serializers.CharField(max_length=256, required=False)
+    causation_id = serializers.CharField(max_length=256, required=False)
+    labels = serializers.DictField(child=serializers.CharField(max_length=256), required=False)
+    object_media_type = serializers.CharField(max_length=256, required=False)
+    object_schema = serializers.CharField(max_length=256, required=False)
+
+
+class StatementSerializer(serializers.Serializer[Any]):
+    subject = serializers.CharField(max_length=512, help_text="kind:id or kind:scope/id")
+    predicate = serializers.RegexField(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=128)
+    object_json = serializers.JSONField()
+
+
+class FactSerializer(serializers.Serializer[Any]):
+    envelope = EnvelopeSerializer()
+    fact = StatementSerializer()
+
+
+class BatchSerializer(serializers.Serializer[Any]):
+    facts = FactSerializer(many=True, min_length=1, max_length=1000)  # type: ignore[call-arg]
+
+
+class AppendedSerializer(serializers.Serializer[Any]):
+    offset = serializers.IntegerField(min_value=0)
+    message_id = serializers.CharField()
+    duplicate = serializers.BooleanField()
+
+
+class ResultSerializer(serializers.Serializer[Any]):
+    status = serializers.IntegerField(help_text="201 new, 200 repeated, or the status of the problem.")
+    offset = serializers.IntegerField(required=False)
+    message_id = serializers.CharField(required=False)
+    duplicate = serializers.BooleanField(required=False)
+    problem = serializers.JSONField(required=False)
+
+
+class ResultsSerializer(serializers.Serializer[Any]):
+    results = ResultSerializer(many=True)
+
+
+class FoundSerializer(FactSerializer):
+    offset = serializers.IntegerField(min_value=0)
+    message_id = serializers.CharField()
+
+
+class FetchedSerializer(FactSerializer):
+    offset = serializers.IntegerField(min_value=0)
+
+
+class PageSerializer(serializers.Serializer[Any]):
+    facts = FetchedSerializer(many=True)
+    cursor = serializers.IntegerField(min_value=-1, help_text="The last offset that was confirmed; -1 before any.")
+
+
+class ConfirmSerializer(serializers.Serializer[Any]):
+    offset = serializers.IntegerField(min_value=0)
+
+
+class ConfirmedSerializer(serializers.Serializer[Any]):
+    cursor_advanced_to = serializers.IntegerField(min_value=-1)
+
+
+class ConsumerSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    from_zone = serializers.CharField()
+    to_zone = serializers.CharField()
+    cursor = serializers.IntegerField(min_value=-1)
+    newest = serializers.IntegerField(min_value=-1, help_text="The offset of the newest fact; -1 if there is none.")
+
+
+class ObjectSerializer(serializers.Serializer[Any]):
+    bucket = serializers.CharField()
+    key = serializers.CharField()
+    digest = serializers.CharField()
+    size = serializers.IntegerField(min_value=0)
+    media_type = serializers.CharField()

@@ -1,0 +1,24 @@
+"""The settings of the boundary, read once into one frozen value."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from django.conf import settings as django_settings
+
+from facts.core.limits import Limits, limits_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactSettings:
+    zone: str
+    limits: Limits
+    orphan_age: float
+
+
+@cache
+def settings() -> FactSettings:
+    return FactSettings(
+        zone=django_settings.ERGON_ZONE,
+        limits=limits_in(django_settings.ERGON_FACT_LIMITS),
+        orphan_age=django_settings.ERGON_ORPHAN_AGE,
+    )

@@ -1,0 +1,108 @@
+"""What the boundary refuses, named. Each class has the code that programs decide by."""
+
+
+class FactError(Exception):
+    """The root of everything the boundary raises; `pointer` leads to the field at fault, if there is one."""
+
+    code = "fact_error"
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        super().__init__(message)
+        self.message, self.pointer = message, pointer
+
+
+class InvalidFactError(FactError):
+    """It is not as a fact must be."""
+
+    code = "invalid_fact"
+
+
+class PayloadTooLargeError(FactError):
+    """It is larger than a limit allows."""
+
+    code = "payload_too_large"
+
+
+class NotAuthorizedError(FactError):
+    """The client may not do this to that zone, consumer or bucket."""
+
+    code = "zone_not_authorized"
+
+
+class UnknownZoneError(FactError):
+    """No such zone has been registered."""
+
+    code = "unknown_zone"
+
+
+class UnknownBoundaryError(FactError):
+    """No boundary leads from the one zone to the other."""
+
+    code = "unknown_boundary"
+
+
+class UnknownFactError(FactError):
+    """No fact with this message id has been appended."""
+
+    code = "unknown_fact"
+
+
+class UnknownConsumerError(FactError):
+    """No consumer of this name has been provisioned."""
+
+    code = "unknown_consumer"
+
+
+class UnknownObjectError(FactError):
+    """There is no such artifact."""
+
+    code = "unknown_object"
+
+
+class ConflictingDuplicateError(FactError):
+    """The message id belongs to another content."""
+
+    code = "conflicting_duplicate"
+
+
+class ObjectConflictError(FactError):
+    """The key belongs to other bytes."""
+
+    code = "object_conflict"
+
+
+class OffsetOutOfRangeError(FactError):
+    """Nothing has that offset yet."""
+
+    code = "offset_out_of_range"
+
+
+class HistoryTruncatedError(FactError):
+    """What was asked for has been removed."""
+
+    code = "history_truncated"
+
+
+class UnknownArtifactError(FactError):
+    """The fact refers to an artifact that is absent or different."""
+
+    code = "unknown_artifact"
+
+
+class DigestMismatchError(FactError):
+    """The bytes are not those that were announced."""
+
+    code = "digest_mismatch"
+
+
+class BufferFullError(FactError):
+    """The store buffer has reached its ceiling."""
+
+    code = "buffer_full"
+    retry_after = 5
+
+
+class ProvisioningError(FactError):
+    """A zone, boundary or consumer cannot be as asked."""
+
+    code = "invalid_provisioning"

@@ -1,0 +1,36 @@
+"""The gate of a boundary: whether facts cross it, and what changes that. Both sides work on whatever it says."""
+
+from enum import StrEnum
+
+# So many failed handoffs in a row close a gate.
+FAILURES = 5
+# With so few left to hand over, a boundary that caught up counts as normal.
+SMALL = 100
+
+
+class Gate(StrEnum):
+    NORMAL = "normal"
+    AUTONOMOUS = "autonomous"
+    RECONCILING = "reconciling"
+
+
+def after_failure(gate: Gate, failures: int) -> Gate:
+    """So many handoffs have failed in a row, this one included."""
+    return Gate.AUTONOMOUS if failures >= FAILURES else gate
+
+
+def after_success(gate: Gate, backlog: int) -> Gate:
+    """A handoff went well, and so much is left."""
+    if gate is Gate.NORMAL or backlog <= SMALL:
+        return Gate.NORMAL
+    return Gate.RECONCILING
+
+
+def reopened(backlog: int) -> Gate:
+    """A person opens it."""
+    return Gate.NORMAL if backlog <= SMALL else Gate.RECONCILING
+
+
+def may_try(gate: Gate, *, is_closed_by_person: bool) -> bool:
+    """Whether to hand over: what failures have closed is tried on, what a person has closed is not."""
+    return not (gate is Gate.AUTONOMOUS and is_closed_by_person)

@@ -1,0 +1,225 @@
+"""VERBS: append, append_many. Offsets come from a counter that is locked until the commit, so they have no gaps."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+from django.db import IntegrityError, connection, transaction
+
+from facts import telemetry
+from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
+from facts.ledger import boundaries, references
+from facts.ledger.entries import Entry, prepare
+from facts.ledger.grouping import Group
+from facts.models import Boundary, Fact
+
+ROUND_TRIP = 1000
+
+# All of them or none: a repeated id or a full buffer leaves everything as it was, and is looked into.
+APPEND = """
+WITH c AS (
+  UPDATE facts_boundary SET next_offset = next_offset + %(count)s, stored_bytes = stored_bytes + %(bytes)s
+   WHERE id = %(boundary)s
+     AND (row_ceiling IS NULL OR next_offset - first_offset + %(count)s <= row_ceiling)
+     AND (byte_ceiling IS NULL OR stored_bytes + %(bytes)s <= byte_ceiling)
+  RETURNING next_offset - %(count)s AS first)
+INSERT INTO facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content,
+  digest)
+SELECT %(boundary)s, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
+  FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t text, d text)
+RETURNING "offset"
+"""
+
+
+class Appended(NamedTuple):
+    """Where a fact stands in the log of its boundary."""
+
+    offset: int
+    message_id: str
+    is_duplicate: bool
+
+
+Result: TypeAlias = Appended | FactError
+
+
+def append(draft: Mapping[str, Any] | Entry) -> Appended:
+    """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
+    entry = draft if isinstance(draft, Entry) else prepare(draft)
+    with telemetry.appending():
+        result = _write([entry])[0] if connection.in_atomic_block else _group.put(entry)
+        if isinstance(result, FactError):
+            raise result
+        return result
+
+
+def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
+    """Keep many, each on its own: for each what `append` would have returned or raised, in their order."""
+    results: list[Result] = []
+    entries: list[Entry] = []
+    places: list[int] = []
+    for place, draft in enumerate(drafts):
+        try:
+            entry = draft if isinstance(draft, Entry) else prepare(draft)
+        except FactError as error:
+            results.append(error)
+            continue
+        results.append(_PENDING)
+        entries.append(entry)
+        places.append(place)
+    for start in range(0, len(entries), ROUND_TRIP):
+        chunk = entries[start : start + ROUND_TRIP]
+        for place, result in zip(places[start:], _write(chunk), strict=False):
+            results[place] = result
+    telemetry.appended(results)
+    return results
+
+
+_PENDING = Appended(-1, "", is_duplicate=False)
+
+
+def _write(entries: Sequence[Entry]) -> list[Result]:
+    """Write them, boundary by boundary, each in a transaction of its own."""
+    results: list[Result] = [_PENDING] * len(entries)
+    for places in _by_boundary(entries).values():
+        mine = [entries[place] for place in places]
+        for place, result in zip(places, _write_to_one(mine), strict=True):
+            results[place] = result
+    return results
+
+
+def _by_boundary(entries: Sequence[Entry]) -> dict[tuple[str, str], list[int]]:
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, entry in enumerate(entries):
+        places.setdefault(entry.zones, []).append(place)
+    return places
+
+
+def _write_to_one(entries: Sequence[Entry]) -> Sequence[Result]:
+    boundary_id = _boundary_id(*entries[0].zones)
+    if boundary_id is None:
+        return [boundaries.missing(*entries[0].zones)] * len(entries)
+    if connection.vendor == "postgresql" and not any(entry.reference for entry in entries):
+        written = _write_new(boundary_id, entries)
+        if written is not None:
+            return written
+    return _write_known(boundary_id, entries)
+
+
+def _boundary_id(from_zone: str, to_zone: str) -> int | None:
+    with connection.cursor() as cursor:
+        cursor.execute(FIND, [from_zone, to_zone])
+        row = cursor.fetchone()
+        return row[0] if row else None
+
+
+FIND = """
+SELECT b.id FROM facts_boundary b JOIN facts_zone f ON f.id = b.from_zone_id JOIN facts_zone t ON t.id = b.to_zone_id
+ WHERE f.name = %s AND t.name = %s AND b.source_url = ''
+"""
+
+
+def _write_new(boundary_id: int, entries: Sequence[Entry]) -> list[Result] | None:
+    """In one statement, if all are new and there is room; None if not."""
+    rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode()
+    size = sum(len(entry.text) for entry in entries)
+    given: dict[str, Any] = {"boundary": boundary_id, "count": len(entries), "bytes": size, "rows": rows}
+    try:
+        with _savepoint(), connection.cursor() as cursor:
+            cursor.execute(APPEND, given)
+            offsets = sorted(offset for (offset,) in cursor.fetchall())
+    except IntegrityError:
+        return None
+    if not offsets:
+        return None
+    return [
+        Appended(offset, entry.message_id, is_duplicate=False) for offset, entry in zip(offsets, entries, strict=True)
+    ]
+
+
+def _savepoint() -> Any:
+    """Alone, a statement is a transaction; inside another, a failure must not end that one."""
+    return transaction.atomic() if connection.in_atomic_block else _NOTHING
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+_NOTHING = _Nothing()
+
+
+@transaction.atomic
+def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
+    """One by one, under the lock: repeats get the offset that they have, and what does not fit is refused."""
+    boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
+    ids = {entry.message_id for entry in entries}
+    rows = Fact.objects.filter(boundary_id=boundary_id, message_id__in=ids).values_list(
+        "message_id", "offset", "digest", "content"
+    )
+    known = {message_id: (offset, digest, content) for message_id, offset, digest, content in rows}
+    artifacts = references.lock(entries)
+    results: list[Result] = []
+    new: list[Fact] = []
+    for entry in entries:
+        result = _judge(entry, boundary, known, artifacts)
+        results.append(result)
+        if isinstance(result, Appended) and not result.is_duplicate:
+            known[entry.message_id] = (result.offset, entry.digest, entry.text)
+            new.append(_fact(entry, boundary))
+            boundary.next_offset += 1
+            boundary.stored_bytes += len(entry.text)
+    Fact.objects.bulk_create(new)
+    references.keep(new, {entry.message_id: entry for entry in entries}, artifacts)
+    Boundary.objects.filter(pk=boundary_id).update(next_offset=boundary.next_offset, stored_bytes=boundary.stored_bytes)
+    return results
+
+
+def _judge(entry: Entry, boundary: Boundary, known: Mapping[str, Any], artifacts: Mapping[Any, Any]) -> Result:
+    if entry.message_id in known:
+        offset, digest, content = known[entry.message_id]
+        if digest == entry.digest:
+            return Appended(offset, entry.message_id, is_duplicate=True)
+        return ConflictingDuplicateError(_difference(entry, content), "/envelope/message_id")
+    if (refusal := references.refusal(entry, artifacts)) is not None:
+        return refusal
+    rows, size = boundary.next_offset - boundary.first_offset + 1, boundary.stored_bytes + len(entry.text)
+    is_full = boundary.row_ceiling is not None and rows > boundary.row_ceiling
+    if is_full or (boundary.byte_ceiling is not None and size > boundary.byte_ceiling):
+        msg = f"the store buffer of {boundary.pk} has reached its ceiling: nothing is dropped, and nothing new is taken"
+        return BufferFullError(msg)
+    return Appended(boundary.next_offset, entry.message_id, is_duplicate=False)
+
+
+def _difference(entry: Entry, content: str) -> str:
+    before, now = orjson.loads(content), orjson.loads(entry.text)
+    names = sorted(_differing(before, now))
+    msg = f"the message id {entry.message_id!r} belongs to another content: {', '.join(names)} differ"
+    if names == ["produced_at_unix_ms"]:
+        msg += "; a retry must send the time of the first try, not stamp it anew"
+    return msg
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for part in ("envelope", "fact"):
+        for name in {*before[part], *now[part]}:
+            if before[part].get(name) != now[part].get(name):
+                yield name
+
+
+def _fact(entry: Entry, boundary: Boundary) -> Fact:
+    return Fact(
+        boundary_id=boundary.pk,
+        offset=boundary.next_offset,
+        message_id=entry.message_id,
+        subject=entry.subject,
+        predicate=entry.predicate,
+        correlation_id=entry.correlation_id,
+        causation_id=entry.causation_id,
+        content=entry.text,
+        digest=entry.digest,
+    )
+
+
+_group: Group[Entry, Result] = Group(_write)

@@ -1,0 +1,22 @@
+"""Which boundary is meant."""
+
+from facts.core.errors import FactError, UnknownBoundaryError, UnknownZoneError
+from facts.models import Boundary, Zone
+
+
+def find(from_zone: str, to_zone: str) -> Boundary:
+    found = Boundary.objects.select_related("from_zone", "to_zone").filter(
+        from_zone__name=from_zone, to_zone__name=to_zone
+    )
+    for boundary in found:
+        return boundary
+    raise missing(from_zone, to_zone)
+
+
+def missing(from_zone: str, to_zone: str) -> FactError:
+    """Why there is no such boundary."""
+    known = set(Zone.objects.filter(name__in=[from_zone, to_zone]).values_list("name", flat=True))
+    for field, name in (("from_zone", from_zone), ("to_zone", to_zone)):
+        if name not in known:
+            return UnknownZoneError(f"there is no zone named {name!r}", f"/envelope/{field}")
+    return UnknownBoundaryError(f"no boundary leads from {from_zone!r} to {to_zone!r}", "/envelope/to_zone")

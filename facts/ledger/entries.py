@@ -1,0 +1,74 @@
+"""A fact on its way into a buffer: checked, and in its canonical form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from facts.canonical import canonical, content_of
+from facts.conf import settings
+from facts.core import drafts
+from facts.core.drafts import Reference
+from facts.core.errors import PayloadTooLargeError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is written of a fact."""
+
+    from_zone: str
+    to_zone: str
+    message_id: str
+    subject: str
+    predicate: str
+    correlation_id: str | None
+    causation_id: str | None
+    text: str
+    digest: str
+    reference: Reference | None
+
+    @property
+    def zones(self) -> tuple[str, str]:
+        return self.from_zone, self.to_zone
+
+    def row(self, place: int) -> dict[str, Any]:
+        """For the statement: short names, since there is one of each in every row."""
+        return {
+            "o": place,
+            "m": self.message_id,
+            "s": self.subject,
+            "p": self.predicate,
+            "co": self.correlation_id,
+            "ca": self.causation_id,
+            "t": self.text,
+            "d": self.digest,
+        }
+
+
+def prepare(draft: Mapping[str, Any], at: str = "") -> Entry:
+    """`{envelope, fact}` as an entry; refuses what is no fact, by the name of its fault."""
+    limits = settings().limits
+    drafts.check(draft, limits, at)
+    envelope, fact = draft["envelope"], draft["fact"]
+    content = content_of({"envelope": envelope, "fact": fact}, at)
+    # The whole is larger than its part: only a large whole needs a second look.
+    if len(content.text) > limits.object_json:
+        _check_size(fact["object_json"], limits.object_json, at)
+    return Entry(
+        envelope["from_zone"],
+        envelope["to_zone"],
+        envelope["message_id"],
+        fact["subject"],
+        fact["predicate"],
+        envelope.get("correlation_id"),
+        envelope.get("causation_id"),
+        content.text,
+        content.digest,
+        drafts.reference_in(fact, at),
+    )
+
+
+def _check_size(value: Any, limit: int, at: str) -> None:
+    size = len(canonical(value))
+    if size > limit:
+        msg = f"object_json takes {size:,} bytes; {limit:,} are allowed: put it into an artifact and refer to that"
+        raise PayloadTooLargeError(msg, f"{at}/fact/object_json")

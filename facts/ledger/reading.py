@@ -1,0 +1,95 @@
+"""VERBS that change nothing: look up, fetch. Facts leave as the canonical text that they came in."""
+
+import time
+from typing import NamedTuple
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from facts import telemetry
+from facts.core.errors import HistoryTruncatedError, UnknownConsumerError, UnknownFactError
+from facts.ledger import boundaries
+from facts.models import Boundary, Consumer, Fact, ForwardedFact
+
+MOST = 1000
+MOST_BYTES = 32 * 1024 * 1024
+LONGEST_WAIT = 30.0
+# How often somebody who waits for facts looks for them.
+LOOK = 0.05
+
+
+class Found(NamedTuple):
+    """A fact and its place."""
+
+    offset: int
+    content: str
+
+
+class Page(NamedTuple):
+    """The facts after a cursor."""
+
+    facts: list[Found]
+    cursor: int
+
+
+def look_up(message_id: str, from_zone: str, to_zone: str) -> Found:
+    """Whether a message has been appended, for a producer that does not remember."""
+    boundary = boundaries.find(from_zone, to_zone)
+    for buffer in (Fact, ForwardedFact):
+        row = buffer.objects.filter(boundary=boundary, message_id=message_id).values_list("offset", "content").first()
+        if row is not None:
+            return Found(*row)
+    msg = f"no fact with the message id {message_id!r} leads from {from_zone!r} to {to_zone!r}"
+    raise UnknownFactError(msg)
+
+
+def fetch(name: str, *, limit: int = 100, wait: float = 0.0) -> Page:
+    """The next facts of a consumer, in the order of their offsets. If there are none, wait a while for some."""
+    telemetry.fetches.add(1)
+    until = time.monotonic() + min(wait, LONGEST_WAIT)
+    Consumer.objects.filter(name=name).update(fetched_at=Now())
+    while True:
+        consumer = find_consumer(name)
+        facts = after(consumer.boundary, consumer.cursor, limit)
+        left = until - time.monotonic()
+        if facts or left <= 0:
+            return Page(facts, consumer.cursor)
+        time.sleep(min(LOOK, left))
+
+
+def after(boundary: Boundary, cursor: int, limit: int) -> list[Found]:
+    """The facts after an offset: of the forward buffer if they come from a peer, else of the store buffer."""
+    if not boundary.is_remote and cursor + 1 < boundary.first_offset:
+        msg = f"facts before offset {boundary.first_offset:,} have been removed; the cursor is at {cursor:,}"
+        raise HistoryTruncatedError(msg)
+    rows = readable(boundary).filter(offset__gt=cursor).order_by("offset").values_list("offset", "content")
+    return _bounded([Found(*row) for row in rows[: min(limit, MOST)]])
+
+
+def readable(boundary: Boundary) -> QuerySet[Fact] | QuerySet[ForwardedFact]:
+    if boundary.is_remote:
+        return ForwardedFact.objects.filter(boundary=boundary, offset__lte=boundary.frontier)
+    return Fact.objects.filter(boundary=boundary)
+
+
+def newest(boundary: Boundary) -> int:
+    """The offset of the newest fact that can be read; -1 if there is none."""
+    return boundary.frontier if boundary.is_remote else boundary.next_offset - 1
+
+
+def find_consumer(name: str) -> Consumer:
+    consumer = Consumer.objects.select_related("boundary").filter(name=name).first()
+    if consumer is None:
+        msg = f"there is no consumer named {name!r}; consumers are made by a person, not by fetching"
+        raise UnknownConsumerError(msg)
+    return consumer
+
+
+def _bounded(facts: list[Found]) -> list[Found]:
+    """As many as fit into an answer, and at least one."""
+    size = 0
+    for index, fact in enumerate(facts):
+        size += len(fact.content)
+        if size > MOST_BYTES and index:
+            return facts[:index]
+    return facts

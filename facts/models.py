@@ -1,0 +1,195 @@
+"""Rows of the boundary. Facts are written once: the database refuses to change them, or to remove them out of order."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from facts.core.gates import Gate
+
+
+class Zone(models.Model):
+    """A place with a life of its own; names are matched exactly."""
+
+    name = models.CharField(max_length=256, unique=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Boundary(models.Model):
+    """From one zone to another: the counters of its store buffer, the frontier of its forward buffer, its gate."""
+
+    from_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
+    to_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
+    next_offset = models.BigIntegerField(db_default=0, default=0, help_text="Of the next fact in the store buffer.")
+    first_offset = models.BigIntegerField(db_default=0, default=0, help_text="Of the oldest that has not been removed.")
+    stored_bytes = models.BigIntegerField(db_default=0, default=0)
+    row_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Facts it may hold; empty means no ceiling.")
+    byte_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Bytes it may hold.")
+    keep_days = models.PositiveIntegerField(
+        default=30, help_text="Facts older than this may be removed, if all have them."
+    )
+    frontier = models.BigIntegerField(db_default=-1, default=-1, help_text="Of the forward buffer: no gap up to here.")
+    gate = models.CharField(max_length=12, choices=[(one.value, one.value) for one in Gate], default=Gate.NORMAL.value)
+    gate_at = models.DateTimeField(db_default=Now())
+    gate_by = models.CharField(max_length=150, blank=True, help_text="Who closed it; empty if failures did.")
+    gate_reason = models.TextField(blank=True)
+    failures = models.PositiveIntegerField(default=0, help_text="Handoffs that failed in a row.")
+    alarm = models.TextField(blank=True, help_text="Why nothing is handed over until a person has looked.")
+    source_url = models.URLField(
+        max_length=500, blank=True, help_text="A peer to pull from; empty means this database."
+    )
+    source_token_file = models.CharField(max_length=500, blank=True, help_text="The file with the peer's token.")
+    source_consumer = models.CharField(max_length=100, blank=True, help_text="The consumer at the peer to read as.")
+    source_head = models.BigIntegerField(null=True, help_text="The peer's newest offset, when it last told.")
+    handed_over_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name_plural = "boundaries"
+        ordering: ClassVar = ["from_zone__name", "to_zone__name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["from_zone", "to_zone"], name="facts_boundary_pair"),
+            models.CheckConstraint(condition=~Q(from_zone=models.F("to_zone")), name="facts_boundary_two_zones"),
+            models.CheckConstraint(
+                condition=Q(first_offset__gte=0, next_offset__gte=0, frontier__gte=-1), name="facts_boundary_offsets"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.from_zone} → {self.to_zone}"
+
+    @property
+    def is_remote(self) -> bool:
+        return bool(self.source_url)
+
+
+class Written(models.Model):
+    """What a fact is in either buffer."""
+
+    boundary = models.ForeignKey(Boundary, on_delete=models.PROTECT, related_name="+", db_index=False)
+    offset = models.BigIntegerField()
+    message_id = models.CharField(max_length=1000)
+    subject = models.CharField(max_length=2000)
+    predicate = models.CharField(max_length=500)
+    correlation_id = models.CharField(max_length=256, null=True)  # noqa: DJ001 (most have none, and no index entry)
+    causation_id = models.CharField(max_length=256, null=True)  # noqa: DJ001
+    content = models.TextField(help_text="Envelope and fact as canonical JSON.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the content.")
+    written_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.message_id} at {self.offset}"
+
+
+class Fact(Written):
+    """A fact in the store buffer of its boundary."""
+
+    pk = models.CompositePrimaryKey("boundary_id", "offset")
+
+    class Meta:
+        ordering: ClassVar = ["boundary_id", "offset"]
+        indexes: ClassVar = [
+            models.Index(fields=["subject", "offset"], name="facts_fact_subject"),
+            models.Index(
+                fields=["correlation_id", "offset"],
+                name="facts_fact_correlation",
+                condition=Q(correlation_id__isnull=False),
+            ),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["boundary", "message_id"], name="facts_fact_message"),
+            models.CheckConstraint(condition=Q(offset__gte=0), name="facts_fact_offset"),
+        ]
+
+
+class ForwardedFact(Written):
+    """A fact in the forward buffer, with the offset that it has at its source."""
+
+    pk = models.CompositePrimaryKey("boundary_id", "offset")
+
+    class Meta:
+        ordering: ClassVar = ["boundary_id", "offset"]
+        indexes: ClassVar = [
+            models.Index(fields=["subject", "offset"], name="facts_forwarded_subject"),
+            models.Index(
+                fields=["correlation_id", "offset"],
+                name="facts_forwarded_correlation",
+                condition=Q(correlation_id__isnull=False),
+            ),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["boundary", "message_id"], name="facts_forwarded_message"),
+        ]
+
+
+class Consumer(models.Model):
+    """Somebody who reads a boundary in order, at their own pace. The cursor is the last offset they have confirmed."""
+
+    name = models.CharField(max_length=100, unique=True)
+    boundary = models.ForeignKey(Boundary, on_delete=models.PROTECT, related_name="consumers")
+    cursor = models.BigIntegerField(default=-1)
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=150)
+    fetched_at = models.DateTimeField(null=True)
+    confirmed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(cursor__gte=-1), name="facts_consumer_cursor"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Artifact(models.Model):
+    """Bytes under a key, written once."""
+
+    bucket = models.CharField(max_length=63)
+    key = models.CharField(max_length=1024)
+    digest = models.CharField(max_length=71, help_text="sha256: and 64 hexadecimal digits.")
+    size = models.BigIntegerField()
+    media_type = models.CharField(max_length=255)
+    stored_as = models.CharField(max_length=300, help_text="Its name in the storage.")
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=150)
+    is_referenced = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["created_at"], name="facts_artifact_orphans", condition=Q(is_referenced=False)),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["bucket", "key"], name="facts_artifact_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.bucket}/{self.key}"
+
+
+class ArtifactReference(models.Model):
+    """A fact that is about an artifact."""
+
+    artifact = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="references")
+    boundary = models.ForeignKey(Boundary, on_delete=models.PROTECT, related_name="+")
+    offset = models.BigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["artifact", "boundary", "offset"], name="facts_reference_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"offset {self.offset}"

@@ -1,0 +1,130 @@
+"""VERBS: create zones, boundaries and consumers; open and close gates. People do this, and it is audited."""
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from ergon_site.access import audit
+from facts.core import gates
+from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
+from facts.core.gates import Gate
+from facts.ledger import boundaries
+from facts.ledger.reading import newest
+from facts.models import Boundary, Consumer, Zone
+
+LONGEST_ZONE, LONGEST_CONSUMER = 256, 100
+
+
+@transaction.atomic
+def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
+    _check_name("zone", name, LONGEST_ZONE)
+    if Zone.objects.filter(name=name).exists():
+        msg = f"there is a zone named {name!r} already"
+        raise ProvisioningError(msg)
+    zone = Zone.objects.create(name=name)
+    audit.record(actor=by, action="zone.create", target=f"zone {name}", reason=reason)
+    return zone
+
+
+@transaction.atomic
+def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", **plan: Any) -> Boundary:
+    """From one zone to another; with a source, it is pulled from there."""
+    pair = [_zone(from_zone), _zone(to_zone)]
+    if from_zone == to_zone:
+        msg = "a boundary leads from one zone to another"
+        raise ProvisioningError(msg)
+    if Boundary.objects.filter(from_zone=pair[0], to_zone=pair[1]).exists():
+        msg = f"a boundary leads from {from_zone!r} to {to_zone!r} already"
+        raise ProvisioningError(msg)
+    if plan.get("source_url") and not plan.get("source_token_file"):
+        msg = "a peer asks for a token: name the file that holds it"
+        raise ProvisioningError(msg)
+    boundary = Boundary.objects.create(from_zone=pair[0], to_zone=pair[1], **plan)
+    audit.record(actor=by, action="boundary.create", target=f"boundary {boundary}", reason=reason, after=plan)
+    return boundary
+
+
+@transaction.atomic
+def create_consumer(
+    name: str, from_zone: str, to_zone: str, *, start: str | int = "earliest", by: str, reason: str = ""
+) -> Consumer:
+    """A reader with a place of its own: from the earliest fact, after the latest, or from an offset on."""
+    _check_name("consumer", name, LONGEST_CONSUMER)
+    boundary = boundaries.find(from_zone, to_zone)
+    if Consumer.objects.filter(name=name).exists():
+        msg = f"there is a consumer named {name!r} already"
+        raise ProvisioningError(msg)
+    consumer = Consumer.objects.create(name=name, boundary=boundary, cursor=_cursor(boundary, start), created_by=by)
+    after = {"boundary": str(boundary), "cursor": consumer.cursor}
+    audit.record(actor=by, action="consumer.create", target=f"consumer {name}", reason=reason, after=after)
+    return consumer
+
+
+@transaction.atomic
+def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
+    """Hand nothing over until somebody opens it; both sides work on."""
+    boundary = _lock(from_zone, to_zone)
+    Boundary.objects.filter(pk=boundary.pk).update(
+        gate=Gate.AUTONOMOUS.value, gate_at=Now(), gate_by=by, gate_reason=reason
+    )
+    audit.record(actor=by, action="boundary.close", target=f"boundary {boundary}", reason=reason)
+    boundary.refresh_from_db()
+    return boundary
+
+
+@transaction.atomic
+def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
+    """Hand over again, and forget the alarm: somebody has looked."""
+    boundary = _lock(from_zone, to_zone)
+    gate = gates.reopened(backlog(boundary))
+    Boundary.objects.filter(pk=boundary.pk).update(
+        gate=gate.value, gate_at=Now(), gate_by="", gate_reason="", failures=0, alarm=""
+    )
+    audit.record(actor=by, action="boundary.open", target=f"boundary {boundary}", reason=reason)
+    boundary.refresh_from_db()
+    return boundary
+
+
+def backlog(boundary: Boundary) -> int:
+    """How many facts have not been handed over."""
+    head = boundary.source_head if boundary.is_remote else boundary.next_offset - 1
+    return max(0, (head if head is not None else boundary.frontier) - boundary.frontier)
+
+
+def _lock(from_zone: str, to_zone: str) -> Boundary:
+    return Boundary.objects.select_for_update().get(pk=boundaries.find(from_zone, to_zone).pk)
+
+
+def _zone(name: str) -> Zone:
+    zone = Zone.objects.filter(name=name).first()
+    if zone is None:
+        msg = f"there is no zone named {name!r}: make it with `zone create`"
+        raise UnknownZoneError(msg)
+    return zone
+
+
+def _cursor(boundary: Boundary, start: str | int) -> int:
+    match start:
+        case "earliest":
+            return boundary.first_offset - 1
+        case "latest":
+            return newest(boundary)
+    try:
+        offset = int(start)
+    except ValueError:
+        msg = f"a consumer starts at earliest, latest or an offset, not at {start!r}"
+        raise ProvisioningError(msg) from None
+    if offset < boundary.first_offset:
+        msg = f"facts before offset {boundary.first_offset:,} have been removed"
+        raise HistoryTruncatedError(msg)
+    if offset > newest(boundary) + 1:
+        msg = f"nothing has the offset {offset:,} yet; the newest is {newest(boundary):,}"
+        raise OffsetOutOfRangeError(msg)
+    return offset - 1
+
+
+def _check_name(what: str, name: str, longest: int) -> None:
+    if not 0 < len(name) <= longest or not name.isprintable() or name != name.strip():
+        msg = f"a {what}'s name has 1 to {longest} printable characters, and no blanks around it"
+        raise ProvisioningError(msg)
