@@ -118,7 +118,7 @@ def test_a_repeat_inside_a_transaction_does_not_end_it() -> None:
 
 
 @pytest.mark.parametrize("ceiling", [{"row_ceiling": 2}, {"byte_ceiling": 700}])
-def test_a_full_buffer_takes_no_more_but_still_knows_what_it_has(ceiling: dict[str, int]) -> None:
+def test_a_full_buffer_takes_no_more_but_still_knows_what_it_has(ceiling: dict[str, Any]) -> None:
     make_boundary(**ceiling)
     ledger.append(draft(1))
     ledger.append(draft(2))
