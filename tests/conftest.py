@@ -14,6 +14,7 @@ from pytest_django import DjangoDbBlocker
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from facts import ledger
 from tests import database
 from tests.processes import Site, serve
 
@@ -31,9 +32,11 @@ def django_db_modify_db_settings() -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     with django_db_blocker.unblock():
         database.remember()
+    yield
+    ledger.release_connection()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ ENVELOPE = frozenset(
 )
 FACT_REQUIRED = ("subject", "predicate", "object_json")
 FACT = frozenset(FACT_REQUIRED)
+_BOTH = frozenset({"envelope", "fact"})
 TEXTS = ("correlation_id", "causation_id", "object_media_type", "object_schema")
 LONGEST_TEXT = 256
 LATEST = 2**53 - 1
@@ -33,22 +34,22 @@ class Reference(NamedTuple):
     size: int
 
 
-def check(draft: Any, limits: Limits, at: str = "") -> None:
+def check(draft: Any, limits: Limits) -> None:
     """Refuse what is no fact, by the name of its first fault."""
-    _only(draft, ("envelope", "fact"), frozenset({"envelope", "fact"}), at)
+    _only(draft, ("envelope", "fact"), _BOTH, "")
     envelope, fact = draft["envelope"], draft["fact"]
-    _only(envelope, ENVELOPE_REQUIRED, ENVELOPE, f"{at}/envelope")
-    _only(fact, FACT_REQUIRED, FACT, f"{at}/fact")
-    _check_envelope(envelope, limits, f"{at}/envelope")
-    _check_text(fact["subject"], limits.subject, f"{at}/fact/subject")
-    _check_text(fact["predicate"], limits.predicate, f"{at}/fact/predicate")
+    _only(envelope, ENVELOPE_REQUIRED, ENVELOPE, "/envelope")
+    _only(fact, FACT_REQUIRED, FACT, "/fact")
+    _check_envelope(envelope, limits)
+    _check_text(fact["subject"], limits.subject, "/fact/subject")
+    _check_text(fact["predicate"], limits.predicate, "/fact/predicate")
     if not SUBJECT.fullmatch(fact["subject"]):
-        _refuse(f"{at}/fact/subject", "must be kind:id or kind:scope/id")
+        _refuse("/fact/subject", "must be kind:id or kind:scope/id")
     if not PREDICATE.fullmatch(fact["predicate"]):
-        _refuse(f"{at}/fact/predicate", "must be in lower_snake_case")
+        _refuse("/fact/predicate", "must be in lower_snake_case")
 
 
-def reference_in(fact: Mapping[str, Any], at: str = "") -> Reference | None:
+def reference_in(fact: Mapping[str, Any]) -> Reference | None:
     """The artifact that `object_json` refers to: whatever names a bucket and a key refers to one."""
     told = fact["object_json"]
     if not isinstance(told, dict) or "bucket" not in told or "key" not in told:
@@ -60,38 +61,38 @@ def reference_in(fact: Mapping[str, Any], at: str = "") -> Reference | None:
         ("size", int, "a whole number"),
     ):
         if not isinstance(told.get(name), kind) or isinstance(told.get(name), bool):
-            _refuse(f"{at}/fact/object_json/{name}", f"must be {words}, as the answer to the upload has it")
+            _refuse(f"/fact/object_json/{name}", f"must be {words}, as the answer to the upload has it")
     return Reference(told["bucket"], told["key"], told["digest"], told["size"])
 
 
-def _check_envelope(envelope: dict[str, Any], limits: Limits, at: str) -> None:
-    _check_text(envelope["message_id"], limits.message_id, f"{at}/message_id")
-    for name in ("from_zone", "to_zone"):
-        _check_text(envelope[name], LONGEST_TEXT, f"{at}/{name}")
+def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
+    _check_text(envelope["message_id"], limits.message_id, "/envelope/message_id")
+    _check_text(envelope["from_zone"], LONGEST_TEXT, "/envelope/from_zone")
+    _check_text(envelope["to_zone"], LONGEST_TEXT, "/envelope/to_zone")
     if envelope["from_zone"] == envelope["to_zone"]:
-        _refuse(f"{at}/to_zone", "must be another zone than from_zone")
+        _refuse("/envelope/to_zone", "must be another zone than from_zone")
     produced = envelope["produced_at_unix_ms"]
-    is_number = isinstance(produced, int | float) and not isinstance(produced, bool)
-    if not is_number or produced != int(produced) or not 0 <= produced <= LATEST:
-        _refuse(f"{at}/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
-    for name in TEXTS:
-        if name in envelope:
-            _check_text(envelope[name], LONGEST_TEXT, f"{at}/{name}")
-    if "labels" in envelope:
-        _check_labels(envelope["labels"], limits, f"{at}/labels")
+    is_number = type(produced) is int or (type(produced) is float and produced.is_integer())
+    if not is_number or not 0 <= produced <= LATEST:
+        _refuse("/envelope/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
+    if len(envelope) > len(ENVELOPE_REQUIRED):
+        for name in TEXTS:
+            if name in envelope:
+                _check_text(envelope[name], LONGEST_TEXT, f"/envelope/{name}")
+        if "labels" in envelope:
+            _check_labels(envelope["labels"], limits)
 
 
-def _check_labels(labels: Any, limits: Limits, at: str) -> None:
+def _check_labels(labels: Any, limits: Limits) -> None:
     if not isinstance(labels, dict):
-        _refuse(at, "must be an object of texts")
+        _refuse("/envelope/labels", "must be an object of texts")
     if len(labels) > limits.labels:
-        _refuse(at, f"has {len(labels)} entries; {limits.labels} are allowed")
+        _refuse("/envelope/labels", f"has {len(labels)} entries; {limits.labels} are allowed")
     for name, value in labels.items():
-        here = f"{at}/{_escaped(name)}"
         if not 0 < len(name) <= limits.label_name:
-            _refuse(here, f"must have a name of 1 to {limits.label_name} characters")
+            _refuse(f"/envelope/labels/{_escaped(name)}", f"must have a name of 1 to {limits.label_name} characters")
         if not isinstance(value, str) or len(value) > limits.label_value:
-            _refuse(here, f"must be a text of at most {limits.label_value} characters")
+            _refuse(f"/envelope/labels/{_escaped(name)}", f"must be a text of at most {limits.label_value} characters")
 
 
 def _check_text(text: Any, longest: int, at: str) -> None:

@@ -3,7 +3,7 @@
 Each is one database transaction and joins the caller's if there is one.
 """
 
-from facts.ledger.appending import Appended, append, append_many
+from facts.ledger.appending import Appended, append, append_many, release_connection
 from facts.ledger.confirming import confirm
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.reading import Page, fetch, look_up
@@ -18,4 +18,5 @@ __all__ = [
     "fetch",
     "look_up",
     "prepare",
+    "release_connection",
 ]

@@ -1,6 +1,7 @@
 """VERBS: append, append_many. Offsets come from a counter that is locked until the commit, so they have no gaps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -11,21 +12,23 @@ from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactEr
 from facts.ledger import boundaries, references
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.grouping import Group
+from facts.ledger.lanes import Lane, rows
 from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000
 
-# All of them or none: a repeated id or a full buffer leaves everything as it was, and is looked into.
+# All of them or none: a repeated id, a full buffer or a boundary that is not there leaves everything as it was.
 APPEND = """
 WITH c AS (
-  UPDATE facts_boundary SET next_offset = next_offset + %(count)s, stored_bytes = stored_bytes + %(bytes)s
-   WHERE id = %(boundary)s
+  UPDATE facts_boundary b SET next_offset = next_offset + %(count)s, stored_bytes = stored_bytes + %(bytes)s
+    FROM facts_zone f, facts_zone t
+   WHERE f.id = b.from_zone_id AND t.id = b.to_zone_id AND f.name = %(from)s AND t.name = %(to)s AND source_url = ''
      AND (row_ceiling IS NULL OR next_offset - first_offset + %(count)s <= row_ceiling)
      AND (byte_ceiling IS NULL OR stored_bytes + %(bytes)s <= byte_ceiling)
-  RETURNING next_offset - %(count)s AS first)
+  RETURNING b.id, next_offset - %(count)s AS first)
 INSERT INTO facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content,
   digest)
-SELECT %(boundary)s, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
+SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
   FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t text, d text)
 RETURNING "offset"
 """
@@ -50,6 +53,11 @@ def append(draft: Mapping[str, Any] | Entry) -> Appended:
         if isinstance(result, FactError):
             raise result
         return result
+
+
+def release_connection() -> None:
+    """Close the group's own connection; it opens again when it is needed."""
+    _lane.close()
 
 
 def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
@@ -77,77 +85,61 @@ def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
 _PENDING = Appended(-1, "", is_duplicate=False)
 
 
-def _write(entries: Sequence[Entry]) -> list[Result]:
+def _write(entries: Sequence[Entry], lane: Lane | None = None) -> list[Result]:
     """Write them, boundary by boundary, each in a transaction of its own."""
     results: list[Result] = [_PENDING] * len(entries)
-    for places in _by_boundary(entries).values():
+    for places in _by_boundary(entries):
         mine = [entries[place] for place in places]
-        for place, result in zip(places, _write_to_one(mine), strict=True):
+        for place, result in zip(places, _write_to_one(mine, lane), strict=True):
             results[place] = result
     return results
 
 
-def _by_boundary(entries: Sequence[Entry]) -> dict[tuple[str, str], list[int]]:
+def _by_boundary(entries: Sequence[Entry]) -> Iterable[Sequence[int]]:
+    zones = entries[0].zones
+    if all(entry.zones == zones for entry in entries):
+        return [range(len(entries))]
     places: dict[tuple[str, str], list[int]] = {}
     for place, entry in enumerate(entries):
         places.setdefault(entry.zones, []).append(place)
-    return places
+    return places.values()
 
 
-def _write_to_one(entries: Sequence[Entry]) -> Sequence[Result]:
-    boundary_id = _boundary_id(*entries[0].zones)
-    if boundary_id is None:
-        return [boundaries.missing(*entries[0].zones)] * len(entries)
+def _write_to_one(entries: Sequence[Entry], lane: Lane | None) -> Sequence[Result]:
     if connection.vendor == "postgresql" and not any(entry.reference for entry in entries):
-        written = _write_new(boundary_id, entries)
+        written = _write_new(entries, lane)
         if written is not None:
             return written
-    return _write_known(boundary_id, entries)
+    boundary = boundaries.seek(*entries[0].zones)
+    if boundary is None or boundary.is_remote:
+        return [boundaries.missing(*entries[0].zones)] * len(entries)
+    return _write_known(boundary.pk, entries)
 
 
-def _boundary_id(from_zone: str, to_zone: str) -> int | None:
-    with connection.cursor() as cursor:
-        cursor.execute(FIND, [from_zone, to_zone])
-        row = cursor.fetchone()
-        return row[0] if row else None
-
-
-FIND = """
-SELECT b.id FROM facts_boundary b JOIN facts_zone f ON f.id = b.from_zone_id JOIN facts_zone t ON t.id = b.to_zone_id
- WHERE f.name = %s AND t.name = %s AND b.source_url = ''
-"""
-
-
-def _write_new(boundary_id: int, entries: Sequence[Entry]) -> list[Result] | None:
+def _write_new(entries: Sequence[Entry], lane: Lane | None) -> list[Result] | None:
     """In one statement, if all are new and there is room; None if not."""
-    rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode()
-    size = sum(len(entry.text) for entry in entries)
-    given: dict[str, Any] = {"boundary": boundary_id, "count": len(entries), "bytes": size, "rows": rows}
+    from_zone, to_zone = entries[0].zones
+    given = {
+        "from": from_zone,
+        "to": to_zone,
+        "count": len(entries),
+        "bytes": sum(len(entry.text) for entry in entries),
+        "rows": orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode(),
+    }
     try:
-        with _savepoint(), connection.cursor() as cursor:
-            cursor.execute(APPEND, given)
-            offsets = sorted(offset for (offset,) in cursor.fetchall())
+        if lane is not None:
+            found = lane.rows(APPEND, given)
+        else:
+            with transaction.atomic() if connection.in_atomic_block else nullcontext():
+                found = rows(connection, APPEND, given)
     except IntegrityError:
         return None
-    if not offsets:
+    if not found:
         return None
+    offsets = sorted(offset for (offset,) in found)
     return [
         Appended(offset, entry.message_id, is_duplicate=False) for offset, entry in zip(offsets, entries, strict=True)
     ]
-
-
-def _savepoint() -> Any:
-    """Alone, a statement is a transaction; inside another, a failure must not end that one."""
-    return transaction.atomic() if connection.in_atomic_block else _NOTHING
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-_NOTHING = _Nothing()
 
 
 @transaction.atomic
@@ -155,10 +147,10 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
     """One by one, under the lock: repeats get the offset that they have, and what does not fit is refused."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
     ids = {entry.message_id for entry in entries}
-    rows = Fact.objects.filter(boundary_id=boundary_id, message_id__in=ids).values_list(
+    known_rows = Fact.objects.filter(boundary_id=boundary_id, message_id__in=ids).values_list(
         "message_id", "offset", "digest", "content"
     )
-    known = {message_id: (offset, digest, content) for message_id, offset, digest, content in rows}
+    known = {message_id: (offset, digest, content) for message_id, offset, digest, content in known_rows}
     artifacts = references.lock(entries)
     results: list[Result] = []
     new: list[Fact] = []
@@ -222,4 +214,5 @@ def _fact(entry: Entry, boundary: Boundary) -> Fact:
     )
 
 
-_group: Group[Entry, Result] = Group(_write)
+_lane = Lane()
+_group: Group[Entry, Result] = Group(lambda entries: _write(entries, _lane))

@@ -5,12 +5,15 @@ from facts.models import Boundary, Zone
 
 
 def find(from_zone: str, to_zone: str) -> Boundary:
-    found = Boundary.objects.select_related("from_zone", "to_zone").filter(
-        from_zone__name=from_zone, to_zone__name=to_zone
-    )
-    for boundary in found:
-        return boundary
-    raise missing(from_zone, to_zone)
+    boundary = seek(from_zone, to_zone)
+    if boundary is None:
+        raise missing(from_zone, to_zone)
+    return boundary
+
+
+def seek(from_zone: str, to_zone: str) -> Boundary | None:
+    named = Boundary.objects.filter(from_zone__name=from_zone, to_zone__name=to_zone)
+    return named.select_related("from_zone", "to_zone").first()
 
 
 def missing(from_zone: str, to_zone: str) -> FactError:

@@ -8,7 +8,8 @@ from facts.canonical import canonical, content_of
 from facts.conf import settings
 from facts.core import drafts
 from facts.core.drafts import Reference
-from facts.core.errors import PayloadTooLargeError
+from facts.core.errors import FactError, PayloadTooLargeError
+from facts.core.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,21 @@ class Entry:
 
 
 def prepare(draft: Mapping[str, Any], at: str = "") -> Entry:
-    """`{envelope, fact}` as an entry; refuses what is no fact, by the name of its fault."""
-    limits = settings().limits
-    drafts.check(draft, limits, at)
+    """`{envelope, fact}` as an entry; refuses what is no fact, by the name of its fault, `at` its place in a list."""
+    try:
+        return _prepared(draft, settings().limits)
+    except FactError as error:
+        error.pointer = f"{at}{error.pointer}"
+        raise
+
+
+def _prepared(draft: Mapping[str, Any], limits: Limits) -> Entry:
+    drafts.check(draft, limits)
     envelope, fact = draft["envelope"], draft["fact"]
-    content = content_of({"envelope": envelope, "fact": fact}, at)
+    content = content_of(draft)
     # The whole is larger than its part: only a large whole needs a second look.
     if len(content.text) > limits.object_json:
-        _check_size(fact["object_json"], limits.object_json, at)
+        _check_size(fact["object_json"], limits.object_json)
     return Entry(
         envelope["from_zone"],
         envelope["to_zone"],
@@ -63,12 +71,12 @@ def prepare(draft: Mapping[str, Any], at: str = "") -> Entry:
         envelope.get("causation_id"),
         content.text,
         content.digest,
-        drafts.reference_in(fact, at),
+        drafts.reference_in(fact),
     )
 
 
-def _check_size(value: Any, limit: int, at: str) -> None:
+def _check_size(value: Any, limit: int) -> None:
     size = len(canonical(value))
     if size > limit:
         msg = f"object_json takes {size:,} bytes; {limit:,} are allowed: put it into an artifact and refer to that"
-        raise PayloadTooLargeError(msg, f"{at}/fact/object_json")
+        raise PayloadTooLargeError(msg, "/fact/object_json")

@@ -1,0 +1,75 @@
+"""What the fact boundary does, beside NATS JetStream, a bare batching writer and a bare APIView, in the same run.
+
+**Append, 32 callers at once.** Each caller waits for its confirmation before it sends the next. Ergon: `ledger.append`
+in 32 threads of one process. The bare writer: 32 threads that hand ready rows to one thread, which writes all that
+waits in one statement and forgets nothing (a counter, `ON CONFLICT DO NOTHING`). JetStream: 32 coroutines, a file
+stream with deduplication by `Nats-Msg-Id`; once with a sync for every write, as a confirmation here has, and once as it
+comes, where it answers before the disk has it.
+
+**In batches.** `ledger.append_many`, a thousand facts in a call, one thread.
+
+**HTTP.** One granian process with 16 threads. 16 connections, each waits for its answer; the bare `APIView` parses the
+same body and inserts one row by the ORM, without token, scope or rate. Then one connection alone, and batches of a
+thousand.
+
+**Growth.** The same append and fetch with ten thousand facts in the table, and with a million, or ten with `--large`.
+
+PostgreSQL has its durable defaults: a commit waits for the disk. Rounds are interleaved, figures are medians, and the
+least and the most stand beside them. Nothing is asserted.
+"""
+
+import argparse
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.facts import growth, over_http, report
+from benchmarks.facts.at_once import contenders as at_once
+from benchmarks.facts.rounds import Figures, measure
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 3
+
+
+def main() -> None:
+    options = _options()
+    figures = Figures()
+    rounds, share = (1, 0.05) if options.quick else (ROUNDS, 1.0)
+    (ROOT / "var").mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=ROOT / "var", prefix="benchmark-") as name, ExitStack() as stack:
+        folder = Path(name)
+        folder.chmod(0o755)
+        set_up(folder, stack)
+        contenders = {**at_once(folder, stack, share), **over_http.contenders(folder, stack, share)}
+        try:
+            measure(contenders, figures, rounds)
+            growth.measure(figures, [10_000, 10_000_000 if options.large else 100_000 if options.quick else 1_000_000])
+        finally:
+            report.show(figures)
+
+
+def set_up(folder: Path, stack: ExitStack) -> None:
+    from ergon_site import embedded
+
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "ergon_site.settings",
+        "ERGON_DATA_DIR": str(folder),
+        "DATABASE_URL": stack.enter_context(embedded.postgres(folder)),
+        "ERGON_API_RATE": "1000000/s",
+        "DJANGO_ALLOWED_HOSTS": "127.0.0.1",
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks facts", description="The fact boundary beside others.")
+    parser.add_argument("--quick", action="store_true", help="one short round: does everything run?")
+    parser.add_argument("--large", action="store_true", help="grow to ten million facts, which takes long")
+    return parser.parse_args(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Tables, and the goals beside what was reached."""
+
+from collections.abc import Iterator
+
+from benchmarks.facts.rounds import Figures
+
+TABLES = {
+    "at once": "append, 32 callers at once, facts a second",
+    "in batches": "append in batches of a thousand, facts a second",
+    "http": "HTTP, 16 connections, requests a second",
+    "http, in batches": "HTTP, batches of a thousand, facts a second",
+    "p50": "one append, ms: p50",
+    "p99": "one append, ms: p99",
+    "p50, alone": "one connection alone, ms: p50",
+    "p99, alone": "one connection alone, ms: p99",
+    "one": "append one, µs",
+    "in a batch": "append in a batch of a thousand, µs each",
+    "fetch": "fetch of a thousand, ms",
+}
+
+
+def show(figures: Figures) -> None:
+    for kind, title in TABLES.items():
+        names = figures.names(kind)
+        if names:
+            print(f"\n{title}")
+        for name in names:
+            low, high = figures.spread(name, kind)
+            form = ",.0f" if high > 100 else ".2f"  # noqa: PLR2004 (many or few)
+            middle = figures.median(name, kind)
+            print(f"  {name:36} {middle:>12{form}}  ({low:{form}} to {high:{form}})")
+    print("\ngoals")
+    for name, reached, goal, form, is_least in goals(figures):
+        verdict = "reached" if (reached >= goal) == is_least or reached == goal else "missed"
+        bound = "at least" if is_least else "at most"
+        print(f"  {name:52} {form.format(reached):>12}  {bound} {form.format(goal):10} {verdict}")
+
+
+def goals(figures: Figures) -> Iterator[tuple[str, float, float, str, bool]]:
+    def ratio(name: str, over: str, kind: str) -> float:
+        return (figures.median(name, kind) or 0.0) / (figures.median(over, kind) or float("inf"))
+
+    yield (
+        "32 callers / JetStream with a sync for every write",
+        ratio("Ergon", "JetStream, sync for every write", "at once"),
+        1.0,
+        "{:.2f}x",
+        True,
+    )
+    yield "32 callers / bare batching writer", ratio("Ergon", "bare batching writer", "at once"), 0.6, "{:.2f}x", True
+    yield "in batches, facts a second", figures.median("Ergon, in batches", "in batches") or 0, 30_000, "{:,.0f}", True
+    yield "HTTP / bare APIView", ratio("Ergon over HTTP", "bare APIView", "http"), 1.0, "{:.2f}x", True
+    batches = figures.median("Ergon over HTTP, in batches", "http, in batches") or 0
+    yield "HTTP in batches, facts a second", batches, 15_000, "{:,.0f}", True
+    for kind, goal in {"p50, alone": 3, "p99, alone": 10}.items():
+        figure = figures.median("Ergon over HTTP, alone", kind) or float("inf")
+        yield f"one connection, {kind.partition(',')[0]}", figure, goal, "{:.1f} ms", False
+    sizes = figures.names("one")
+    if len(sizes) > 1:
+        yield f"append, {sizes[-1]} / {sizes[0]}", ratio(sizes[-1], sizes[0], "one"), 1.5, "{:.2f}x", False
+        yield "fetch of a thousand", figures.median(sizes[-1], "fetch") or float("inf"), 50, "{:.1f} ms", False
