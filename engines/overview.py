@@ -130,4 +130,5 @@ def _worker(worker: Worker, now: datetime) -> dict[str, Any]:
         "abandoned": worker.abandoned,
         "settled": worker.settled,
         "heartbeat_age": max(0.0, (now - worker.heartbeat_at).total_seconds()),
+        "executors": worker.executors,
     }

@@ -12,12 +12,15 @@ from engines.pulse import COUNTED, Pulse
 from ergon_site.concerns import Concern, capped
 
 LAST_HOUR = 60
+# One may be an accident of a single job.
+DEATHS_THAT_CONCERN = 3
 
 
 def concerns(pulse: Pulse, now: datetime) -> Iterator[Concern]:
     yield from _groups(pulse, now)
     yield from capped(_unserved(pulse), transactions(state="pending"))
     yield from capped(_abandoned(pulse), page("engines_worker_changelist"))
+    yield from capped(_failing_executors(pulse), page("engines_executor_list"))
     yield from capped(_paused(pulse, now), page("engines_pipeline_changelist"))
 
 
@@ -74,6 +77,17 @@ def _abandoned(pulse: Pulse) -> Iterator[Concern]:
                 detail="Handlers outlived their time limit and still occupy it. Full of them, it stops taking work.",
                 address=page("engines_worker_change", worker.pk),
             )
+
+
+def _failing_executors(pulse: Pulse) -> Iterator[Concern]:
+    for worker in pulse.workers:
+        for told in worker.executors:
+            if told.get("deaths_in_a_row", 0) >= DEATHS_THAT_CONCERN:
+                yield Concern(
+                    title=f"The executor {told['name']} keeps dying on {worker}",
+                    detail=f"{told['deaths_in_a_row']:,} times in a row. {told.get('last_fault', '')}"[:300],
+                    address=f"{page('engines_executor_list')}#executor-{told['name']}",
+                )
 
 
 def _paused(pulse: Pulse, now: datetime) -> Iterator[Concern]:

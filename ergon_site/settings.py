@@ -48,7 +48,7 @@ DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "va
 # Ergon
 ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_TASKS = read("ERGON_TASKS", environment.names)
-ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.json_object, default="{}")
+ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
 # What executors inherit: everything but what only the application should know.
 ERGON_EXECUTOR_ENVIRONMENT = {
     name: value

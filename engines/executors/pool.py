@@ -118,6 +118,7 @@ class Pool:
             wait = max(0.0, self._not_before - time.monotonic())
             return {
                 "name": self.settings.name,
+                "program": self.settings.command[0],
                 "pool_size": self.settings.pool_size,
                 "processes": [_about(one) for one in (*self._busy, *self._idle)],
                 "started": self.counts.started,
