@@ -1,0 +1,190 @@
+"""Executor pipelines in `consume`: jobs in real processes, their outcomes in rows."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engines import explaining, transactions
+from engines.models import Attempt, DeadLetter, TransactionRecord
+from tests.durable import Run, consume, consumer, make_pipeline, make_policy, states, wait_until_started
+from tests.processes import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PYTHON = [sys.executable, "-m", "engines.executors", "--handlers", "tests.executors.handlers"]
+EXECUTORS = {"python": {"command": PYTHON, "pool_size": 2}, "broken": {"command": ["/bin/false"]}}
+VARIABLES = {"ERGON_EXECUTORS": json.dumps(EXECUTORS)}
+
+
+def policy(**retry: Any) -> str:
+    body = {
+        "loop": {"concurrency": {"value": 4}, "empty_queue": {"backoff": 0.05, "backoff_cap": 0.2}},
+        "steps": {"process": {"retry": retry}},
+        "retry_after_ceiling": 2,
+    }
+    return make_policy("for-jobs", body)
+
+
+def jobs_pipeline(executor: str = "python", **retry: Any) -> None:
+    make_pipeline("jobs", task=None, executor=executor, policy=policy(**retry))  # type: ignore[arg-type]
+
+
+def submit_job(function: Any, *args: Any, **kwargs: Any) -> str:
+    payload = {"function": function, "args": list(args), "kwargs": kwargs}
+    return transactions.submit("jobs", payload).id
+
+
+def drain() -> Run:
+    return consume("jobs", "--drain", **VARIABLES)
+
+
+def attempts(uid: str) -> list[tuple[Any, ...]]:
+    record = TransactionRecord.objects.get(uid=uid)
+    rows = Attempt.objects.filter(transaction_id=record.pk).order_by("started_at")
+    return [(row.number, row.of_total, row.error_type) for row in rows]
+
+
+def letter_of(uid: str) -> DeadLetter:
+    return DeadLetter.objects.get(uid=uid)
+
+
+def test_every_word_of_an_executor_becomes_its_outcome() -> None:
+    jobs_pipeline(max_attempts=2)
+    done = submit_job("python#echo", 1, two=2)
+    plain, prefixed = submit_job("context", "x"), submit_job("#pid")
+    failed, slow = submit_job("fail", "no such order"), submit_job("time_out")
+    missing, nobody, nameless = submit_job("bad#b#c"), submit_job("python#b#c"), submit_job("python#")
+    shapeless = transactions.submit("jobs", ["not", "a", "job"]).id
+    run = drain()
+    assert run.code == 0, run.errors
+    assert states(done, plain, prefixed) == ["succeeded"] * 3
+    results: dict[str, Any] = dict(TransactionRecord.objects.values_list("uid", "result"))
+    assert results[done] == {"args": [1], "kwargs": {"two": 2}}
+    told = results[plain]
+    assert (told["job_id"], told["attempt"], told["queue_name"], told["args"]) == (plain, 1, "jobs", ["x"])
+    assert told["worker_id"].rpartition(":")[2].isdigit()
+    assert told["has_deadline"] is False
+    assert attempts(failed) == [(1, 2, "ValueError"), (2, 2, "ValueError")]
+    assert (letter_of(failed).error_type, letter_of(failed).message) == ("ValueError", "no such order")
+    assert letter_of(slow).category == "TIMEOUT"
+    for fatal, words in {
+        missing: "no executor named 'bad'",
+        nobody: "no handler named 'b#c'",
+        nameless: "names no handler",
+        shapeless: "must be an object",
+    }.items():
+        assert len(attempts(fatal)) == 1
+        assert words in letter_of(fatal).message
+
+
+def test_one_that_asks_for_a_later_attempt_goes_back_and_its_attempts_count() -> None:
+    jobs_pipeline(max_attempts=3, backoff=0.2)
+    twice, never = submit_job("retry", 2, after=0.3), submit_job("retry", 5)
+    far = submit_job("retry", 1, after=10_000)
+    with consumer("jobs", **VARIABLES) as running:
+        wait_until_started(running)
+        eventually(lambda: states(far) == ["pending"] and len(attempts(far)) == 1, "it has gone back")
+        waiting = TransactionRecord.objects.get(uid=far)
+        # The policy's ceiling, not what the handler asked for.
+        assert 0 < (waiting.available_at - waiting.created_at).total_seconds() < 60
+        assert "asked" in explaining.explain(far)["sentence"] or explaining.explain(far)["facts"]["due_in"] > 0
+        eventually(lambda: states(twice, never, far) == ["succeeded", "failed", "succeeded"], "all have ended")
+    assert [one[:2] for one in attempts(twice)] == [(1, 3), (2, 3), (3, 3)]
+    assert TransactionRecord.objects.get(uid=twice).result == "done at attempt 3"
+    assert len(attempts(never)) == 3
+    assert letter_of(never).message == "not yet, it is attempt 3"
+    assert TransactionRecord.objects.get(uid=twice).attempts == 3
+
+
+def test_a_job_that_never_ends_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    jobs_pipeline(max_attempts=1, timeout=1.5)
+    stuck, fine = submit_job("spawn", str(tmp_path / "grandchild")), submit_job("stubborn", 60)
+    run = drain()
+    assert run.code == 0, run.errors
+    assert states(stuck, fine) == ["failed", "failed"]
+    assert letter_of(stuck).category == "TIMEOUT"
+    grandchild = int((tmp_path / "grandchild").read_text())
+    assert not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_crash_is_a_system_failure_that_is_tried_again_in_another_process() -> None:
+    jobs_pipeline(max_attempts=2)
+    crash, fine = submit_job("die", 7), submit_job("echo")
+    run = drain()
+    assert (run.code, states(crash, fine)) == (0, ["failed", "succeeded"])
+    assert "executor exited with code 7" in letter_of(crash).message
+    assert len(attempts(crash)) == 2
+
+
+def test_an_executor_that_cannot_run_makes_dead_letters_that_say_why() -> None:
+    jobs_pipeline("broken", max_attempts=2)
+    uid = submit_job("echo")
+    assert drain().code == 0
+    assert "executor exited with code 1" in letter_of(uid).message
+
+
+def test_a_pipeline_whose_executor_is_not_configured_is_named() -> None:
+    jobs_pipeline("elsewhere")
+    run = consume("jobs", "--drain", **VARIABLES)
+    assert run.code == 78
+    assert "'elsewhere'" in run.errors
+    assert "broken, python" in run.errors or "python, broken" in run.errors
+
+
+def test_an_order_to_end_kills_what_outlives_the_grace_and_burns_nothing(tmp_path: Path) -> None:
+    jobs_pipeline(max_attempts=1)
+    uid = submit_job("spawn", str(tmp_path / "grandchild"))
+    with consumer("jobs", "--grace", "0.5", **VARIABLES) as running:
+        wait_until_started(running)
+        eventually((tmp_path / "grandchild").exists, "the job has begun")
+        children = psutil.Process(running.pid).children(recursive=True)
+        assert any("tests.executors.handlers" in " ".join(one.cmdline()) for one in children)
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=30)
+        assert running.returncode == 3
+    gone(children)
+    record = TransactionRecord.objects.get(uid=uid)
+    assert (record.word, record.attempts, attempts(uid)) == ("pending", 0, [])
+
+
+def test_executors_die_with_a_worker_that_is_killed(tmp_path: Path) -> None:
+    jobs_pipeline(max_attempts=1)
+    submit_job("spawn", str(tmp_path / "grandchild"))
+    with consumer("jobs", **VARIABLES) as running:
+        wait_until_started(running)
+        eventually((tmp_path / "grandchild").exists, "the job has begun")
+        children = psutil.Process(running.pid).children(recursive=True)
+        running.kill()
+        gone(children)
+
+
+def test_waiting_for_a_process_does_not_eat_a_jobs_time() -> None:
+    make_pipeline(
+        "jobs",
+        task=None,  # type: ignore[arg-type]
+        executor="python",
+        policy=make_policy("short", {"loop": {"concurrency": {"value": 8}, "transaction_timeout": 2.5}, "steps": {}}),
+    )
+    uids = [submit_job("sleep", 0.8) for _ in range(8)]
+    started = time.monotonic()
+    assert drain().code == 0
+    assert states(*uids) == ["succeeded"] * 8
+    assert time.monotonic() - started > 3.2  # four in a row in each of two processes: longer than any may take
+
+
+def gone(processes: list[psutil.Process]) -> None:
+    assert processes
+    eventually(lambda: not any(is_alive(one) for one in processes), "no process is left")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
