@@ -8,10 +8,10 @@ from engines import telemetry
 from engines.core.errors import ExceptionType, RetryLater
 from engines.drivers.limits import Killed
 from engines.executors.protocol import ProtocolError, target_of
-from engines.executors.stdio import ExecutorDied, ExecutorStartError
 from engines.executors.task import JobFailed, JobRefused
 
-GONE = {one.__name__ for one in (ExecutorDied, ExecutorStartError)}
+# What the task calls the failure of an executor itself.
+GONE = {"ExecutorDied", "ExecutorStartError"}
 
 
 def counted(hook: Callable[[Any], Any], *, executor: str, known: Any) -> Callable[[Any], Any]:
