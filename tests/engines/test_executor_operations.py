@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
 
 from engines import conf, executing, pipelines, transactions, workers
 from engines.core.errors import RetryLater
@@ -106,7 +107,7 @@ def test_the_status_tells_executors_with_their_worker() -> None:
     assert re.search(rf"python +{worker} +1 of 2 +0 +5 +2 +1 +1 +7 +4 deaths in a row: executor exited", text)
 
 
-def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_db: None) -> None:
+def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_db: None, browse: Client) -> None:
     pipeline = durable.make_pipeline("jobs", task="", executor="python", policy=durable.make_policy(body=POLICY))
     handlers = ["echo", "fail", "nobody"]
     for name in handlers:
@@ -118,9 +119,11 @@ def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_
         eventually(lambda: durable.states(*handlers) == ["succeeded", "failed", "failed"], "all jobs have ended")
         eventually(lambda: bool(_answered() and _answered() >= 4), "the worker's row says so")
         (share,) = executing.of_worker(Worker.objects.get())
+        page = browse.get("/admin/engines/executor/").content.decode()
         exposed = httpx.get(f"http://127.0.0.1:{port}/metrics").text
     assert share.total >= 1
     assert share.told["program"] == sys.executable
+    assert f">{share.processes[0].pid}</td>" in page
     for outcome, count in (("success", 1), ("error", 2)):
         labels = rf'ergon_executor="python",ergon_outcome="{outcome}"'
         assert re.search(rf"ergon_executor_jobs_total{{[^}}]*{labels}[^}}]*}} {count}\.0", exposed), exposed
