@@ -14,30 +14,14 @@ from engines.core.errors import RetryLater
 from engines.core.outcome import Failure, Later
 from engines.executors.settings import executors_in
 from engines.executors.task import JobFailed
-from engines.models import Pipeline, Worker
+from engines.models import Pipeline
 from tests.console import scenes
+from tests.executors.telling import beat, process, told, working
 
 pytestmark = pytest.mark.django_db
 
 QUERY_BUDGET = 12
 PAGE, LIVE = "/admin/engines/executor/", "/admin/engines/executor/live/"
-
-
-def told(name: str = "python", **changes: Any) -> dict[str, Any]:
-    """What a worker tells of an executor."""
-    counts = {"started": 2, "answered": 5, "died": 1, "killed": 3, "skipped": 7}
-    state = {"deaths_in_a_row": 0, "starts_again_in": 0.0, "last_fault": ""}
-    return {"name": name, "program": "/usr/bin/x", "pool_size": 2, "processes": [], **counts, **state, **changes}
-
-
-def process(pid: int = 4711, job: str | None = None) -> dict[str, Any]:
-    return {"pid": pid, "job": job, "answered": 3, "since": "2026-01-01T10:00:00+00:00"}
-
-
-def working(*executors: dict[str, Any]) -> Worker:
-    worker = workers.enrol(["jobs"])
-    workers.beat(worker.pk, in_flight=0, abandoned=0, settled=0, is_stopping=False, executors=executors)
-    return worker
 
 
 @pytest.fixture
@@ -75,9 +59,9 @@ def test_a_configured_executor_is_shown_before_anybody_has_used_it(browse: Clien
 def test_what_an_executor_does_on_each_worker_is_shown(browse: Client, jobs: Pipeline) -> None:
     made = transactions.submit("jobs", {"function": "echo"})
     record = transactions.find(made.id)
-    first = working(told(processes=[process(4711, made.id), process(4712)]))
+    first = working(told("python", process(4711, made.id), process(4712)))
     second = working(
-        told(deaths_in_a_row=6, starts_again_in=25.0, last_fault="executor exited with code 137 (SIGKILL)")
+        told("python", deaths_in_a_row=6, starts_again_in=25.0, last_fault="executor exited with code 137 (SIGKILL)")
     )
     page = scenes.read(browse, LIVE)
     for worker in (first, second):
@@ -98,14 +82,14 @@ def test_an_executor_that_only_a_worker_knows_is_marked(browse: Client) -> None:
 
 
 def test_many_processes_are_counted_and_the_busy_ones_shown(browse: Client) -> None:
-    working(told(processes=[process(number) for number in range(1, 200)]))
+    working(told("python", *(process(number) for number in range(1, 200))))
     page = scenes.read(browse, PAGE)
     assert page.count('data-label="Process"') == executing.SHOWN
     assert "and 179 more processes" in page
 
 
 def test_a_workers_page_shows_its_executors_and_one_that_ended_no_processes(browse: Client) -> None:
-    worker = working(told(processes=[process(4711)]))
+    worker = working(told("python", process(4711)))
     address = f"/admin/engines/worker/{worker.pk}/change/"
     page = scenes.read(browse, address)
     assert "4711" in page
@@ -117,23 +101,16 @@ def test_a_workers_page_shows_its_executors_and_one_that_ended_no_processes(brow
 
 
 def test_an_executor_that_keeps_dying_needs_a_person(browse: Client) -> None:
-    worker = working(told(deaths_in_a_row=2))
+    worker = working(told("python", deaths_in_a_row=2))
     assert "keeps dying" not in scenes.read(browse, "/admin/")
-    workers.beat(
-        worker.pk,
-        in_flight=0,
-        abandoned=0,
-        settled=0,
-        is_stopping=False,
-        executors=[told(deaths_in_a_row=3, last_fault="executor exited with code 9")],
-    )
+    beat(worker, told("python", deaths_in_a_row=3, last_fault="executor exited with code 9"))
     page = scenes.read(browse, "/admin/")
     assert f"The executor python keeps dying on {worker}" in page
     assert "executor exited with code 9" in page
 
 
 def test_hostile_names_and_faults_are_text(browse: Client) -> None:
-    working(told("<script>", last_fault="<img src=x>", processes=[process(1, "<b>job</b>")]))
+    working(told("<script>", process(1, "<b>job</b>"), last_fault="<img src=x>"))
     page = scenes.read(browse, PAGE)
     assert "<img src=x>" not in page
     assert "<b>job</b>" not in page
@@ -192,7 +169,7 @@ def test_only_those_with_a_role_see_executors(client: Client, hire: Any, django_
 def test_the_pages_stay_within_their_query_budget(browse: Client, jobs: Pipeline) -> None:
     for number in range(30):
         made = transactions.submit("jobs", {"function": "echo"})
-        worker = working(*(told(f"x{number % 3}{one}", processes=[process(1, made.id)]) for one in range(3)))
+        worker = working(*(told(f"x{number % 3}{one}", process(1, made.id)) for one in range(3)))
     for page in (PAGE, LIVE, f"/admin/engines/worker/{worker.pk}/change/"):
         with CaptureQueriesContext(connection) as queries:
             assert browse.get(page).status_code == 200
