@@ -371,6 +371,23 @@ class Throughput(models.Model):
         return f"{self.pipeline_id} at {self.minute:%H:%M}: {self.succeeded} succeeded, {self.failed} failed"
 
 
+class WaitingSample(models.Model):
+    """What waited at one minute: in one pipeline, if anything did, and (as pipeline 0) in all of them together."""
+
+    pk = models.CompositePrimaryKey("pipeline_id", "minute")
+    pipeline_id = models.BigIntegerField()
+    minute = models.DateTimeField()
+    waiting = models.BigIntegerField()
+    is_capped = models.BooleanField(default=False, help_text="More than were counted.")
+    oldest_age = models.FloatField(null=True, help_text="Seconds for which the first one was due.")
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["minute"], name="engines_waiting_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.pipeline_id} at {self.minute:%H:%M}: {self.waiting} waiting"
+
+
 class Leadership(models.Model):
     """Who does the chores that one process does for all, and until when."""
 
