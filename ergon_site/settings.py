@@ -166,6 +166,7 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "ergon_site.formats"
 TIME_ZONE = "UTC"
