@@ -84,7 +84,7 @@ class Runner:
         self.pipeline, self._options = pipeline, options
         self.connector = connector
         self.task = build(pipeline, self._given(), pools)
-        self.task.abandoned_grace = options.abandoned_grace
+        self.task.abandoned_grace, self.task.pipeline_name = options.abandoned_grace, pipeline.name
         self._is_stopping = threading.Event()
         self._woken = threading.Event()
 

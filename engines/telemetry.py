@@ -33,6 +33,7 @@ PRODUCER_SPANS = {
 }
 
 TASK = "ergon.task"
+PIPELINE = "ergon.pipeline"
 STEP = "ergon.step"
 ATTEMPT = "ergon.attempt"  # from 0, as the documents count
 MAX_ATTEMPTS = "ergon.max_attempts"

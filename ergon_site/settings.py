@@ -160,11 +160,13 @@ DATABASES: dict[str, dict[str, Any]] = {
     "default": read("DATABASE_URL", environment.database, default=f"sqlite:///{DATA_DIR}/ergon.sqlite3")
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTHENTICATION_BACKENDS = ["ergon_site.access.rights.Rights"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "ergon_site.formats"
 TIME_ZONE = "UTC"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from engines import overview, pipelines, policies, telemetry, transactions
+from engines import pipelines, policies, telemetry, transactions, waiting
 from engines.connectors.outage import Outage
 from engines.connectors.station import Station
 from engines.core.journal import Attempted
@@ -59,7 +59,7 @@ class DatabaseConnector:
         self._thread.submit(self._release, batch).result()
 
     def count(self) -> int:
-        return self._thread.submit(overview.waiting, self.pipeline.pk, cap=DEPTH_CAP).result()
+        return self._thread.submit(waiting.count, self.pipeline.pk, cap=DEPTH_CAP).result()
 
     def flush(self) -> None:
         self._station.flush()
@@ -101,7 +101,7 @@ class DatabaseConnector:
         await self._awaited(self._thread.submit(self._release, batch))
 
     async def count_async(self) -> int:
-        return await self._awaited(self._thread.submit(overview.waiting, self.pipeline.pk, cap=DEPTH_CAP))
+        return await self._awaited(self._thread.submit(waiting.count, self.pipeline.pk, cap=DEPTH_CAP))
 
     async def flush_async(self) -> None:
         await asyncio.to_thread(self._station.flush)

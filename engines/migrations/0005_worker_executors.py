@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("engines", "0003_default_policies"),
+        ("engines", "0004_waiting_samples"),
     ]
 
     operations = [

@@ -100,13 +100,17 @@ def test_options_can_be_given_as_variables() -> None:
 
 
 def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() -> None:
-    make_pipeline(policy=make_policy())
+    pipeline = make_pipeline(policy=make_policy())
     port = free_port()
     with consumer("orders", "--metrics-port", str(port)) as process:
         assert wait_until_started(process)["pipeline"] == "orders"
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "waiting"
-        assert "python_info" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        address = f"http://127.0.0.1:{port}/metrics"
+        assert "python_info" in httpx.get(address).text
+        submit(pipeline, 2)
+        labels = 'ergon_outcome="success",ergon_pipeline="orders",ergon_task="Act"'
+        eventually(lambda: f"ergon_transactions_total{{{labels}" in httpx.get(address).text, "its pipeline is told")
         eventually(lambda: Worker.objects.get().state == "running", "its heart beats")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
