@@ -59,7 +59,9 @@ def kill_at_random(how_many: int, seconds: float, mark: Path, *, every: tuple[fl
     # What the killed held is leased for two seconds more.
     with consumer("orders") as first, consumer("orders"):
         wait_until_started(first)
-        eventually(lambda: count(SUCCEEDED) + count(FAILED) == how_many, "everything has ended")
+        eventually(
+            lambda: count(SUCCEEDED) + count(FAILED) == how_many, "everything has ended", within=60 + 5 * seconds
+        )
 
 
 def check_that_nothing_was_lost(how_many: int, mark: Path) -> None:
