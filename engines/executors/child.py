@@ -1,11 +1,14 @@
 """A process with pipes, in a group of its own: started, watched, and ended with all that it has started."""
 
+import fcntl
 import os
 import select
 import signal
 import subprocess
+import termios
 import threading
 import time
+from array import array
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO, Any
@@ -61,6 +64,14 @@ class Child:
         watch = select.poll()
         watch.register(self.stdin, 0)
         return bool(watch.poll(0))
+
+    @property
+    def unread(self) -> int:
+        """How many bytes it was told and has not read yet."""
+        count = array("i", [0])
+        with suppress(OSError):
+            fcntl.ioctl(self.stdin, termios.FIONREAD, count)
+        return count[0]
 
     @property
     def code(self) -> str:

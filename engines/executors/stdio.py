@@ -51,10 +51,11 @@ class ExecutorProcess:
         self._voice = Voice(settings.name, self.pid, self._child.stderr)
         self._poll = select.poll()
         self._poll.register(self._child.stdout, select.POLLIN)
+        self._poll.register(self._child.stdin, 0)  # tells when nobody can read it any more
         if self._child.death is not None:
             self._poll.register(self._child.death, select.POLLIN)
         self._lines = Lines(settings.line_limit)
-        self._is_output_over = self._is_spent = self._is_closed = False
+        self._is_output_over = self._is_deaf = self._is_spent = self._is_closed = False
         self._is_orderly = True
         self._asking = threading.Lock()
         self.is_ending = False
@@ -138,9 +139,8 @@ class ExecutorProcess:
         while True:
             ready = self._wait(until, is_writing=bool(rest))
             if self._child.stdin in ready:
-                rest = self._send(rest)
-            is_dead = self._child.death in ready
-            is_last = is_dead or self._is_spent
+                rest = self._send(rest) if rest else self._turn_away(rest)
+            is_last = self._child.death in ready or self._is_deaf
             outcome = self._receive(job_id, LEFT if is_last else 1)
             if outcome is None and (is_last or self._is_output_over):
                 outcome = self._unended(job_id)
@@ -158,15 +158,22 @@ class ExecutorProcess:
         except BlockingIOError:
             return rest
         except BrokenPipeError:
-            self._is_spent = True
-            return rest[:0]
+            self._is_deaf = True
+            return rest
+
+    def _turn_away(self, rest: memoryview) -> memoryview:
+        """It has closed its input: no harm, if it had read this job, and no other is for it."""
+        self._is_deaf = self._child.unread > 0
+        self._is_spent = True
+        self._poll.unregister(self._child.stdin)
+        return rest
 
     def _wait(self, until: float | None, *, is_writing: bool) -> set[int | None]:
         """Which of its pipes have something to say; None among them is its death, where no pipe tells."""
-        if self._is_spent:
+        if self._is_deaf:
             return set()
         if is_writing:
-            self._poll.register(self._child.stdin, select.POLLOUT)
+            self._poll.modify(self._child.stdin, select.POLLOUT)
         seconds = LONGEST if until is None else min(LONGEST, max(0.0, until - time.monotonic()))
         if self._child.death is None:
             seconds = min(LOOK, seconds)
@@ -174,7 +181,7 @@ class ExecutorProcess:
             ready: set[int | None] = {one for one, _ in self._poll.poll(seconds * 1000)}
         finally:
             if is_writing:
-                self._poll.unregister(self._child.stdin)
+                self._poll.modify(self._child.stdin, 0)
         if self._child.death is None and self._child.has_ended():
             ready.add(None)
         return ready
