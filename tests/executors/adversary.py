@@ -236,6 +236,12 @@ def honest(job: Any) -> None:
     answer(job)
 
 
+@behaviour
+def works(job: Any) -> None:
+    time.sleep(0.01)
+    answer(job)
+
+
 @at_the_start
 def exits() -> None:
     write("cannot load the model\nno such file\n", 2)

@@ -1,5 +1,6 @@
 """Jobs through real pools of real processes, without a database."""
 
+import os
 import sys
 import threading
 import time
@@ -131,8 +132,6 @@ def lives(pid: int) -> bool:
 
 
 def group_of(pid: int) -> int:
-    import os
-
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
