@@ -113,7 +113,9 @@ def overhead() -> None:
             through.append(run(made, jobs_of(JOBS, "echo", 1), 1) / JOBS * 1e6)
     least, most = statistics.median(bare), statistics.median(through)
     print(f"  bare pipe          {least:7.1f}  ({min(bare):.1f} to {max(bare):.1f})")
-    print(f"  warm executor      {most:7.1f}  ({min(through):.1f} to {max(through):.1f})  {most / least:5.2f}x bare pipe")
+    print(
+        f"  warm executor      {most:7.1f}  ({min(through):.1f} to {max(through):.1f})  {most / least:5.2f}x bare pipe"
+    )
     print(f"  over the pipe      {most - least:7.1f}  goal: at most {GOAL_OVERHEAD:.0f}")
 
 

@@ -286,7 +286,7 @@ def _texts(found: dict[str, Any]) -> dict[str, str]:
 
 def _line(value: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        return _ENCODER.encode(value).encode() + b"\n"
     except Exception as error:  # noqa: BLE001 (a handler's own kind of dictionary raises what it likes)
         msg = f"not serialisable as JSON: {str(error) or type(error).__name__}"
         raise ProtocolError(msg) from None
@@ -298,8 +298,7 @@ def _begins_an_object(line: bytes) -> bool:
 
 def _parsed(line: bytes) -> Any:
     try:
-        text = line.removeprefix(_MARK).decode("utf-8")
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return _DECODER.decode(line.removeprefix(_MARK).decode("utf-8"))
     except RecursionError:
         msg = "it is nested too deeply"
         raise ValueError(msg) from None
@@ -319,6 +318,10 @@ def _finite(word: str) -> float:
         msg = f"the number {word[:20]} is too large"
         raise ValueError(msg)
     return number
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 # Some platforms begin their output with it.

@@ -71,14 +71,17 @@ class ExecutorProcess:
         with self._asking:
             if self._is_closed:
                 return "it was ended"
-            self._receive(None, LEFT_IDLE)
-            if self._is_output_over or self._child.has_ended():
-                return "it ended while it waited for a job"
-            if self._is_spent:
-                return "it did not keep to lines"
+            if self._poll.poll(0) or self._child.death is None:  # it has ended, said something, or closed a pipe
+                self._receive(None, LEFT_IDLE)
+                if self._child.has_ended():
+                    return "it ended while it waited for a job"
+                if self._child.is_deaf:
+                    return "it closed its input"
+            if self._is_output_over:
+                return "it closed its output"
             if self._lines.is_mid_line:  # the next answer would stand in the same line
                 return "it left a line without an end"
-            return "it closed its input" if self._child.is_deaf else None
+            return "it does not read or write its lines to their end" if self._is_spent else None
 
     def may_try_at(self, job_id: str) -> float:
         """From when on it may try a job: one that it has tried before, after some calm, and only if it keeps order.

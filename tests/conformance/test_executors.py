@@ -79,9 +79,7 @@ def test_a_handler_that_asks_for_it_is_tried_again_when_it_said(engine: Engine, 
     assert task.report.elapsed >= 0.4  # type: ignore[attr-defined]
 
 
-def test_an_attempt_that_never_returns_is_ended_in_time_and_is_timeout(
-    engine: Engine, pools: Pools
-) -> None:
+def test_an_attempt_that_never_returns_is_ended_in_time_and_is_timeout(engine: Engine, pools: Pools) -> None:
     run(engine, pools, *(job(f"warm{n}", "sleep", 0.1) for n in range(2)), concurrency=2, batch=2)
     task = run(engine, pools, job("t0", "stubborn", 60), work=RetryPolicy(timeout=0.3))
     ((_, error),) = task.calls

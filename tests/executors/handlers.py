@@ -129,4 +129,4 @@ def leave_mark(path: str, text: str) -> None:
 @registry.handler("mark_and_fail")
 def mark_and_fail(ctx: ExecutionContext, path: str) -> None:
     leave_mark(path, str(ctx.attempt))
-    raise ValueError("no luck")
+    fail("no luck")

@@ -93,7 +93,7 @@ class Odd(RetryJob):
         Exception.__init__(self, "odd")
 
 
-class Mute(Exception):
+class Mute(Exception):  # noqa: N818
     def __str__(self) -> str:
         raise ZeroDivisionError
 
@@ -114,12 +114,14 @@ RAISED: dict[str, Callable[[], BaseException]] = {
 
 @registry.handler("raise")
 def raise_it(name: str) -> None:
-    raise RAISED[name]()
+    error = RAISED[name]()
+    raise error
 
 
 @registry.handler("raise_async")
 async def raise_async(name: str) -> None:
-    raise RAISED[name]()
+    error = RAISED[name]()
+    raise error
 
 
 @registry.handler("result")

@@ -45,9 +45,7 @@ class Crew:
 
     def run(self, *jobs: Transaction, retry: RetryPolicy | None = None, concurrency: int = 1, **loop: Any) -> "Ran":
         connector = MemoryConnector(jobs)
-        task = RunInExecutor(
-            self.pools, executor="one", pipeline="p", worker_id="w", connectors={"memory": connector}
-        )
+        task = RunInExecutor(self.pools, executor="one", pipeline="p", worker_id="w", connectors={"memory": connector})
         policy = ConsumerPolicy(
             loop=ConsumerLoopPolicy(
                 concurrency=ConcurrencyPolicy(value=concurrency), batch=BatchPolicy(size=max(1, len(jobs))), **loop
@@ -84,6 +82,13 @@ class Ran:
     def outcome(self) -> Any:
         ((_, outcome),) = self.connector.outcomes
         return outcome
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The result of each; fails if there is one that has none."""
+        failed = [outcome for _, outcome in self.connector.outcomes if not isinstance(outcome, Success)]
+        assert failed == []
+        return {name: outcome.value for name, outcome in self.connector.outcomes if isinstance(outcome, Success)}
 
     @property
     def value(self) -> Any:

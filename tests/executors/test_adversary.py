@@ -36,7 +36,7 @@ def test_every_job_has_its_own_answer_whatever_stands_between(behaviour: str) ->
     with adversary(behaviour) as crew:
         # That one has just ended may be seen only after it was asked.
         ran = crew.run(*(job(f"t{number}", number) for number in range(5)), retry=THRICE)
-        assert {name: outcome.value for name, outcome in ran.connector.outcomes} == {f"t{n}": [n] for n in range(5)}
+        assert ran.values == {f"t{n}": [n] for n in range(5)}
 
 
 def test_what_is_no_answer_is_counted() -> None:
@@ -185,7 +185,7 @@ def test_one_that_left_a_line_without_an_end_is_not_used_again() -> None:
 def test_what_follows_an_answer_without_end_loses_no_job() -> None:
     with adversary("endless_after") as crew:
         ran = crew.run(*(job(f"t{number}", number) for number in range(3)), retry=THRICE)
-        assert {name: outcome.value for name, outcome in ran.connector.outcomes} == {f"t{n}": [n] for n in range(3)}
+        assert ran.values == {f"t{n}": [n] for n in range(3)}
 
 
 def test_a_flood_on_stderr_harms_nobody() -> None:

@@ -27,9 +27,7 @@ def test_a_handler_in_node_gets_arguments_and_gives_a_result(node: Crew) -> None
 def test_a_handler_in_node_is_told_everything_that_the_document_names(node: Crew) -> None:
     told = node.run(job("t2", function="context"), retry=RetryPolicy(timeout=60)).value
     assert (told["job_id"], told["attempt"], told["queue_name"], told["worker_id"]) == ("t2", 1, "p", "w")
-    assert set(told) == {
-        *("job_id", "attempt", "queue_name", "worker_id", "enqueue_time", "deadline", "trace_context")
-    }
+    assert set(told) == {*("job_id", "attempt", "queue_name", "worker_id", "enqueue_time", "deadline", "trace_context")}
     assert told["enqueue_time"].endswith("Z")
     assert told["deadline"].endswith("Z")
 
@@ -51,7 +49,7 @@ def test_a_handler_in_node_that_never_ends_is_ended(node: Crew) -> None:
 
 def test_many_jobs_run_in_node_at_a_time(node: Crew) -> None:
     ran = node.run(*(job(f"many-{n}", n, n, function="add") for n in range(100)), concurrency=4)
-    assert {name: outcome.value for name, outcome in ran.connector.outcomes} == {f"many-{n}": 2 * n for n in range(100)}
+    assert ran.values == {f"many-{n}": 2 * n for n in range(100)}
 
 
 def test_an_executor_can_be_a_few_lines_of_shell() -> None:

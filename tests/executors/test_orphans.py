@@ -51,7 +51,7 @@ def families(one: "subprocess.Popen[str]") -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("is_keeper_killed", [False, True])
 def test_executors_and_their_children_are_gone_when_their_worker_is_killed(
-    tmp_path: Path, is_keeper_killed: bool
+    tmp_path: Path, *, is_keeper_killed: bool
 ) -> None:
     mark = tmp_path / "mark"
     with worker(mark) as one:

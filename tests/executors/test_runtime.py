@@ -64,7 +64,13 @@ def test_functions_that_do_not_tell_their_parameters_can_be_handlers(odd: Driven
 
 
 def test_a_handler_that_asks_for_the_context_gets_it_first(plain: Driven) -> None:
-    context = {"attempt": 3, "queue_name": "q", "worker_id": "w", "trace_context": {"tracestate": "a=b"}, "deadline": 60}
+    context = {
+        "attempt": 3,
+        "queue_name": "q",
+        "worker_id": "w",
+        "trace_context": {"tracestate": "a=b"},
+        "deadline": 60,
+    }
     told = plain.ask("context", "arg", job_id="t5", **context)["result"]
     assert (told["job_id"], told["attempt"], told["queue_name"], told["worker_id"]) == ("t5", 3, "q", "w")
     assert (told["args"], told["trace_context"], told["has_deadline"]) == (["arg"], {"tracestate": "a=b"}, True)
@@ -348,7 +354,10 @@ def test_spans_continue_the_trace_of_the_request() -> None:
     assert "vendor" in first["context"]["trace_state"]
     assert first["kind"] == "SpanKind.CONSUMER"
     assert first["attributes"] == {
-        **{"rrq.job_id": "t0", "rrq.function": "current", "rrq.queue": "q", "rrq.attempt": 2},
+        "rrq.job_id": "t0",
+        "rrq.function": "current",
+        "rrq.queue": "q",
+        "rrq.attempt": 2,
         "rrq.outcome": "success",
     }
     assert (again["attributes"]["rrq.outcome"], again["status"]["status_code"]) == ("retry", "ERROR")
@@ -360,7 +369,9 @@ def test_the_runtime_loads_nothing_but_the_standard_library() -> None:
     with executor("tests.executors.odd_handlers") as one:
         one.ask("decorated", 1)
         loaded = one.ask("modules")["result"]
-    foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"engines", "tests", "__mp_main__"}
+    foreign = (
+        {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"engines", "tests", "__mp_main__"}
+    )
     # What a virtual environment loads into every process is its own affair.
     assert {name for name in foreign if not name.startswith(("_", "distutils-"))} <= {"sitecustomize"}
     assert [name for name in loaded if name.startswith("engines.")] == [

@@ -27,9 +27,11 @@ def current() -> str:
 
 @handlers.handler("again")
 def again() -> None:
-    raise RetryJob("not yet", after=1)
+    msg = "not yet"
+    raise RetryJob(msg, after=1)
 
 
 @handlers.handler("fail")
 def fail() -> None:
-    raise ValueError("secret is not in the attributes")
+    msg = "a secret that is not in the attributes"
+    raise ValueError(msg)
