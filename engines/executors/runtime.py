@@ -24,6 +24,7 @@ from engines.executors.protocol import (
     decode_request,
     encode_outcome,
     job_in,
+    margin,
 )
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 # After SIGTERM a job may take so long to end, and the process so long to be gone.
 LAST_SECONDS, VERY_LAST = 1.5, 0.4
-# An executor that stops by itself does so a little before it is killed for being late.
-EARLY, MOST_EARLY = 0.05, 0.05
 # A coroutine is asked to stop; one that does not listen, because it blocks, is stopped so much later.
 DEAF = 0.01
 # What is farther away than a year limits nobody, and the system's timers do not reach everywhere.
@@ -222,7 +221,7 @@ def _time_for(request: ExecutionRequest) -> float:
     if request.context.deadline is None:
         return math.inf
     left = request.context.deadline.timestamp() - time.time()
-    return left - min(left * EARLY, MOST_EARLY) if left < YEAR else math.inf
+    return left - margin(left) if left < YEAR else math.inf
 
 
 def _told(error: BaseException) -> str:

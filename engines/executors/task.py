@@ -22,6 +22,7 @@ from engines.executors.protocol import (
     ProtocolError,
     Status,
     encode_request,
+    margin,
     target_of,
 )
 from engines.executors.stdio import ExecutorProcess
@@ -31,6 +32,8 @@ from engines.transaction import Transaction
 LOOK = 0.05
 # No deadline is told that is farther away than ten years: calendars end.
 FAR = 10 * 366 * 86400.0
+# Deadlines are told in milliseconds.
+ROUNDING = 0.002
 
 
 class JobFailed(TransactionException):
@@ -148,8 +151,9 @@ class RunInExecutor(HybridTask):
     def _ask(self, job_id: str, line: bytes, place: Place) -> ExecutionOutcome:
         pool, process, _ = place
         left = current_attempt().remaining
+        until = None if left is None else time.monotonic() + left
         try:
-            outcome = process.ask(job_id, line, None if left is None else time.monotonic() + left)
+            outcome = process.ask(job_id, line, until)
         except LimitPassed:
             self._watch_dying(job_id, process)
             pool.kill(process)
@@ -162,6 +166,8 @@ class RunInExecutor(HybridTask):
             pool.kill(process)
             raise
         pool.free(process)
+        if outcome.status is Status.TIMEOUT and until is not None and left is not None:
+            _await_the_end(until, margin(left) + ROUNDING)
         return outcome
 
     def _watch_dying(self, job_id: str, process: ExecutorProcess) -> None:
@@ -169,6 +175,18 @@ class RunInExecutor(HybridTask):
             if dying.gone.is_set():
                 self._dying.pop(other, None)
         self._dying[job_id] = process
+
+
+def _await_the_end(until: float, early: float) -> None:
+    """One that stopped by itself because its time was up only did what would have been done to it.
+
+    Whose time that was is not the executor's to say: of the attempt, of the transaction, or of the loop, which all end
+    at their moment and not before.
+    """
+    left = until - time.monotonic()
+    if left <= early:
+        time.sleep(max(0.0, left))
+        raise Killed
 
 
 def _checked(payload: Any) -> dict[str, Any]:

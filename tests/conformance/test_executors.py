@@ -58,6 +58,11 @@ def job(name: str, function: str, *args: Any, **kwargs: Any) -> Transaction:
     return Transaction(name, {"function": function, "args": list(args), "kwargs": kwargs})
 
 
+def warm(engine: Engine, pools: Pools) -> None:
+    """Two processes that run already: to start one takes its time too."""
+    run(engine, pools, *(job(f"warm{n}", "sleep", 0.1) for n in range(2)), concurrency=2, batch=2)
+
+
 def test_a_result_is_a_success_and_goes_to_the_success_handler(engine: Engine, pools: Pools) -> None:
     task = run(engine, pools, job("t0", "echo", 1, flag=True))
     assert task.calls == [("success", {"args": [1], "kwargs": {"flag": True}})]
@@ -80,24 +85,32 @@ def test_a_handler_that_asks_for_it_is_tried_again_when_it_said(engine: Engine, 
 
 
 def test_an_attempt_that_never_returns_is_ended_in_time_and_is_timeout(engine: Engine, pools: Pools) -> None:
-    run(engine, pools, *(job(f"warm{n}", "sleep", 0.1) for n in range(2)), concurrency=2, batch=2)
+    warm(engine, pools)
     task = run(engine, pools, job("t0", "stubborn", 60), work=RetryPolicy(timeout=0.3))
     ((_, error),) = task.calls
     assert (error.category, str(error)) == (ExceptionType.TIMEOUT, f"{engine.work} attempt timed out after 0.3 s")
     assert 0.3 <= task.report.elapsed < 0.3 + SLACK  # type: ignore[attr-defined]
 
 
-def test_a_slow_transaction_is_cut_and_tried_no_more(engine: Engine, pools: Pools) -> None:
-    task = run(engine, pools, job("t0", "stubborn", 60), work=RetryPolicy(max_attempts=5), transaction_timeout=0.3)
+@pytest.mark.parametrize("handler", ["sleep", "sleep_async", "stubborn"])
+def test_a_slow_transaction_is_cut_and_tried_no_more_whoever_stops_it(
+    engine: Engine, pools: Pools, handler: str
+) -> None:
+    warm(engine, pools)
+    task = run(engine, pools, job("t0", handler, 60), work=RetryPolicy(max_attempts=5), transaction_timeout=0.4)
     ((_, error),) = task.calls
-    assert str(error) == "the transaction timed out after 0.3 s"
+    assert (error.category, str(error)) == (ExceptionType.TIMEOUT, "the transaction timed out after 0.4 s")
 
 
-def test_what_a_loop_timeout_cuts_is_given_back_and_runs_no_handler(engine: Engine, pools: Pools) -> None:
-    connector = MemoryConnector([job("t0", "sleep", 60)])
+@pytest.mark.parametrize("handler", ["sleep", "stubborn"])
+def test_what_a_loop_timeout_cuts_is_given_back_and_runs_no_handler(engine: Engine, pools: Pools, handler: str) -> None:
+    warm(engine, pools)
+    connector = MemoryConnector([job("t0", handler, 60)])
+    task = Elsewhere(pools, {"memory": connector})
     error: Any = ConsumerLoopTimeout if engine.is_consumer else ProducerLoopTimeout
     with pytest.raises(error):
-        run(engine, pools, job("t0", "sleep", 60), connectors={"memory": connector}, timeout=0.5)
+        engine.start(task, [job("t0", handler, 60)], engine.policy(timeout=0.5))
+    assert task.calls == []
     assert connector.outcomes == []
     assert connector.count() == 1
     assert run(engine, pools, job("t1", "echo")).calls[0][0] == "success", "and the executor works on"

@@ -261,6 +261,25 @@ def test_a_transaction_that_is_delivered_twice_at_a_time_costs_no_process() -> N
         assert crew.run(*(job(f"t{n}", n) for n in range(4)), concurrency=4).report.succeeded == 4
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("honest", None),
+        ("kills_itself", "executor exited with code 137"),
+        ("half", "executor exited with code 3 in the middle of a line"),
+        ("leaves_runaway", "executor exited with code 5"),
+        ("never_reads", "timed out after 0.7 s"),
+    ],
+)
+def test_all_this_holds_where_the_kernel_does_not_tell_of_deaths(
+    monkeypatch: pytest.MonkeyPatch, behaviour: str, message: str | None
+) -> None:
+    monkeypatch.delattr("os.pidfd_open")  # as it is on kernels that have no such thing
+    with adversary(behaviour) as crew:
+        ran = crew.run(job("t0", 1), retry=RetryPolicy(timeout=0.7 if behaviour == "never_reads" else 20))
+        assert message in str(ran.error) if message else ran.value == [1]
+
+
 def test_nothing_is_left_open() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     children = {one.pid for one in psutil.Process().children()}
