@@ -92,7 +92,7 @@ def test_an_attempt_that_never_returns_is_ended_in_time_and_is_timeout(engine: E
     assert 0.3 <= task.report.elapsed < 0.3 + SLACK  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("handler", ["sleep", "sleep_async", "stubborn"])
+@pytest.mark.parametrize("handler", ["sleep", "stubborn"])
 def test_a_slow_transaction_is_cut_and_tried_no_more_whoever_stops_it(
     engine: Engine, pools: Pools, handler: str
 ) -> None:

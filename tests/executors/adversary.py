@@ -56,12 +56,12 @@ def twice(job: Any) -> None:
 def twice_later(job: Any) -> None:
     """Fails, and much later says so once more."""
     if job["context"]["attempt"] > 1:
-        time.sleep(0.6)
+        time.sleep(0.4)
         answer(job, f"attempt {job['context']['attempt']}")
         return
     answer(job, status="error", error_message="first")
     if os.fork() == 0:
-        time.sleep(0.3)
+        time.sleep(0.2)
         answer(job, status="error", error_message="late")
         os._exit(0)
 
@@ -213,12 +213,12 @@ def not_utf8(job: Any) -> None:
 def own_timeout(job: Any) -> None:
     """Gives up on the first attempt by itself, and lets it run on."""
     if job["context"]["attempt"] > 1:
-        time.sleep(0.6)
+        time.sleep(0.4)
         answer(job, "second")
         return
     answer(job, status="timeout", error_message="given up")
     if os.fork() == 0:
-        time.sleep(0.3)
+        time.sleep(0.2)
         answer(job, "first, late")
         os._exit(0)
 

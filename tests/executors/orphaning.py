@@ -1,4 +1,4 @@
-"""A worker that runs one long job in an executor, for tests that kill it. Prints the keeper's pid, then waits."""
+"""A worker that runs two long jobs in executors, for tests that kill it; it begins when it is told to."""
 
 import sys
 
@@ -10,4 +10,4 @@ if __name__ == "__main__":
         crew.run(job("warm"))
         print("ready", flush=True)
         sys.stdin.readline()
-        crew.run(job("t0", function="pid"), job("t1", mark, function=function), concurrency=2)
+        crew.run(job("t0", 1000, function="sleep"), job("t1", mark, function=function), concurrency=2)

@@ -65,7 +65,7 @@ def test_a_process_that_says_things_twice_never_tries_a_job_again() -> None:
     with adversary("twice_later") as crew:
         crew.run(job("first"), retry=RetryPolicy())
         time.sleep(0.5)  # until it has spoken out of turn
-        assert crew.run(job("second"), retry=RetryPolicy(max_attempts=2, backoff=0.5, timeout=20)).value == "attempt 2"
+        assert crew.run(job("second"), retry=RetryPolicy(max_attempts=2, backoff=0.2, timeout=20)).value == "attempt 2"
         (about,) = crew.pools.snapshot()
         assert about["started"] == 2
 
@@ -226,10 +226,10 @@ def test_a_command_that_cannot_be_started_says_why_and_is_not_tried_without_end(
 
 def test_a_wait_for_a_process_does_not_eat_the_jobs_time(handlers: Crew) -> None:
     handlers.run(job("warm"))
-    jobs = [job(f"t{number}", 0.4, function="sleep") for number in range(4)]
-    ran = handlers.run(*jobs, concurrency=4, retry=RetryPolicy(timeout=1.4), transaction_timeout=1.4)
-    assert ran.report.succeeded == 4
-    assert ran.elapsed > 1.6
+    jobs = [job(f"t{number}", 0.5, function="sleep") for number in range(3)]
+    ran = handlers.run(*jobs, concurrency=3, retry=RetryPolicy(timeout=1.4), transaction_timeout=1.4)
+    assert ran.report.succeeded == 3
+    assert ran.elapsed > 1.5
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_an_outcome_comes_out_as_it_went_in_with_all_six_fields(outcome: Executi
     assert read_outcome(line, outcome.job_id) == outcome
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(lines, some.sampled_from(["t0", "t1", "", "unknown", None]))
 def test_whatever_comes_is_told_apart_and_never_anothers_answer(line: bytes, awaited: str | None) -> None:
     found = read_outcome(line, awaited)
@@ -154,7 +154,7 @@ def test_whatever_comes_is_told_apart_and_never_anothers_answer(line: bytes, awa
         assert job_in(line) == awaited
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(lines)
 def test_a_request_that_cannot_be_read_is_refused_and_nothing_else(line: bytes) -> None:
     try:
