@@ -44,9 +44,16 @@ def begin(one: "subprocess.Popen[str]", mark: Path) -> int:
 
 def families(one: "subprocess.Popen[str]") -> tuple[list[int], list[int]]:
     """Its keeper, and its executors."""
-    children = psutil.Process(one.pid).children()
-    keepers = [child.pid for child in children if "keeper.py" in " ".join(child.cmdline())]
+    children = [child for child in psutil.Process(one.pid).children() if lives(child.pid)]
+    keepers = [child.pid for child in children if "keeper.py" in words_of(child)]
     return keepers, [child.pid for child in children if child.pid not in keepers]
+
+
+def words_of(child: psutil.Process) -> str:
+    try:
+        return " ".join(child.cmdline())
+    except psutil.Error:  # it ended a moment ago
+        return ""
 
 
 @pytest.mark.parametrize("is_keeper_killed", [False, True])
