@@ -115,6 +115,8 @@ class Runner:
 
     def _consume(self) -> None:
         policy, _ = self.connector.policy_in_force()
+        if isinstance(self.connector, DatabaseConnector):
+            self.connector.own()
         run = self.task.consume_transactions(policy)
         if inspect.iscoroutine(run):
             asyncio.run(run)
