@@ -14,6 +14,7 @@ import pytest
 
 from engines import explaining, transactions
 from engines.models import Attempt, DeadLetter, TransactionRecord, Worker
+from tests.commands import next_event
 from tests.durable import (
     consume,
     consumer,
@@ -29,6 +30,16 @@ from tests.processes import ROOT, environment, eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SUCCEEDED, FAILED = 2, 3
+# A start that takes long, and where an interruption does not get through: as happens inside a destructor.
+SLOW_TO_COME = """
+import contextlib, time
+with open({mark!r}, "a") as file:
+    file.write("begun\\n")
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(0.1)
+"""
 
 
 def runs(mark: Path) -> Counter[str]:
@@ -211,17 +222,49 @@ def test_two_processes_share_the_work_and_end_when_nothing_is_due() -> None:
     assert {worker.state for worker in Worker.objects.all()} == {"stopped"}
 
 
-def test_an_order_to_a_whole_group_of_processes_is_one_order() -> None:
-    pipeline = make_pipeline(policy=make_policy())
-    ids = submit(pipeline, 2, sleep=1.0)
+def interrupt_all(parent: int) -> None:
+    """Tell a whole group of processes: each by itself, and the children by way of their parent, too."""
+    for process in [*psutil.Process(parent).children(), psutil.Process(parent)]:
+        process.send_signal(signal.SIGINT)
+
+
+def test_an_order_to_a_whole_group_of_processes_is_one_order(tmp_path: Path) -> None:
+    pipeline, mark = make_pipeline(policy=make_policy()), tmp_path / "mark"
+    ids = submit(pipeline, 2, mark=str(mark), sleep=2.0)
     with consumer("orders", "--processes", "2") as parent:
-        eventually(lambda: set(states(*ids)) == {"running"}, "both run")
-        for process in [*psutil.Process(parent.pid).children(), psutil.Process(parent.pid)]:
-            process.send_signal(signal.SIGINT)
-        parent.communicate(timeout=30)
+        eventually(lambda: mark.exists() and mark.read_text().count("\n") == 2, "both have begun")
+        interrupt_all(parent.pid)
+        parent.communicate(timeout=60)
         assert parent.returncode == 0
     assert set(states(*ids)) == {"succeeded"}
     assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
+
+
+def test_an_order_that_comes_while_processes_start_is_not_lost(tmp_path: Path) -> None:
+    make_pipeline(policy=make_policy())
+    mark = tmp_path / "starting"
+    (tmp_path / "sitecustomize.py").write_text(SLOW_TO_COME.format(mark=str(mark)))
+    with consumer("orders", "--processes", "2", PYTHONPATH=str(tmp_path)) as parent:
+        eventually(lambda: mark.exists() and mark.read_text().count("\n") == 3, "parent and children have begun")
+        interrupt_all(parent.pid)
+        _, errors = parent.communicate(timeout=60)
+        assert (parent.returncode, "process_died" in errors) == (0, False), errors
+    assert set(Worker.objects.values_list("state", flat=True)) <= {"stopped"}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_order_to_end_that_comes_when_all_is_done_changes_nothing(processes: int) -> None:
+    """It comes while the processes, their work done and told, are about to be gone."""
+    ids = submit(make_pipeline(policy=make_policy()), 20)
+    slow_to_go = {"ERGON_TASKS": "tests.tasks,tests.lingering"}
+    with consumer("orders", "--drain", "--processes", str(processes), **slow_to_go) as process:
+        for _ in range(processes):
+            assert next_event(process, "stopped")["code"] == 0
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, "process_died" in errors) == (0, False), errors
+    assert states(*ids) == ["succeeded"] * 20
+    assert list(Worker.objects.values_list("state", flat=True)) == ["stopped"] * processes
 
 
 def test_the_death_of_the_parent_of_several_processes_leaves_none_behind() -> None:
