@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -44,6 +45,7 @@ def _is_run_once(item: pytest.Item) -> bool:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
     folder = _folder()
     forget_environment()
+    keep_bytecode()
     os.environ["ERGON_DATA_DIR"] = str(folder)
     os.environ["DATABASE_URL"] = _database(early_config.known_args_namespace.database, folder)
     os.environ["CELERY_BROKER_URL"] = _broker(folder)
@@ -68,6 +70,12 @@ def forget_environment() -> None:
     """What a developer has set for their own runs must not reach the tests."""
     for name in [name for name in os.environ if name.startswith(OURS)]:
         del os.environ[name]
+
+
+def keep_bytecode() -> None:
+    """A hundred processes start in a run: without it, each would compile all of Django anew."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

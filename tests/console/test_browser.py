@@ -55,10 +55,9 @@ def page(request: pytest.FixtureRequest, chromium: Browser, site: Site) -> Itera
 
 @pytest.fixture
 def inside(page: Page, browse: Client, site: Site) -> Page:
-    """A page of the console, already logged in."""
+    """A page that is logged in already."""
     session = browse.cookies[settings.SESSION_COOKIE_NAME].value
     page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site.url}])
-    page.goto("/admin/")
     return page
 
 
@@ -90,7 +89,7 @@ def test_a_wrong_password_is_told(page: Page, administrator: User) -> None:
 
 def test_the_dashboard_refreshes_itself_and_says_when_it_cannot(inside: Page) -> None:
     inside.clock.install()
-    inside.reload()
+    inside.goto("/admin/")
     inside.evaluate("document.querySelector('.ergon-age').textContent = 'old'")
     inside.clock.fast_forward(5000)
     expect(inside.locator(".ergon-age")).to_contain_text("Read at")
