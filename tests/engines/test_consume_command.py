@@ -117,14 +117,14 @@ def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() 
     assert Worker.objects.get().state == "stopped"
 
 
-@pytest.mark.parametrize("task", ["tests.send", "tests.send_async"])
-def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, tmp_path: Path) -> None:
-    make_pipeline("out", task=task, direction="outbound")
+@pytest.mark.parametrize(("task", "processes"), [("tests.send", 2), ("tests.send_async", 1)])
+def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, processes: int, tmp_path: Path) -> None:
+    make_pipeline("out", task=task, direction="outbound", policy=make_policy("brief", {}, "producer"))
     lines = [{"payload": {"n": 1}, "id": "one"}, {"payload": {"fail": "broken"}, "id": "two"}, {"payload": {"n": 3}}]
     source = tmp_path / "lines.jsonl"
     source.write_text("\n".join(json.dumps(line) for line in lines))
-    for processes in ("1", "2"):
-        run = consume("out", "--input", str(source), "--processes", processes, command="produce")
+    for count in (1, processes):
+        run = consume("out", "--input", str(source), "--processes", str(count), command="produce")
         assert run.code == 0, run.errors
     assert states("one", "two") == ["succeeded", "failed"]
     assert TransactionRecord.objects.count() == 4  # the line without an id is new each time

@@ -115,7 +115,7 @@ def test_a_worker_that_freezes_beyond_its_lease_changes_nothing_when_it_wakes(tm
         frozen.send_signal(signal.SIGSTOP)
         (tmp_path / "gate").touch()
         try:
-            with consumer("orders", ERGON_LEASE_SECONDS="1"):
+            with consumer("orders"):
                 eventually(lambda: states("t0") == ["succeeded"], "another worker has done it")
             settled = TransactionRecord.objects.get()
         finally:

@@ -143,9 +143,9 @@ def test_a_host_whose_clock_is_wrong_by_an_hour_changes_nothing(offset: str) -> 
     soon = transactions.submit("orders", {}, available_at=datetime.now(UTC) + timedelta(minutes=30)).id
     (long,) = submit(pipeline, sleep=3.0)
     wrong: dict[str, Any] = {"LD_PRELOAD": _faketime_library(), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    with consumer("orders", ERGON_LEASE_SECONDS="1") as right:
+    with consumer("orders") as right:
         wait_until_started(right)
-        run = consume("orders", "--drain", ERGON_LEASE_SECONDS="1", **wrong)
+        run = consume("orders", "--drain", **wrong)
         eventually(lambda: states(long) == ["succeeded"], "the long one has ended")
     assert run.code == 0, run.errors
     assert states(due, soon, long) == ["succeeded", "pending", "succeeded"]
