@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from engines.core.errors import EngineError
-from engines.executors.protocol import LINE_LIMIT
+from engines.executors.lines import LINE_LIMIT
 
 MOST_PROCESSES = 1000
 

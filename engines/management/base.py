@@ -18,6 +18,7 @@ from engines import diagnosis, payloads
 from engines.conf import settings
 from engines.core.errors import EngineError, told
 from engines.discovery import DiscoveryError
+from engines.executors.settings import ExecutorConfigurationError
 from engines.management import tables
 from engines.management.lines import LiveLine
 
@@ -108,7 +109,7 @@ def told_in_one_line() -> Iterator[None]:
     """Refusals of verbs become errors of the command, which are printed without a traceback."""
     try:
         yield
-    except DiscoveryError as error:
+    except (DiscoveryError, ExecutorConfigurationError) as error:
         raise CommandError(one_line(error), returncode=os.EX_CONFIG) from error
     except EngineError as error:
         raise CommandError(one_line(error)) from error
