@@ -15,6 +15,7 @@ POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
+S3_MEMORY = 1024 * 1024
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")
@@ -82,6 +83,24 @@ def json_object(value: str) -> dict[str, Any]:
         msg = f"must be a JSON object, not {type(parsed).__name__}"
         raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
     return parsed
+
+
+def artifact_storage(folder: Path) -> Parser:
+    """Options of an S3 storage; nothing means the folder."""
+
+    def parse(value: str) -> dict[str, Any]:
+        if not value:
+            modes = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
+            return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, **modes}}
+        options = json_object(value)
+        if not options.get("bucket_name"):
+            msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
+            raise ValueError(msg)
+        # Names are never used twice, and what is read passes through a file, not through memory.
+        kept = {"file_overwrite": False, "gzip": False, "use_threads": False, "max_memory_size": S3_MEMORY}
+        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
+
+    return parse
 
 
 def folder(value: str) -> Path:
