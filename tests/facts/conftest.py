@@ -1,11 +1,13 @@
 """What tests of the boundary may ask for."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from tests.facts import bytes_of
+from tests.processes import Site, serve
 
 
 @pytest.fixture
@@ -14,3 +16,10 @@ def _empty_storage() -> Iterator[None]:
     shutil.rmtree(bytes_of.folder(), ignore_errors=True)
     yield
     shutil.rmtree(bytes_of.folder(), ignore_errors=True)
+
+
+@pytest.fixture
+def serve_with(transactional_db: None) -> Iterator[Callable[..., Site]]:
+    """Starts a web server with settings of its own."""
+    with ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(serve(**changes))
