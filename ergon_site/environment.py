@@ -5,6 +5,8 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -92,15 +94,22 @@ def artifact_storage(folder: Path) -> Parser:
         if not value:
             modes = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
             return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, **modes}}
-        options = json_object(value)
-        if not options.get("bucket_name"):
-            msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
-            raise ValueError(msg)
-        # Names are never used twice, and what is read passes through a file, not through memory.
-        kept = {"file_overwrite": False, "gzip": False, "use_threads": False, "max_memory_size": S3_MEMORY}
-        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
+        return _s3(json_object(value))
 
     return parse
+
+
+def _s3(options: dict[str, Any]) -> dict[str, Any]:
+    if not options.get("bucket_name"):
+        msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
+        raise ValueError(msg)
+    if find_spec("storages") is None or find_spec("boto3") is None:
+        msg = "is set, but django-storages is missing: install requirements/s3.txt"
+        raise ValueError(msg)
+    # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
+    transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
+    kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
+    return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
 
 
 def folder(value: str) -> Path:

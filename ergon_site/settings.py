@@ -180,8 +180,6 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     "artifacts": read("ERGON_S3", environment.artifact_storage(DATA_DIR / "artifacts")),
 }
-if "storages" in STORAGES["artifacts"]["BACKEND"] and find_spec("storages") is None:
-    refuse("ERGON_S3", "is set, but django-storages is missing: install requirements/s3.txt")
 LOGGING = logging_to(terminal=sys.stderr.isatty())
 
 

@@ -40,16 +40,24 @@ class Incoming:
     def digest(self) -> str:
         return PREFIX + self._hash.hexdigest()
 
-    def read(self, size: int = CHUNK) -> bytes:
-        chunk = self._stream.read(size)
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer only at the end; without a size, all that are left."""
+        parts = []
+        while size and (part := self._take(size)):
+            parts.append(part)
+            size -= len(part) if size > 0 else 0
+        return b"".join(parts)
+
+    def chunks(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        while chunk := self._take(chunk_size or CHUNK):
+            yield chunk
+
+    def _take(self, most: int) -> bytes:
+        chunk = self._stream.read(min(most, CHUNK) if most > 0 else CHUNK)
         self.size += len(chunk)
         check_size(self.size, self._limit)
         self._hash.update(chunk)
         return chunk
-
-    def chunks(self, chunk_size: int | None = None) -> Iterator[bytes]:
-        while chunk := self.read(chunk_size or CHUNK):
-            yield chunk
 
     def seekable(self) -> bool:
         return False

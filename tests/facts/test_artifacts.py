@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from facts import artifacts, conf, ledger
 from facts.artifacts import Announced, Put
+from facts.artifacts.incoming import Incoming
 from facts.core.errors import (
     DigestMismatchError,
     InvalidFactError,
@@ -138,6 +139,12 @@ def test_a_stream_that_breaks_leaves_nothing() -> None:
     with pytest.raises(ConnectionResetError):
         artifacts.put(BUCKET, "k", Stream(BODY, before=fail), by="tests")
     assert (Artifact.objects.count(), files()) == (0, [])
+
+
+def test_a_storage_may_read_by_size_and_gets_short_only_at_the_end() -> None:
+    incoming = Incoming(Stream(BODY, piece=3), limit=1000)
+    assert [incoming.read(10), incoming.read(0), incoming.read(), incoming.read()] == [BODY[:10], b"", BODY[10:], b""]
+    assert (incoming.digest, incoming.size, incoming.seekable()) == (digest(BODY), len(BODY), False)
 
 
 def test_a_full_disk_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
