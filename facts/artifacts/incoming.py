@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from facts.core.artifacts import PREFIX
 from facts.core.errors import DigestMismatchError, InvalidFactError, PayloadTooLargeError
 
-CHUNK = 1024 * 1024
+CHUNK = 256 * 1024
 
 
 class Readable(Protocol):
