@@ -27,9 +27,11 @@ def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 
     """
     batch = source.fetch(boundary, AT_ONCE, wait)
     received = receiving.receive(boundary.pk, batch.arrivals, cursor=batch.cursor, holder=holder)
-    if received.frontier > batch.cursor:
-        source.confirm(received.frontier)
     trouble = received.trouble or batch.trouble
+    # What cannot be true stays with the source, even where the buffer is further by now.
+    reached = min(received.frontier, received.last) if trouble else received.frontier
+    if reached > batch.cursor:
+        source.confirm(reached)
     if trouble is not None:
         raise AlarmError(trouble.message)
     _check_for_gaps(batch.arrivals, received.frontier)

@@ -21,10 +21,11 @@ class Arrival(NamedTuple):
 
 
 class Received(NamedTuple):
-    """How many were new, how far the buffer is complete, and what cannot be true."""
+    """How many were new, how far the buffer is complete, the last that was fine, and why those after it are not."""
 
     new: int
     frontier: int
+    last: int
     trouble: AlarmError | None
 
 
@@ -49,7 +50,7 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
     ForwardedFact.objects.bulk_create(_row(boundary, arrival) for arrival in new)
     reached = frontier.advance(boundary.frontier, [*confirmed, *_above(boundary)])
     _keep(boundary, reached, new)
-    return Received(len(new), reached, trouble)
+    return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
 
 
 def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
