@@ -13,7 +13,7 @@ from facts.core.errors import InvalidFactError
 
 LARGEST = 2**53 - 1
 # A number with a fraction or an exponent in a value's place. In a text it only costs time.
-_FRACTION = re.compile(rb"[:,\[]-?[0-9]+[.e]")
+_FRACTION = re.compile(rb"(?:^|[:,\[])-?[0-9]+[.e]")
 # Beyond the basic plane names are ordered otherwise by UTF-16 than by UTF-8.
 _BEYOND = re.compile(rb"[\xf0-\xff]")
 _NULL = b"\\u0000"
