@@ -1,6 +1,6 @@
 """The handoff: what has been appended at a source enters the forward buffer here, once and in order.
 
-The receiver pulls. Whatever ends a process, another one goes on from the cursor: nothing is lost, nothing comes twice.
+Who receives pulls. Whatever ends a process, another one goes on from the cursor: nothing is lost, nothing comes twice.
 """
 
 from facts.forwarding.handoff import Handed, hand_over
