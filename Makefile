@@ -36,7 +36,7 @@ format: .venv/ready ## Put the code in order
 	$(BIN)/ruff check --fix .
 
 lock: .venv/ready ## Pin requirements/*.in anew into requirements/*.txt
-	for name in base production dev bench; do \
+	for name in base production s3 dev bench; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --no-emit-index-url requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done

@@ -21,6 +21,7 @@ class EngineSettings:
     broker_url: str | None
     data_folder: Path
     trace_url: str
+    chores: dict[str, tuple[float, str]]
 
     @property
     def heartbeat(self) -> float:
@@ -41,4 +42,5 @@ def settings() -> EngineSettings:
         broker_url=django_settings.CELERY_BROKER_URL,
         data_folder=django_settings.DATA_DIR,
         trace_url=django_settings.ERGON_TRACE_URL,
+        chores=django_settings.ERGON_CHORES,
     )

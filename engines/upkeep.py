@@ -5,9 +5,11 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django.db import connection, transaction
+from django.utils.module_loading import import_string
 
 from engines import bulk, dead_letters, schedules, transactions, workers
 from engines.clock import database_time
+from engines.conf import settings
 from engines.models import Leadership, Throughput
 from ergon_site.access import idempotency
 
@@ -36,6 +38,7 @@ def chores(lease: float) -> list[Chore]:
         Chore("trends", 3600.0, dead_letters.forget_trends),
         Chore("workers_forgotten", 3600.0, workers.forget),
         Chore("requests_forgotten", 600.0, idempotency.forget_old),
+        *(Chore(name, every, import_string(path)) for name, (every, path) in settings().chores.items()),
     ]
 
 

@@ -5,6 +5,8 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +17,7 @@ POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
+S3_MEMORY = 1024 * 1024
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")
@@ -82,6 +85,31 @@ def json_object(value: str) -> dict[str, Any]:
         msg = f"must be a JSON object, not {type(parsed).__name__}"
         raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
     return parsed
+
+
+def artifact_storage(folder: Path) -> Parser:
+    """Options of an S3 storage; nothing means the folder."""
+
+    def parse(value: str) -> dict[str, Any]:
+        if not value:
+            modes = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
+            return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, **modes}}
+        return _s3(json_object(value))
+
+    return parse
+
+
+def _s3(options: dict[str, Any]) -> dict[str, Any]:
+    if not options.get("bucket_name"):
+        msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
+        raise ValueError(msg)
+    if find_spec("storages") is None or find_spec("boto3") is None:
+        msg = "is set, but django-storages is missing: install requirements/s3.txt"
+        raise ValueError(msg)
+    # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
+    transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
+    kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
+    return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
 
 
 def folder(value: str) -> Path:

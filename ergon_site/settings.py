@@ -72,6 +72,8 @@ ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment
 ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
+# What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
+ERGON_CHORES = {"artifacts_swept": (3600.0, "facts.artifacts.sweep")}
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
@@ -173,6 +175,11 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "artifacts": read("ERGON_S3", environment.artifact_storage(DATA_DIR / "artifacts")),
+}
 LOGGING = logging_to(terminal=sys.stderr.isatty())
 
 

@@ -168,15 +168,20 @@ class Artifact(models.Model):
     stored_as = models.CharField(max_length=300, help_text="Its name in the storage.")
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.CharField(max_length=150)
+    put_at = models.DateTimeField(db_default=Now(), help_text="When it was last uploaded; the age of an orphan.")
     is_referenced = models.BooleanField(default=False, db_default=False)
+    is_whole = models.BooleanField(
+        default=True, db_default=True, help_text="No if the upload may have been broken off unseen."
+    )
 
     class Meta:
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
-            models.Index(fields=["created_at"], name="facts_artifact_orphans", condition=Q(is_referenced=False)),
+            models.Index(fields=["put_at"], name="facts_artifact_orphans", condition=Q(is_referenced=False)),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["bucket", "key"], name="facts_artifact_key"),
+            models.UniqueConstraint(fields=["stored_as"], name="facts_artifact_stored_as"),
         ]
 
     def __str__(self) -> str:

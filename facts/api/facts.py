@@ -19,7 +19,7 @@ from facts.api import rights
 from facts.api.problems import Refusing, problem_of
 from facts.api.serializers import (
     AppendedSerializer,
-    BatchSerializer,
+    FactBatchSerializer,
     FactSerializer,
     FoundSerializer,
     ResultsSerializer,
@@ -61,7 +61,7 @@ class BatchView(Refusing, APIView):
     parser_classes = [StrictJSONParser]
     body_limit = BATCH_LIMIT
 
-    @extend_schema(request=BatchSerializer, responses=ResultsSerializer)
+    @extend_schema(request=FactBatchSerializer, responses=ResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
         drafts = _drafts(request.data)
         caller = callers.of(request)

@@ -28,7 +28,7 @@ class FactSerializer(serializers.Serializer[Any]):
     fact = StatementSerializer()
 
 
-class BatchSerializer(serializers.Serializer[Any]):
+class FactBatchSerializer(serializers.Serializer[Any]):
     facts = FactSerializer(many=True, min_length=1, max_length=1000)  # type: ignore[call-arg]
 
 

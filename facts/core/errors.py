@@ -27,6 +27,12 @@ class PayloadTooLargeError(FactError):
     code = "payload_too_large"
 
 
+class LengthRequiredError(FactError):
+    """It cannot be read without knowing its length."""
+
+    code = "length_required"
+
+
 class NotAuthorizedError(FactError):
     """The client may not do this to that zone, consumer or bucket."""
 

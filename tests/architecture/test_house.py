@@ -89,7 +89,7 @@ def test_tests_that_patch_say_why() -> None:
     assert unsaid == []
 
 
-@pytest.mark.parametrize("name", ["base", "production", "dev", "bench"])
+@pytest.mark.parametrize("name", ["base", "production", "s3", "dev", "bench"])
 def test_pinned_requirements_name_no_host_and_have_hashes(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text
@@ -101,9 +101,10 @@ def test_pinned_requirements_name_no_host_and_have_hashes(name: str) -> None:
 def test_every_set_of_requirements_pins_the_same_versions() -> None:
     pins = {
         name: set(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE))
-        for name in ("base", "production", "dev", "bench")
+        for name in ("base", "production", "s3", "dev", "bench")
     }
     assert pins["base"] < pins["production"] < pins["dev"] < pins["bench"]
+    assert pins["production"] < pins["s3"]
 
 
 def test_every_direct_dependency_has_its_reason() -> None:

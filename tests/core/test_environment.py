@@ -26,6 +26,8 @@ from ergon_site import environment
         (environment.database, "postgresql://u:p@h", "must look like"),
         (environment.database, "sqlite:////no/such/folder/x.sqlite3", "folder that does not exist"),
         (environment.folder, "/dev/null/x", "cannot be made"),
+        (environment.artifact_storage(Path("/x")), "{}", "must name a bucket"),
+        (environment.artifact_storage(Path("/x")), "artifacts", "must be a JSON object"),
     ],
 )
 def test_a_bad_value_says_what_was_expected(parse: environment.Parser, text: str, words: str) -> None:

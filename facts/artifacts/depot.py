@@ -1,0 +1,72 @@
+"""Where the bytes lie: names, durability and removal in the storage `artifacts`."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from django.core.files.storage import Storage, storages
+
+ALIAS = "artifacts"
+
+
+def storage() -> Storage:
+    return storages[ALIAS]
+
+
+def new_name() -> str:
+    """A name that tells nothing, in one of 256 folders."""
+    name = uuid4().hex
+    return f"{name[:2]}/{name}"
+
+
+def save(name: str, content: Any) -> None:
+    """Store and make durable; if that fails, nothing is left."""
+    try:
+        # Nobody else has such a name, so the storage never has to choose another.
+        storage().save(name, content)
+        _settle(name)
+    except BaseException:
+        discard(name)
+        raise
+
+
+def discard(name: str) -> None:
+    storage().delete(name)
+
+
+def is_there(name: str) -> bool:
+    return storage().exists(name)
+
+
+def names() -> Iterator[str]:
+    """Everything that lies there."""
+    try:
+        folders, _ = storage().listdir("")
+    except FileNotFoundError:
+        return  # nothing has been stored yet
+    for folder in folders:
+        _, files = storage().listdir(folder)
+        yield from (f"{folder}/{file}" for file in files)
+
+
+def _settle(name: str) -> None:
+    """Of a local file: itself, the folders that lead to it, and the entry of the uppermost reach the disk."""
+    try:
+        path = Path(storage().path(name))
+    except NotImplementedError:
+        return
+    root = Path(storage().path(""))
+    for place in (path, *path.parents):
+        _sync(place)
+        if place == root.parent:
+            return
+
+
+def _sync(place: Path) -> None:
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

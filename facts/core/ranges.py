@@ -1,0 +1,44 @@
+"""Which bytes a `Range` asks for (RFC 9110)."""
+
+import re
+from typing import NamedTuple
+
+# More digits than any artifact has bytes, and few enough to read.
+SINGLE = re.compile(r"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.ASCII | re.IGNORECASE)
+
+
+class Span(NamedTuple):
+    """From the first byte to the one after the last."""
+
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
+
+
+class UnsatisfiableError(Exception):
+    """It begins behind the end."""
+
+
+def span_in(header: str, size: int) -> Span | None:
+    """The part that is asked for; None for the whole, which also answers what is no range or more than one."""
+    parts = SINGLE.fullmatch(header)
+    if parts is None or not (parts[1] or parts[2]):
+        return None
+    first, last = parts[1], parts[2]
+    if not first:
+        return _suffix(int(last), size)
+    start, stop = int(first), min(int(last) + 1, size) if last else size
+    if last and int(last) < start:
+        return None
+    if start >= size:
+        raise UnsatisfiableError
+    return Span(start, stop)
+
+
+def _suffix(length: int, size: int) -> Span:
+    if not length or not size:
+        raise UnsatisfiableError
+    return Span(max(0, size - length), size)
