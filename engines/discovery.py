@@ -1,5 +1,6 @@
 """Finds what authors have written: tasks in each app's `ergon_tasks` and in the modules of ERGON_TASKS; services."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -23,6 +24,7 @@ class DiscoveryError(EngineError, RegistryError):
     """Something that was named cannot be imported or made; who looks for names knows it as a name not found."""
 
     code = "discovery_failed"
+    exit_code = os.EX_CONFIG
 
 
 class Services(Mapping[str, Any]):

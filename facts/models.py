@@ -49,6 +49,8 @@ class Boundary(models.Model):
     source_consumer = models.CharField(max_length=100, blank=True, help_text="The consumer at the peer to read as.")
     source_head = models.BigIntegerField(null=True, help_text="The peer's newest offset, when it last told.")
     handed_over_at = models.DateTimeField(null=True)
+    held_by = models.CharField(max_length=150, null=True, help_text="The process that hands over.")  # noqa: DJ001
+    held_until = models.DateTimeField(null=True, help_text="Then another process may.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -142,6 +144,8 @@ class Consumer(models.Model):
     created_by = models.CharField(max_length=150)
     fetched_at = models.DateTimeField(null=True)
     confirmed_at = models.DateTimeField(null=True)
+    held_by = models.CharField(max_length=150, null=True, help_text="The pipeline's process that reads.")  # noqa: DJ001
+    held_until = models.DateTimeField(null=True, help_text="Then another process may.")
 
     class Meta:
         ordering: ClassVar = ["name"]

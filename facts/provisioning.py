@@ -51,7 +51,8 @@ def create_consumer(
 ) -> Consumer:
     """A reader with a place of its own: from the earliest fact, after the latest, or from an offset on."""
     _check_name("consumer", name, LONGEST_CONSUMER)
-    boundary = boundaries.find(from_zone, to_zone)
+    # Locked, so that what it is to begin with is not removed meanwhile.
+    boundary = _lock(from_zone, to_zone)
     if Consumer.objects.filter(name=name).exists():
         msg = f"there is a consumer named {name!r} already"
         raise ProvisioningError(msg)

@@ -69,3 +69,25 @@ class Send(engines.ProducerTask):
 class SendAsync(engines.AsyncProducerTask):
     async def produce_transaction(self, transaction: Transaction) -> Any:
         return act(transaction.payload)
+
+
+@engines.task("tests.act_on_fact")
+class ActOnFact(engines.ConsumerTask):
+    def process_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload["fact"]["object_json"])
+
+
+@engines.task("tests.act_on_fact_async")
+class ActOnFactAsync(engines.AsyncConsumerTask):
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload["fact"]["object_json"])
+
+
+@engines.task("tests.announce")
+class Announce(engines.ProducerTask):
+    """Appends each payload as a fact."""
+
+    facts_connector: Any
+
+    def produce_transaction(self, transaction: Transaction) -> Any:
+        return self.facts_connector.dispatch_transactions([transaction])

@@ -2,6 +2,7 @@
 
 from engines.conf import settings
 from engines.connectors.broker import BrokerConnector
+from engines.connectors.facts import FactsConnector
 from engines.core.errors import ConnectorError
 from engines.registry import connector
 
@@ -14,3 +15,9 @@ def broker(pipeline: str) -> BrokerConnector:
         msg = f"the pipeline {pipeline!r} takes its transactions from a broker: set CELERY_BROKER_URL to its address"
         raise ConnectorError(msg)
     return BrokerConnector(url, pipeline)
+
+
+@connector("facts")
+def facts(pipeline: str) -> FactsConnector:
+    """The consumer of a boundary that has the pipeline's name; a task may append to any boundary with it."""
+    return FactsConnector(pipeline)

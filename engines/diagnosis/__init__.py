@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from engines.core.errors import told
 from engines.diagnosis import executors, fleet, ground, work
 from engines.diagnosis.finding import Finding, Level, problem
-from engines.diagnosis.ground import waiting_migrations
+from ergon_site.access.waiting import migrations as waiting_migrations
 
 __all__ = ["Finding", "Level", "examine", "waiting_migrations"]
 

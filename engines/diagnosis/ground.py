@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterator
 
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from kombu.connection import Connection
 
@@ -12,6 +11,7 @@ from engines.clock import database_time
 from engines.conf import settings
 from engines.core.errors import headline
 from engines.diagnosis.finding import Finding, ok, problem, warning
+from ergon_site.access.waiting import migrations as waiting_migrations
 
 OLDEST = {"postgresql": (15,), "sqlite": (3, 35)}
 SKEW_WARNING, SKEW_PROBLEM = 1.0, 10.0
@@ -45,16 +45,6 @@ def migrations() -> Iterator[Finding]:
         yield problem("migrations", f"{len(waiting)} not applied, {waiting[0]} first", "run manage.py migrate")
     else:
         yield ok("migrations", "all applied")
-
-
-def waiting_migrations() -> list[str]:
-    """Those that the database does not have yet; none where nobody can tell."""
-    try:
-        executor = MigrationExecutor(connection)
-        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    except DatabaseError:
-        return []
-    return [str(migration) for migration, _ in plan]
 
 
 def clock() -> Iterator[Finding]:

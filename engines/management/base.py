@@ -1,142 +1,48 @@
-"""What the commands of the engines share: JSON or text, reasons, files, and errors in one line."""
+"""What the commands of the engines share: what they refuse, and files with JSON."""
 
-import json
-import os
 import sys
-from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
-from getpass import getuser
+from argparse import ArgumentTypeError
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connection
+from django.core.management.base import CommandError
 
-from engines import diagnosis, payloads
+from engines import payloads
 from engines.conf import settings
-from engines.core.errors import EngineError, told
-from engines.discovery import DiscoveryError
-from engines.executors.settings import ExecutorConfigurationError
-from engines.management import tables
-from engines.management.lines import LiveLine
+from engines.core.errors import EngineError
+from ergon_site.access.shell import commands
+from ergon_site.access.shell.commands import actor, as_json, moment, one_line, pretty
 
-LONGEST_ACTOR = 150
-INTERRUPTED = 130
-
-
-class EngineCommand(BaseCommand):
-    """A command that calls a verb and tells what came of it.
-
-    A command writes `add_options` and `run`. What `run` passes to `tell` is printed as one JSON document with `--json`,
-    and as text for people without it.
-    """
-
-    # They look at the console's pages above all, and cost half of a short command's time.
-    requires_system_checks = []
-
-    is_json = False
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-        self.add_options(parser)
-
-    def add_options(self, parser: ArgumentParser) -> None: ...
-
-    def handle(self, *_arguments: Any, **options: Any) -> None:
-        self.is_json = options.pop("json")
-        if "reason" in options:
-            options["reason"] = options["reason"] or ""
-        with told_in_one_line():
-            try:
-                self.run(**options)
-                self.stdout.flush()
-            except BrokenPipeError:
-                self._close_quietly()
-
-    def run(self, *arguments: Any, **options: Any) -> None:
-        raise NotImplementedError
-
-    def tell(self, document: Any, text: str | Iterable[str]) -> None:
-        """Print the document, or the text where no JSON was asked for."""
-        if self.is_json:
-            self.stdout.write(as_json(document))
-            return
-        for line in [text] if isinstance(text, str) else text:
-            self.stdout.write(line)
-
-    def table(self, headings: list[str], rows: Iterable[Iterable[Any]]) -> list[str]:
-        lines = tables.table(headings, rows, width=tables.width_of(self.stdout))
-        return lines if len(lines) > 1 else ["none"]
-
-    def live_line(self, *, on_stderr: bool = False) -> LiveLine:
-        return LiveLine(self.stderr if on_stderr else self.stdout)
-
-    def _close_quietly(self) -> None:
-        """Whoever read the output has gone: what the interpreter still holds for them has nowhere to go."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+__all__ = [
+    "EngineCommand",
+    "VerbsCommand",
+    "actor",
+    "as_json",
+    "json_file",
+    "json_value",
+    "moment",
+    "one_line",
+    "pretty",
+    "read",
+    "told_in_one_line",
+]
 
 
-class VerbsCommand(EngineCommand):
-    """A command with several verbs, each a method of the same name: `pipeline create`, `pipeline list`."""
+class EngineCommand(commands.VerbCommand):
+    """A command that calls a verb of the engines."""
 
-    default_verb: str | None = None
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        self._verbs = parser.add_subparsers(
-            dest="verb", metavar="VERB", required=self.default_verb is None, title="verbs"
-        )
-        self.add_verbs()
-
-    def add_verbs(self) -> None:
-        raise NotImplementedError
-
-    def add_verb(self, name: str, *, help: str) -> ArgumentParser:  # noqa: A002 (argparse calls it so)
-        parser: ArgumentParser = self._verbs.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.")
-        # Without a default of its own, or it would take back the option where that stands before the verb.
-        parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print JSON, for programs")
-        return parser
-
-    def run(self, *, verb: str | None, **options: Any) -> None:
-        getattr(self, verb or str(self.default_verb))(**options)
+    refusals = (EngineError,)
 
 
-@contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """Refusals of verbs become errors of the command, which are printed without a traceback."""
-    try:
-        yield
-    except (DiscoveryError, ExecutorConfigurationError) as error:
-        raise CommandError(one_line(error), returncode=os.EX_CONFIG) from error
-    except EngineError as error:
-        raise CommandError(one_line(error)) from error
-    except UnicodeEncodeError:
-        msg = "an argument holds bytes that are not UTF-8"
-        raise CommandError(msg) from None
-    except DatabaseError:
-        if connection.connection is None or not diagnosis.waiting_migrations():
-            raise
-        msg = "the database is not up to date: run manage.py migrate"
-        raise CommandError(msg, returncode=os.EX_UNAVAILABLE) from None
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+class VerbsCommand(commands.VerbsCommand):
+    """A command with several verbs of the engines."""
+
+    refusals = (EngineError,)
 
 
-def one_line(error: BaseException) -> str:
-    return tables.printable(" ".join(told(error).split()))
-
-
-def actor() -> str:
-    """Who the audit log names: the system user behind the command."""
-    try:
-        name = getuser()
-    except (KeyError, OSError):
-        # A container may run under a number that has no name.
-        name = str(os.getuid())
-    return f"command:{name}"[:LONGEST_ACTOR]
+def told_in_one_line() -> AbstractContextManager[None]:
+    return commands.told_in_one_line(EngineError)
 
 
 def json_file(path: str) -> Any:
@@ -162,18 +68,9 @@ def read(path: str) -> bytes:
     return content
 
 
-def as_json(value: Any) -> str:
-    return json.dumps(value, default=_plain)
-
-
-def pretty(value: Any) -> list[str]:
-    """A JSON value for people, safe for their terminal."""
-    return [tables.printable(line) for line in json.dumps(value, indent=2, ensure_ascii=False).splitlines()]
-
-
-def moment(time: datetime | None) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if time else ""
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def json_value(value: str) -> Any:
+    try:
+        return payloads.decode(value)
+    except (ValueError, RecursionError) as error:
+        msg = f"is not JSON: {error}"
+        raise ArgumentTypeError(msg) from None

@@ -17,12 +17,12 @@ from engines.conf import settings
 from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told
-from engines.management.options import seconds, some_seconds, whole
 from engines.management.orders import Orders
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
 from engines.running import Crew, Options, UnrunnableError
+from ergon_site.access.shell.options import seconds, some_seconds, whole
 
 MOST = 1_000_000
 FINISHED, LOOP_ERROR, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 3, 4, os.EX_CONFIG

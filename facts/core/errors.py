@@ -5,6 +5,10 @@ class FactError(Exception):
     """The root of everything the boundary raises; `pointer` leads to the field at fault, if there is one."""
 
     code = "fact_error"
+    # The same request may succeed a little later.
+    may_pass = False
+    # After so many seconds, where that is known.
+    retry_after: int | None = None
 
     def __init__(self, message: str, pointer: str = "") -> None:
         super().__init__(message)
@@ -105,6 +109,7 @@ class BufferFullError(FactError):
     """The store buffer has reached its ceiling."""
 
     code = "buffer_full"
+    may_pass = True
     retry_after = 5
 
 
@@ -112,3 +117,32 @@ class ProvisioningError(FactError):
     """A zone, boundary or consumer cannot be as asked."""
 
     code = "invalid_provisioning"
+
+
+class UnauthenticatedError(FactError):
+    """The boundary does not know the token."""
+
+    code = "unauthenticated"
+
+
+class UnreachableError(FactError):
+    """The boundary gave no answer, or none that means anything, however often it was asked."""
+
+    code = "unreachable"
+    may_pass = True
+
+
+class AlarmError(FactError):
+    """What came from the source cannot be true: a person must look before anything more is handed over."""
+
+    code = "alarm"
+
+
+def error_for(code: str, message: str, pointer: str = "") -> FactError:
+    """The error that a problem's code stands for; one with that code if it has no class."""
+    for kind in FactError.__subclasses__():
+        if kind.code == code:
+            return kind(message, pointer)
+    error = FactError(message, pointer)
+    error.code = code
+    return error

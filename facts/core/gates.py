@@ -6,6 +6,8 @@ from enum import StrEnum
 FAILURES = 5
 # With so few left to hand over, a boundary that caught up counts as normal.
 SMALL = 100
+# After the first failure; twice as long after each that follows.
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0
 
 
 class Gate(StrEnum):
@@ -17,6 +19,11 @@ class Gate(StrEnum):
 def after_failure(gate: Gate, failures: int) -> Gate:
     """So many handoffs have failed in a row, this one included."""
     return Gate.AUTONOMOUS if failures >= FAILURES else gate
+
+
+def wait_after(failures: int) -> float:
+    """How long until the next try."""
+    return float(min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT))
 
 
 def after_success(gate: Gate, backlog: int) -> Gate:
@@ -31,6 +38,6 @@ def reopened(backlog: int) -> Gate:
     return Gate.NORMAL if backlog <= SMALL else Gate.RECONCILING
 
 
-def may_try(gate: Gate, *, is_closed_by_person: bool) -> bool:
-    """Whether to hand over: what failures have closed is tried on, what a person has closed is not."""
-    return not (gate is Gate.AUTONOMOUS and is_closed_by_person)
+def may_try(gate: Gate, *, is_closed_by_person: bool, is_alarmed: bool = False) -> bool:
+    """Whether to hand over: what failures have closed is tried on; what a person or an alarm has closed is not."""
+    return not is_alarmed and not (gate is Gate.AUTONOMOUS and is_closed_by_person)

@@ -23,3 +23,8 @@ def missing(from_zone: str, to_zone: str) -> FactError:
         if name not in known:
             return UnknownZoneError(f"there is no zone named {name!r}", f"/envelope/{field}")
     return UnknownBoundaryError(f"no boundary leads from {from_zone!r} to {to_zone!r}", "/envelope/to_zone")
+
+
+def arrow(from_zone: str, to_zone: str) -> str:
+    """A boundary in words."""
+    return f"{from_zone} → {to_zone}"

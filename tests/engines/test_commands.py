@@ -10,11 +10,11 @@ import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
 from engines import pipelines, transactions
-from engines.management import tables
 from engines.management.base import actor
-from engines.management.lines import LiveLine
 from engines.models import Pipeline
 from ergon_site.access.models import AuditEntry
+from ergon_site.access.shell import tables
+from ergon_site.access.shell.lines import LiveLine
 from tests import processes
 from tests.commands import ask, run
 from tests.durable import make_pipeline

@@ -9,9 +9,9 @@ from engines.core.errors import ExceptionType
 from engines.core.states import LetterState
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
-from engines.management.options import add_reason, whole
-from engines.management.tables import printable
 from engines.models import DeadLetter, Pipeline
+from ergon_site.access.shell.options import add_reason, whole
+from ergon_site.access.shell.tables import printable
 
 SHOWN = 50
 MOST = 10_000

@@ -7,7 +7,7 @@ from typing import Any
 from engines import diagnosis
 from engines.diagnosis import Finding, Level
 from engines.management.base import EngineCommand
-from engines.management.tables import printable
+from ergon_site.access.shell.tables import printable
 
 WIDTH = max(map(len, Level))
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from engines import discovery, pipelines, registry
 from engines.management.base import VerbsCommand, actor, moment, one_line
-from engines.management.options import MOST_DAYS, add_reason, text, whole
 from engines.models import Pipeline
 from engines.pipelines import Plan
+from ergon_site.access.shell.options import MOST_DAYS, add_reason, text, whole
 
 PLANNED = ("task", "executor", "direction", "connector", "policy", "priority")
 AMENDED = (*PLANNED[:2], *PLANNED[3:], "is_enabled", "keep_succeeded_days", "keep_failed_days")

@@ -8,9 +8,9 @@ from django.db.models import Count
 from engines import policies
 from engines.core.differences import changes
 from engines.management.base import VerbsCommand, actor, as_json, json_file, moment, pretty
-from engines.management.options import add_reason, whole
-from engines.management.tables import printable
 from engines.models import Policy, PolicyVersion
+from ergon_site.access.shell.options import add_reason, whole
+from ergon_site.access.shell.tables import printable
 
 
 class Command(VerbsCommand):

@@ -6,7 +6,7 @@ from typing import Any
 
 from engines import transactions
 from engines.management.base import EngineCommand, actor
-from engines.management.options import add_reason, days
+from ergon_site.access.shell.options import add_reason, days
 
 
 class Command(EngineCommand):

@@ -6,7 +6,7 @@ from typing import Any
 from engines import transactions
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import EngineCommand, actor, json_file
-from engines.management.options import add_reason
+from ergon_site.access.shell.options import add_reason
 
 
 class Command(EngineCommand):

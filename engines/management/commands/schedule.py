@@ -5,10 +5,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from engines import schedules
-from engines.management.base import VerbsCommand, actor, json_file
-from engines.management.options import add_reason, json_value
+from engines.management.base import VerbsCommand, actor, json_file, json_value
 from engines.models import Schedule
 from engines.schedules import Plan
+from ergon_site.access.shell.options import add_reason
 
 
 class Command(VerbsCommand):

@@ -12,9 +12,8 @@ from typing import IO, Any
 from django.core.management.base import CommandError
 
 from engines import pipelines, transactions
-from engines.management.base import EngineCommand, as_json
+from engines.management.base import EngineCommand, as_json, json_value
 from engines.management.drafts import Line, LineError, read
-from engines.management.options import json_value
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
 
 BATCH = 1000

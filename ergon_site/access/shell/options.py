@@ -5,9 +5,6 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
-
-from engines import payloads
 
 LONGEST_REASON = 1000
 MOST_DAYS = 36_500
@@ -66,11 +63,3 @@ def days(value: str) -> timedelta:
         msg = f"must be a number of days from 0 to {MOST_DAYS:,}, not {value!r}"
         raise ArgumentTypeError(msg)
     return timedelta(days=number)
-
-
-def json_value(value: str) -> Any:
-    try:
-        return payloads.decode(value)
-    except (ValueError, RecursionError) as error:
-        msg = f"is not JSON: {error}"
-        raise ArgumentTypeError(msg) from None

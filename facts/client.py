@@ -1,0 +1,208 @@
+"""Speaks to a boundary over HTTP, for producers and consumers; needs httpx and nothing else, no Django.
+
+    with BoundaryClient("https://plant.example", token) as client:
+        client.append({"envelope": {…}, "fact": {…}})
+
+`AsyncBoundaryClient` is the same with `await`. The rules are those of `facts.core.exchange`; here they are performed.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import IO, Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from facts.core.errors import FactError
+from facts.core.exchange import CHUNK, Exchange, Steps
+from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
+
+__all__ = [
+    "Appended",
+    "AsyncBoundaryClient",
+    "BoundaryClient",
+    "FactError",
+    "Fetched",
+    "Page",
+    "Reader",
+    "Stored",
+]
+
+API = "/api/v1"
+CONNECT = 5.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Rule = Callable[Concatenate[Exchange, P], Steps[T]]
+
+
+def _waiting(rule: "Rule[P, T]") -> "Callable[Concatenate[BoundaryClient, P], T]":
+    @wraps(rule)
+    def verb(client: "BoundaryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client._perform(rule(client._exchange, *args, **kwargs))  # noqa: SLF001
+
+    return verb
+
+
+def _awaiting(rule: "Rule[P, T]") -> "Callable[Concatenate[AsyncBoundaryClient, P], Awaitable[T]]":
+    @wraps(rule)
+    async def verb(client: "AsyncBoundaryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await client._perform(rule(client._exchange, *args, **kwargs))  # noqa: SLF001
+
+    return verb
+
+
+class BoundaryClient:
+    """For threads. Any number of them may share one, but for `consume`, which is one at a time."""
+
+    put_object = _waiting(Exchange.put_object)
+    append = _waiting(Exchange.append)
+    append_many = _waiting(Exchange.append_many)
+    append_with_artifact = _waiting(Exchange.append_with_artifact)
+    look_up = _waiting(Exchange.look_up)
+    consumers = _waiting(Exchange.consumers)
+    reader = _waiting(Exchange.reader)
+    fetch = _waiting(Exchange.fetch)
+    confirm = _waiting(Exchange.confirm)
+    consume = _waiting(Exchange.consume)
+
+    def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
+        self._exchange = Exchange(consumer)
+        self._http = httpx.Client(**_options(url, token))
+        self._end_is_wanted = threading.Event()
+
+    def stop(self) -> None:
+        """Let `consume` end: after the fact at hand, or the wait for the next one."""
+        self._exchange.is_stopping = True
+        self._end_is_wanted.set()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _perform(self, steps: Steps[T]) -> T:
+        give, value = steps.send, None
+        while True:
+            try:
+                step = give(value)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                give, value = steps.send, self._do(step)
+            except Exception as error:  # noqa: BLE001 (the rules decide what it means)
+                give, value = steps.throw, error
+
+    def _do(self, step: Ask | Pause | Hand) -> Any:
+        match step:
+            case Hand(handler, fact):
+                return handler(fact)
+            case Pause(seconds):
+                return self._end_is_wanted.wait(seconds)
+        try:
+            return _answer(self._http.request(content=step.content, **_request(step)))
+        except httpx.TransportError as error:
+            raise _silence(error) from error
+
+
+class AsyncBoundaryClient:
+    """For asyncio; a handler may be a coroutine function."""
+
+    put_object = _awaiting(Exchange.put_object)
+    append = _awaiting(Exchange.append)
+    append_many = _awaiting(Exchange.append_many)
+    append_with_artifact = _awaiting(Exchange.append_with_artifact)
+    look_up = _awaiting(Exchange.look_up)
+    consumers = _awaiting(Exchange.consumers)
+    reader = _awaiting(Exchange.reader)
+    fetch = _awaiting(Exchange.fetch)
+    confirm = _awaiting(Exchange.confirm)
+    consume = _awaiting(Exchange.consume)
+
+    def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
+        self._exchange = Exchange(consumer)
+        self._http = httpx.AsyncClient(**_options(url, token))
+        self._end_is_wanted = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let `consume` end: after the fact at hand, or the wait for the next one."""
+        self._exchange.is_stopping = True
+        self._end_is_wanted.set()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _perform(self, steps: Steps[T]) -> T:
+        give, value = steps.send, None
+        while True:
+            try:
+                step = give(value)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                give, value = steps.send, await self._do(step)
+            except Exception as error:  # noqa: BLE001 (the rules decide what it means)
+                give, value = steps.throw, error
+
+    async def _do(self, step: Ask | Pause | Hand) -> Any:
+        match step:
+            case Hand(handler, fact):
+                handled = handler(fact)
+                return await handled if inspect.isawaitable(handled) else handled
+            case Pause(seconds):
+                return await self._rest(seconds)
+        is_plain = step.content is None or isinstance(step.content, bytes)
+        content = step.content if is_plain else _chunks(step.content)
+        try:
+            return _answer(await self._http.request(content=content, **_request(step)))
+        except httpx.TransportError as error:
+            raise _silence(error) from error
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._end_is_wanted.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+def _options(url: str, token: str) -> dict[str, Any]:
+    base = url.rstrip("/").removesuffix(API) + API
+    return {"base_url": base, "headers": {"Authorization": f"Bearer {token}"}}
+
+
+def _request(ask: Ask) -> dict[str, Any]:
+    return {
+        "method": ask.method,
+        "url": ask.path,
+        "headers": dict(ask.headers),
+        "params": dict(ask.params),
+        "timeout": httpx.Timeout(ask.timeout, connect=CONNECT),
+    }
+
+
+def _answer(response: httpx.Response) -> Answer:
+    return Answer(response.status_code, response.content, response.headers.get("Retry-After"))
+
+
+def _silence(error: httpx.TransportError) -> NoAnswerError:
+    return NoAnswerError(str(error) or type(error).__name__)
+
+
+async def _chunks(file: Any) -> AsyncIterator[bytes]:
+    reading: IO[bytes] = file
+    while chunk := await asyncio.to_thread(reading.read, CHUNK):
+        yield chunk

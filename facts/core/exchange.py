@@ -1,0 +1,227 @@
+"""What a client of the boundary asks, when it asks again, and what it makes of the answers.
+
+Written once as generators that yield what is to be done; a client performs it, waiting or awaiting.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from itertools import islice
+from typing import IO, Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from facts.core import answers
+from facts.core.errors import FactError, InvalidFactError, ProvisioningError, UnreachableError
+from facts.core.steps import (
+    PATIENCE,
+    Appended,
+    Ask,
+    Fetched,
+    Hand,
+    NoAnswerError,
+    Page,
+    Pause,
+    Reader,
+    Stored,
+)
+
+# After a failure, at once; then a little later each time.
+WAITS = (0.0, 0.1, 0.2)
+MOST_AT_ONCE = 1000
+LONGEST_PAUSE = 5.0
+CHUNK = 1024 * 1024
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Ask | Pause | Hand, Any, T]
+Draft: TypeAlias = Mapping[str, Any]
+
+
+class Exchange:
+    """The rules, for one client."""
+
+    def __init__(self, consumer: str | None = None) -> None:
+        self._consumer = consumer
+        self.is_stopping = False
+
+    def put_object(
+        self, bucket: str, key: str, content: "bytes | IO[bytes]", *, media_type: str = "application/octet-stream"
+    ) -> Steps[Stored]:
+        """Store an artifact: bytes, or a file that can be read again from where it stands."""
+        digest, size = _measured(content)
+        headers = {"Content-Type": media_type, "Content-Digest": f"sha-256=:{digest}:", "Content-Length": str(size)}
+        path = f"/objects/{quote(bucket, safe='')}/{quote(key)}"
+        return (yield from _insist(Ask("PUT", path, content, headers), answers.stored))
+
+    def append(self, draft: Draft) -> Steps[Appended]:
+        """Append `{envelope, fact}`. A failure is followed by up to three more tries with the very same bytes."""
+        return (yield from _insist(_post("/facts", draft), answers.appended))
+
+    def append_many(self, drafts: Iterable[Draft]) -> Steps[list[Appended | FactError]]:
+        """Append many, each on its own: for each where it stands, or the error that `append` would have raised."""
+        rest, results = iter(drafts), list[Appended | FactError]()
+        while chunk := list(islice(rest, MOST_AT_ONCE)):
+            results += yield from _insist(_post("/facts/batch", {"facts": chunk}), answers.results)
+        return results
+
+    def append_with_artifact(
+        self,
+        draft: Draft,
+        bucket: str,
+        key: str,
+        content: "bytes | IO[bytes]",
+        *,
+        media_type: str = "application/octet-stream",
+    ) -> Steps[Appended]:
+        """Store the artifact, and once it is safe append the fact, with the reference in its `object_json`."""
+        stored = yield from self.put_object(bucket, key, content, media_type=media_type)
+        about = {**(draft["fact"].get("object_json") or {}), **stored._asdict()}
+        return (yield from self.append({**draft, "fact": {**draft["fact"], "object_json": about}}))
+
+    def look_up(self, message_id: str, from_zone: str, to_zone: str) -> Steps[Fetched]:
+        """The fact that was appended under this id; for a producer that does not remember."""
+        zones = {"from_zone": from_zone, "to_zone": to_zone}
+        ask = Ask("GET", f"/facts/{quote(message_id, safe='')}", params=zones)
+        return (yield from _insist(ask, answers.fetched))
+
+    def consumers(self) -> Steps[list[str]]:
+        """The names of the consumers that this token may read as."""
+        return (yield from _insist(Ask("GET", "/client"), lambda told: list(told["consumers"])))
+
+    def reader(self, consumer: str | None = None) -> Steps[Reader]:
+        """How far a consumer is."""
+        name = yield from self._named(consumer)
+        return (yield from _insist(Ask("GET", f"/consumers/{quote(name, safe='')}"), answers.reader))
+
+    def fetch(self, limit: int = 100, wait: float = 0.0, *, consumer: str | None = None) -> Steps[Page]:
+        """The facts after the cursor, in order; with `wait`, seconds to wait for the first. Nothing changes by it."""
+        name = yield from self._named(consumer)
+        params = {"limit": str(limit), "wait": f"{wait:g}"}
+        path = f"/consumers/{quote(name, safe='')}/facts"
+        return (yield from _insist(Ask("GET", path, params=params, timeout=PATIENCE + wait), answers.page))
+
+    def confirm(self, offset: int, *, consumer: str | None = None) -> Steps[int]:
+        """Everything up to here has been dealt with; where the cursor stands now."""
+        name = yield from self._named(consumer)
+        ask = _post(f"/consumers/{quote(name, safe='')}/confirm", {"offset": offset})
+        return (yield from _insist(ask, lambda told: int(told["cursor_advanced_to"])))
+
+    def consume(
+        self,
+        handler: Callable[[Fetched], Any],
+        *,
+        limit: int = 100,
+        wait: float = 5.0,
+        until_empty: bool = False,
+        consumer: str | None = None,
+    ) -> Steps[int]:
+        """Fetch, handle, confirm, in order, until `stop`, or until there is nothing left; how many were handled.
+
+        What the handler raises ends it; what was handled before is confirmed. A boundary that does not answer is asked
+        again until it does.
+        """
+        name = yield from self._named(consumer)
+        handled = 0
+        while not self.is_stopping:
+            page = yield from self._until_answered(
+                lambda: self.fetch(limit, 0.0 if until_empty else wait, consumer=name)
+            )
+            if page is None or (until_empty and not page.facts):
+                break
+            handled += yield from self._handle(page, handler, name)
+        return handled
+
+    def _handle(self, page: Page, handler: Callable[[Fetched], Any], name: str) -> Steps[int]:
+        done, count = page.cursor, 0
+        try:
+            for fact in page.facts:
+                if self.is_stopping:
+                    break
+                yield Hand(handler, fact)
+                done, count = fact.offset, count + 1
+        except Exception:
+            if count:
+                yield from self._confirm_if_answered(done, name)
+            raise
+        if count:
+            yield from self._until_answered(lambda: self.confirm(done, consumer=name))
+        return count
+
+    def _confirm_if_answered(self, offset: int, name: str) -> Steps[None]:
+        """Otherwise the same facts come again: what the handler raised matters more."""
+        with suppress(FactError):
+            yield from self.confirm(offset, consumer=name)
+
+    def _until_answered(self, ask: "Callable[[], Steps[T]]") -> "Steps[T | None]":
+        """None if somebody wanted an end before there was an answer."""
+        pause = WAITS[-1]
+        while True:
+            try:
+                return (yield from ask())
+            except FactError as error:
+                if not error.may_pass:
+                    raise
+                if self.is_stopping:
+                    return None
+            yield Pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _named(self, consumer: str | None) -> Steps[str]:
+        """The consumer that was named, or the only one that the token is for."""
+        name = consumer or self._consumer
+        if name is None:
+            names = yield from self.consumers()
+            if len(names) != 1:
+                told = ", ".join(sorted(names)) or "none"
+                msg = f"say which consumer to read as; the token is for: {told}"
+                raise ProvisioningError(msg)
+            name = self._consumer = names[0]
+        return name
+
+
+def _insist(ask: Ask, parse: Callable[[Any], T]) -> Steps[T]:
+    """Ask, and ask again after a failure that may pass; what was refused is not asked again."""
+    start = None if isinstance(ask.content, bytes | None) else ask.content.tell()
+    for wait in WAITS:
+        try:
+            return (yield from _once(ask, parse, start))
+        except FactError as error:
+            if not error.may_pass:
+                raise
+        yield Pause(wait)
+    return (yield from _once(ask, parse, start))
+
+
+def _once(ask: Ask, parse: Callable[[Any], T], start: int | None) -> Steps[T]:
+    if start is not None:
+        ask.content.seek(start)  # type: ignore[union-attr]
+    try:
+        answer = yield ask
+    except NoAnswerError as silence:
+        msg = f"the boundary does not answer: {silence}"
+        raise UnreachableError(msg) from silence
+    return answers.read(answer, parse)
+
+
+def _post(path: str, body: Any) -> Ask:
+    try:
+        content = json.dumps(body, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        msg = f"it cannot be written as JSON: {error}"
+        raise InvalidFactError(msg) from None
+    return Ask("POST", path, content, {"Content-Type": "application/json"})
+
+
+def _measured(content: "bytes | IO[bytes]") -> tuple[str, int]:
+    digest, size = sha256(), 0
+    if isinstance(content, bytes):
+        digest.update(content)
+        size = len(content)
+    else:
+        start = content.tell()
+        while chunk := content.read(CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+        content.seek(start)
+    return base64.b64encode(digest.digest()).decode(), size

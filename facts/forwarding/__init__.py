@@ -1,0 +1,10 @@
+"""The handoff: what has been appended at a source enters the forward buffer here, once and in order.
+
+Who receives pulls. Whatever ends a process, another one goes on from the cursor: nothing is lost, nothing comes twice.
+"""
+
+from facts.forwarding.handoff import Handed, hand_over
+from facts.forwarding.running import Forwarding
+from facts.forwarding.sources import Source, source_of
+
+__all__ = ["Forwarding", "Handed", "Source", "hand_over", "source_of"]

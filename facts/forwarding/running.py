@@ -1,0 +1,218 @@
+"""Hands boundaries over until somebody stops it, each in a thread of its own, and only one process for each."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+
+import structlog
+from django.db import DatabaseError, InterfaceError, connection
+
+from facts.core import gates
+from facts.core.errors import AlarmError, FactError
+from facts.core.gates import Gate
+from facts.forwarding.handoff import hand_over
+from facts.forwarding.sources import Source, source_of
+from facts.ledger import gating, holding
+from facts.ledger.receiving import NotHoldingError
+from facts.models import Boundary
+
+# How long a peer may wait for facts before it answers that there are none; a stop waits for it.
+POLL = 1.0
+# How often this database is asked for new facts.
+LOOK = 0.1
+# How often a closed gate, or one that another process serves, is looked at.
+ASIDE = 1.0
+LOOK_FOR_NEW = 5.0
+
+Tell = Callable[..., None]
+log = structlog.get_logger("ergon.forward")
+
+
+class Standing(StrEnum):
+    """Why a boundary is not being handed over, if it is not."""
+
+    WORKING = "working"
+    DRAINED = "drained"
+    FAILING = "failing"
+    ALARM = "alarm"
+    CLOSED = "closed"
+    HELD = "held by another process"
+
+
+class Forwarder:
+    """One boundary. `handed`, `backlog` and `standing` are for whoever watches."""
+
+    def __init__(self, boundary: Boundary, tell: Tell, *, is_draining: bool) -> None:
+        self.name = str(boundary)
+        self.handed, self.backlog = 0, 0
+        self.standing, self.reason = Standing.WORKING, ""
+        self._id, self._tell, self._is_draining = boundary.pk, tell, is_draining
+        self._holder = holding.new_holder()
+        self._hold_until = 0.0
+        self._source: Source | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"ergon-forward-{boundary.pk}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        rest = 0.0
+        while not self._is_over.wait(rest):
+            try:
+                rest = self._turn()
+            except (DatabaseError, InterfaceError) as error:
+                rest = self._lose_database(error)
+            except Exception as error:
+                log.exception("handoff_broke", boundary=self.name)
+                rest = self._stand(Standing.FAILING, f"{type(error).__name__}: {error}")
+            if self._is_draining and self.standing is not Standing.WORKING:
+                break
+        self._leave()
+
+    def _turn(self) -> float:
+        """One handoff, if one may be; how long to rest."""
+        boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=self._id)
+        if not self._hold(boundary):
+            return self._stand(Standing.HELD, boundary.held_by or "")
+        is_closed = bool(boundary.gate_by)
+        if not gates.may_try(Gate(boundary.gate), is_closed_by_person=is_closed, is_alarmed=bool(boundary.alarm)):
+            if boundary.alarm:
+                return self._stand(Standing.ALARM, boundary.alarm)
+            return self._stand(Standing.CLOSED, f"{boundary.gate_by}: {boundary.gate_reason}")
+        return self._attempt(boundary)
+
+    def _attempt(self, boundary: Boundary) -> float:
+        try:
+            if self._source is None:
+                self._source = source_of(boundary)
+            handed = hand_over(boundary, self._source, holder=self._holder, wait=0.0 if self._is_draining else POLL)
+        except AlarmError as error:
+            gating.raise_alarm(self._id, error.message)
+            return self._stand(Standing.ALARM, error.message)
+        except NotHoldingError:
+            self._hold_until = 0.0
+            return ASIDE
+        except FactError as error:
+            return self._fail(error)
+        self._note(handed.new, handed.frontier, handed.backlog)
+        if handed.new:
+            return 0.0
+        if self._is_draining:
+            return self._stand(Standing.DRAINED)
+        return 0.0 if boundary.is_remote else LOOK
+
+    def _note(self, count: int, frontier: int, backlog: int) -> None:
+        self.handed += count
+        self.backlog = backlog
+        if self.standing not in (Standing.WORKING, Standing.DRAINED):
+            self.standing, self.reason = Standing.WORKING, ""
+            self._tell("reopened", boundary=self.name)
+        if count:
+            self._tell("handed_over", boundary=self.name, count=count, frontier=frontier, backlog=backlog)
+
+    def _fail(self, error: FactError) -> float:
+        self._close_source()
+        failures = gating.note_failure(self._id, error.message)
+        if not self._is_draining or failures >= gates.FAILURES:
+            self._stand(Standing.FAILING, error.message)
+        return gates.wait_after(failures)
+
+    def _stand(self, standing: Standing, reason: str = "") -> float:
+        """Told when it begins, and when the reason is another one."""
+        if (standing, reason) != (self.standing, self.reason):
+            self.standing, self.reason = standing, reason
+            self._tell(standing.name.lower(), boundary=self.name, reason=reason)
+        return ASIDE
+
+    def _hold(self, boundary: Boundary) -> bool:
+        """Asked of the database a few times in each term."""
+        if time.monotonic() < self._hold_until:
+            return True
+        if not holding.hold(boundary, self._holder):
+            return False
+        self._hold_until = time.monotonic() + holding.TERM.total_seconds() / 3
+        return True
+
+    def _lose_database(self, error: Exception) -> float:
+        log.error("database_refuses", boundary=self.name, error=str(error).partition("\n")[0])
+        self._hold_until = 0.0
+        _forget_connection()
+        return ASIDE
+
+    def _leave(self) -> None:
+        self._close_source()
+        with suppress(DatabaseError, InterfaceError):  # the term ends by itself
+            holding.let_go(Boundary(pk=self._id), self._holder)
+        _forget_connection()
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+class Forwarding:
+    """All boundaries of this process: those that are named, or all there are, new ones included.
+
+    What happens is told by name and fields: `handed_over`, `drained`, `failing`, `alarm`, `closed`, `held`,
+    `reopened`.
+    """
+
+    def __init__(self, chosen: Sequence[Boundary], tell: Tell, *, is_draining: bool, is_all: bool) -> None:
+        self._tell, self._is_draining, self._is_all = tell, is_draining, is_all
+        self._forwarders: dict[int, Forwarder] = {}
+        self._is_over = threading.Event()
+        self._add(chosen)
+
+    @property
+    def forwarders(self) -> list[Forwarder]:
+        return list(self._forwarders.values())
+
+    def run(self, each_turn: Callable[[], None]) -> None:
+        """Until `stop`, or until all are drained or cannot be."""
+        look_at = time.monotonic() + LOOK_FOR_NEW
+        while not self._is_over.wait(LOOK):
+            each_turn()
+            if self._is_draining and not any(one.is_running for one in self.forwarders):
+                break
+            if self._is_all and not self._is_draining and time.monotonic() >= look_at:
+                self._look_for_new()
+                look_at = time.monotonic() + LOOK_FOR_NEW
+        for forwarder in self.forwarders:
+            forwarder.stop()
+        for forwarder in self.forwarders:
+            forwarder.join(2 * POLL + gates.LONGEST_WAIT)
+        each_turn()
+
+    def stop(self) -> None:
+        """Let the handoffs at hand end."""
+        self._is_over.set()
+
+    def _look_for_new(self) -> None:
+        try:
+            self._add(list(Boundary.objects.select_related("from_zone", "to_zone")))
+        except (DatabaseError, InterfaceError):
+            _forget_connection()  # each thread says so by itself
+
+    def _add(self, boundaries: Sequence[Boundary]) -> None:
+        for boundary in boundaries:
+            if boundary.pk not in self._forwarders:
+                self._forwarders[boundary.pk] = Forwarder(boundary, self._tell, is_draining=self._is_draining)
+
+
+def _forget_connection() -> None:
+    try:
+        connection.close()
+    except (DatabaseError, InterfaceError):
+        connection.connection = None

@@ -1,0 +1,143 @@
+"""Where the facts of a boundary come from: the store buffer in this database, or a peer over HTTP."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from facts.client import BoundaryClient, Fetched
+from facts.core.errors import AlarmError, FactError, ProvisioningError
+from facts.ledger import boundaries
+from facts.ledger.entries import Entry, prepare
+from facts.ledger.receiving import Arrival
+from facts.models import Boundary, Fact
+
+# How often a peer is asked how far it is, if nothing comes anyway.
+HEAD_EVERY = 1.0
+
+
+class Batch(NamedTuple):
+    """The next facts, up to the first that cannot be true; and the offset that the source takes for confirmed."""
+
+    arrivals: list[Arrival]
+    cursor: int
+    trouble: AlarmError | None = None
+
+
+class Source(Protocol):
+    def fetch(self, boundary: Boundary, limit: int, wait: float) -> Batch: ...
+
+    def confirm(self, offset: int) -> None: ...
+
+    def head(self) -> int | None:
+        """The newest offset, where the boundary's own row does not tell."""
+
+    def close(self) -> None: ...
+
+
+def source_of(boundary: Boundary) -> Source:
+    return PeerSource(boundary) if boundary.is_remote else StoreBuffer()
+
+
+class StoreBuffer:
+    """The frontier is its cursor, so there is nothing to confirm."""
+
+    def fetch(self, boundary: Boundary, limit: int, wait: float) -> Batch:
+        rows = Fact.objects.filter(boundary=boundary, offset__gt=boundary.frontier).order_by("offset")[:limit]
+        zones = boundary.from_zone.name, boundary.to_zone.name
+        return Batch([Arrival(row.offset, _entry(row, *zones)) for row in rows], boundary.frontier)
+
+    def confirm(self, offset: int) -> None: ...
+
+    def head(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PeerSource:
+    """Reads as a consumer of the peer. What it sends is checked as if a producer had sent it."""
+
+    def __init__(self, boundary: Boundary) -> None:
+        self._zones = boundary.from_zone.name, boundary.to_zone.name
+        self._client = BoundaryClient(boundary.source_url, _token(boundary.source_token_file))
+        self._consumer = boundary.source_consumer
+        self._head: int | None = None
+        self._head_due_at = 0.0
+
+    def fetch(self, boundary: Boundary, limit: int, wait: float) -> Batch:
+        page = self._client.fetch(limit, wait, consumer=self._name())
+        if type(page.cursor) is not int or page.cursor < -1:
+            return Batch([], -1, AlarmError(f"the peer's cursor is {page.cursor!r}"))
+        return self._checked(page.facts, page.cursor)
+
+    def confirm(self, offset: int) -> None:
+        self._client.confirm(offset, consumer=self._name())
+
+    def head(self) -> int | None:
+        if time.monotonic() >= self._head_due_at:
+            self._head = self._client.reader(self._name()).newest
+            self._head_due_at = time.monotonic() + HEAD_EVERY
+        return self._head
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _checked(self, facts: Iterable[Fetched], cursor: int) -> Batch:
+        arrivals: list[Arrival] = []
+        for fact in facts:
+            try:
+                arrivals.append(self._arrival(fact))
+            except AlarmError as trouble:
+                return Batch(arrivals, cursor, trouble)
+        return Batch(arrivals, cursor)
+
+    def _arrival(self, fact: Fetched) -> Arrival:
+        if type(fact.offset) is not int or fact.offset < 0:
+            msg = f"the peer sends a fact with the offset {fact.offset!r}"
+            raise AlarmError(msg)
+        try:
+            entry = prepare({"envelope": fact.envelope, "fact": fact.fact})
+        except FactError as error:
+            msg = f"what the peer sends at offset {fact.offset:,} is no fact here: {error}"
+            raise AlarmError(msg) from error
+        if entry.zones != self._zones:
+            msg = f"the peer sends a fact from {entry.from_zone!r} to {entry.to_zone!r} at offset {fact.offset:,}"
+            raise AlarmError(msg)
+        return Arrival(fact.offset, entry)
+
+    def _name(self) -> str:
+        """The consumer to read as: the one that was given, or the only one of ours that reads this boundary."""
+        if not self._consumer:
+            readers = [self._client.reader(name) for name in self._client.consumers()]
+            names = [one.name for one in readers if (one.from_zone, one.to_zone) == self._zones]
+            if len(names) != 1:
+                told = ", ".join(sorted(names)) or "none"
+                msg = (
+                    f"the peer's token must be for one consumer of {boundaries.arrow(*self._zones)}; it is for: {told}"
+                )
+                raise ProvisioningError(msg)
+            self._consumer = names[0]
+        return self._consumer
+
+
+def _token(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"the token file {path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+        raise ProvisioningError(msg) from None
+
+
+def _entry(row: Fact, from_zone: str, to_zone: str) -> Entry:
+    return Entry(
+        from_zone,
+        to_zone,
+        row.message_id,
+        row.subject,
+        row.predicate,
+        row.correlation_id,
+        row.causation_id,
+        row.content,
+        row.digest,
+        None,
+    )

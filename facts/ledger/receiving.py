@@ -1,0 +1,133 @@
+"""VERB: receive. Facts of a source enter the forward buffer once, and the frontier moves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from facts.core import frontier
+from facts.core.errors import AlarmError, FactError
+from facts.ledger.entries import Entry
+from facts.models import Boundary, ForwardedFact
+
+
+class Arrival(NamedTuple):
+    """A fact of the source, and its offset there."""
+
+    offset: int
+    entry: Entry
+
+
+class Received(NamedTuple):
+    """How many were new, how far the buffer is complete, the last that was fine, and why those after it are not."""
+
+    new: int
+    frontier: int
+    last: int
+    trouble: AlarmError | None
+
+
+class NotHoldingError(FactError):
+    """Another process hands this boundary over by now."""
+
+    code = "not_holding"
+
+
+@transaction.atomic
+def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holder: str) -> Received:
+    """Put each into the forward buffer if it is absent, up to the first that cannot be true; advance the frontier.
+
+    `cursor` is what the source takes for confirmed: an empty buffer begins after it.
+    """
+    boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
+    if boundary.held_by != holder:
+        msg = f"another process hands this boundary over: {boundary.held_by}"
+        raise NotHoldingError(msg)
+    trouble = _begin(boundary, cursor)
+    new, confirmed, trouble = _sort(boundary, arrivals) if trouble is None else ([], [], trouble)
+    ForwardedFact.objects.bulk_create(_row(boundary, arrival) for arrival in new)
+    reached = frontier.advance(boundary.frontier, [*confirmed, *_above(boundary)])
+    _keep(boundary, reached, new)
+    return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
+
+
+def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
+    is_empty = boundary.frontier == -1 and not ForwardedFact.objects.filter(boundary=boundary).exists()
+    if boundary.is_remote and is_empty and cursor > -1:
+        boundary.frontier, boundary.first_offset = cursor, cursor + 1
+    if cursor <= boundary.frontier:
+        return None
+    return AlarmError(
+        f"the source takes offset {cursor:,} for confirmed, and only {boundary.frontier:,} has arrived here:"
+        " somebody else reads as this consumer"
+    )
+
+
+def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[int], AlarmError | None]:
+    """Those that are new, the offsets of all that are fine, and why the rest is not looked at."""
+    ids, offsets = [one.entry.message_id for one in arrivals], [one.offset for one in arrivals]
+    there = ForwardedFact.objects.filter(Q(message_id__in=ids) | Q(offset__in=offsets), boundary=boundary)
+    rows = list(there.values_list("message_id", "offset", "digest"))
+    known = {message_id: digest for message_id, _, digest in rows}
+    taken = {offset: message_id for message_id, offset, _ in rows}
+    new: list[Arrival] = []
+    confirmed: list[int] = []
+    for arrival in arrivals:
+        try:
+            is_new = _is_new(arrival, boundary, known, taken)
+        except AlarmError as trouble:
+            return new, confirmed, trouble
+        confirmed.append(arrival.offset)
+        if is_new:
+            new.append(arrival)
+            known[arrival.entry.message_id] = arrival.entry.digest
+            taken[arrival.offset] = arrival.entry.message_id
+    return new, confirmed, None
+
+
+def _is_new(arrival: Arrival, boundary: Boundary, known: Mapping[str, str], taken: Mapping[int, str]) -> bool:
+    offset, entry = arrival
+    if (digest := known.get(entry.message_id)) is not None:
+        if digest != entry.digest:
+            msg = f"the message {entry.message_id!r} at offset {offset:,} has arrived before with another content"
+            raise AlarmError(msg)
+        return False
+    if offset < boundary.first_offset:
+        return False  # it was here, and its time is over
+    if offset in taken or offset <= boundary.frontier:
+        before = repr(taken[offset]) if offset in taken else "another message"
+        msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"
+        raise AlarmError(msg)
+    return True
+
+
+def _above(boundary: Boundary) -> Sequence[int]:
+    rows = ForwardedFact.objects.filter(boundary=boundary, offset__gt=boundary.frontier)
+    return list(rows.values_list("offset", flat=True))
+
+
+def _keep(boundary: Boundary, reached: int, new: Sequence[Arrival]) -> None:
+    changes: dict[str, Any] = {"frontier": reached, "first_offset": boundary.first_offset}
+    if new:
+        changes["handed_over_at"] = Now()
+    if boundary.is_remote:
+        size = sum(len(arrival.entry.text) for arrival in new)
+        changes |= {"next_offset": reached + 1, "stored_bytes": F("stored_bytes") + size}
+    Boundary.objects.filter(pk=boundary.pk).update(**changes)
+
+
+def _row(boundary: Boundary, arrival: Arrival) -> ForwardedFact:
+    entry = arrival.entry
+    return ForwardedFact(
+        boundary_id=boundary.pk,
+        offset=arrival.offset,
+        message_id=entry.message_id,
+        subject=entry.subject,
+        predicate=entry.predicate,
+        correlation_id=entry.correlation_id,
+        causation_id=entry.causation_id,
+        content=entry.text,
+        digest=entry.digest,
+    )

@@ -1,0 +1,118 @@
+"""VERB: truncate. Removes what is old enough and what everybody has; nothing that somebody still needs, however old."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import F, QuerySet, Sum
+from django.db.models.functions import Length, Now
+
+from ergon_site.access import audit
+from facts.ledger import boundaries
+from facts.ledger.reading import newest
+from facts.models import Boundary, Consumer, Fact, ForwardedFact
+
+AT_ONCE = 5000
+THE_FORWARD_BUFFER = "the forward buffer"
+
+Buffer = type[Fact] | type[ForwardedFact]
+log = structlog.get_logger("ergon.facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """What a truncation did, and who keeps how many beyond their time."""
+
+    boundary: str
+    first_offset: int
+    removed: int
+    held_back: int
+    held_back_by: list[str]
+
+
+def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Truncated:
+    """Remove the facts that are older than the boundary keeps them and that every consumer has confirmed.
+
+    The forward buffer counts as a consumer of this database's own store buffer. What is over its time and held back is
+    told in the log as well.
+    """
+    boundary = boundaries.find(from_zone, to_zone)
+    first, held_back, holders = _move(boundary.pk, str(boundary), by=by, reason=reason)
+    removed = _remove(boundary, first)
+    if held_back:
+        log.warning("retention_held_back", boundary=str(boundary), facts=held_back, by=holders)
+    return Truncated(
+        boundary=str(boundary), first_offset=first, removed=removed, held_back=held_back, held_back_by=holders
+    )
+
+
+@transaction.atomic
+def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, int, list[str]]:
+    """Say first that they are gone, so that nobody reads what is being removed; what a crash leaves goes next time."""
+    boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
+    outdated = _outdated_below(boundary)
+    places = _places(boundary)
+    reached = min([outdated, *places.values()])
+    first = max(boundary.first_offset, reached)
+    if first > boundary.first_offset:
+        Boundary.objects.filter(pk=boundary_id).update(first_offset=first)
+        audit.record(
+            actor=by,
+            action="boundary.truncate",
+            target=f"boundary {name}",
+            reason=reason,
+            before={"first_offset": boundary.first_offset},
+            after={"first_offset": first},
+        )
+    return first, max(0, outdated - first), sorted(one for one, place in places.items() if place < outdated)
+
+
+def _outdated_below(boundary: Boundary) -> int:
+    """The first offset whose time is not over."""
+    kept = _own(boundary).objects.filter(
+        boundary=boundary,
+        offset__gte=boundary.first_offset,
+        written_at__gte=Now() - timedelta(days=boundary.keep_days),
+    )
+    young = kept.order_by("offset").values_list("offset", flat=True).first()
+    return newest(boundary) + 1 if young is None else young
+
+
+def _places(boundary: Boundary) -> dict[str, int]:
+    """The first offset that each of those who read still needs."""
+    places = {
+        f"consumer {name}": cursor + 1
+        for name, cursor in Consumer.objects.filter(boundary=boundary).values_list("name", "cursor")
+    }
+    return places if boundary.is_remote else {**places, THE_FORWARD_BUFFER: boundary.frontier + 1}
+
+
+def _remove(boundary: Boundary, first: int) -> int:
+    own = _own(boundary)
+    removed = 0
+    while count := _remove_some(boundary, own, first):
+        removed += count
+    if own is Fact:
+        while _remove_some(boundary, ForwardedFact, first):
+            pass
+    return removed
+
+
+@transaction.atomic
+def _remove_some(boundary: Boundary, buffer: Buffer, first: int) -> int:
+    rows: QuerySet[Fact] | QuerySet[ForwardedFact] = buffer.objects.filter(boundary=boundary, offset__lt=first)
+    offsets = list(rows.order_by("offset").values_list("offset", flat=True)[:AT_ONCE])
+    if not offsets:
+        return 0
+    some = rows.filter(offset__lte=offsets[-1])
+    if buffer is _own(boundary):
+        size = some.aggregate(size=Sum(Length("content")))["size"]
+        Boundary.objects.filter(pk=boundary.pk).update(stored_bytes=F("stored_bytes") - size)
+    some._raw_delete(some.db)  # noqa: SLF001 (nothing refers to them, and there are many)
+    return len(offsets)
+
+
+def _own(boundary: Boundary) -> Buffer:
+    """The buffer that consumers read and that the boundary counts."""
+    return ForwardedFact if boundary.is_remote else Fact

@@ -1,0 +1,23 @@
+"""What the commands of the boundary share."""
+
+from argparse import ArgumentParser
+
+from ergon_site.access.shell import commands
+from facts.core.errors import FactError
+
+
+class VerbCommand(commands.VerbCommand):
+    """A command that calls a verb of the boundary."""
+
+    refusals = (FactError,)
+
+
+class VerbsCommand(commands.VerbsCommand):
+    """A command with several verbs of the boundary."""
+
+    refusals = (FactError,)
+
+
+def add_pair(parser: ArgumentParser) -> None:
+    parser.add_argument("from_zone", metavar="FROM", help="the zone that facts come from")
+    parser.add_argument("to_zone", metavar="TO", help="the zone that they go to")

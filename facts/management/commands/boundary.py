@@ -1,0 +1,102 @@
+"""`manage.py boundary create|list|open|close`."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ergon_site.access.shell.commands import actor
+from ergon_site.access.shell.options import MOST_DAYS, add_reason, whole
+from facts import provisioning
+from facts.management.base import VerbsCommand, add_pair
+from facts.models import Boundary
+
+MOST = 10**12 - 1
+
+
+class Command(VerbsCommand):
+    help = "Make and list boundaries, from one zone to another; open and close their gates."
+
+    def add_verbs(self) -> None:
+        create = self.add_verb("create", help="let facts cross from one zone to another")
+        add_pair(create)
+        _add_plan(create)
+        add_reason(create, required=False)
+        self.add_verb("list", help="every boundary: its gate, its buffers, its backlog")
+        for verb, what in {
+            "open": "hand facts over again, and forget the alarm",
+            "close": "hand nothing over until it is opened; both sides work on",
+        }.items():
+            switch = self.add_verb(verb, help=what)
+            add_pair(switch)
+            add_reason(switch)
+
+    def create(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
+        plan = {
+            "source_url": options["source"] or "",
+            "source_token_file": options["token_file"] or "",
+            "source_consumer": options["consumer"] or "",
+            "row_ceiling": options["row_ceiling"],
+            "byte_ceiling": options["byte_ceiling"],
+        }
+        if options["keep_days"] is not None:
+            plan["keep_days"] = options["keep_days"]
+        if not plan["source_url"] and (plan["source_token_file"] or plan["source_consumer"]):
+            msg = "--token-file and --consumer are for a peer: name it with --source"
+            raise CommandError(msg)
+        made = provisioning.create_boundary(from_zone, to_zone, by=actor(), reason=reason, **plan)
+        source = f", pulled from {made.source_url}" if made.is_remote else ""
+        self.tell(_told(made), f"made the boundary {made}{source}")
+
+    def list(self, **_: Any) -> None:
+        rows = [_told(one) for one in Boundary.objects.select_related("from_zone", "to_zone")]
+        headings = ["from", "to", "gate", "first", "next", "frontier", "backlog", "bytes", "source", "state"]
+        self.tell(rows, self.table(headings, map(_row, rows)))
+
+    def open(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
+        opened = provisioning.open_gate(from_zone, to_zone, by=actor(), reason=reason)
+        self.tell(_told(opened), f"opened {from_zone} → {to_zone}; its gate is {opened.gate}")
+
+    def close(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
+        closed = provisioning.close_gate(from_zone, to_zone, by=actor(), reason=reason)
+        self.tell(_told(closed), f"closed {from_zone} → {to_zone}")
+
+
+def _add_plan(parser: ArgumentParser) -> None:
+    parser.add_argument("--source", metavar="URL", help="a peer to pull the facts from; this database if not given")
+    parser.add_argument("--token-file", metavar="F", help="with --source: the file that holds the peer's token")
+    parser.add_argument(
+        "--consumer", metavar="NAME", help="with --source: the consumer at the peer; the token's only one if not given"
+    )
+    parser.add_argument("--row-ceiling", type=whole(1, MOST), metavar="N", help="facts that it may hold")
+    parser.add_argument("--byte-ceiling", type=whole(1, MOST), metavar="N", help="bytes that it may hold")
+    parser.add_argument(
+        "--keep-days", type=whole(0, MOST_DAYS), metavar="N", help="then they may be removed, if all have them (30)"
+    )
+
+
+def _told(boundary: Boundary) -> dict[str, Any]:
+    names = ("gate", "gate_by", "gate_reason", "alarm", "failures", "first_offset", "next_offset", "frontier")
+    more = ("stored_bytes", "row_ceiling", "byte_ceiling", "keep_days", "handed_over_at", "held_by")
+    return {
+        "from_zone": boundary.from_zone.name,
+        "to_zone": boundary.to_zone.name,
+        **{name: getattr(boundary, name) for name in (*names, *more)},
+        "backlog": provisioning.backlog(boundary),
+        "source_url": boundary.source_url or None,
+        "source_consumer": boundary.source_consumer or None,
+        "source_head": boundary.source_head,
+    }
+
+
+def _row(told: dict[str, Any]) -> list[Any]:
+    names = ("from_zone", "to_zone", "gate", "first_offset", "next_offset", "frontier", "backlog", "stored_bytes")
+    return [*(told[name] for name in names), told["source_url"] or "this database", _state(told)]
+
+
+def _state(told: dict[str, Any]) -> str:
+    if told["alarm"]:
+        return f"ALARM: {told['alarm']}"
+    if told["gate_by"]:
+        return f"closed by {told['gate_by']}: {told['gate_reason']}"
+    return f"{told['failures']} failures: {told['gate_reason']}" if told["failures"] else "well"

@@ -1,0 +1,61 @@
+"""`manage.py consumer create|list`."""
+
+from typing import Any
+
+from ergon_site.access.shell.commands import actor, moment
+from ergon_site.access.shell.options import add_reason
+from facts import provisioning
+from facts.ledger import reading
+from facts.management.base import VerbsCommand
+from facts.models import Consumer
+
+
+class Command(VerbsCommand):
+    help = "Make and list consumers: those who read a boundary in order, each with a place of its own."
+
+    def add_verbs(self) -> None:
+        create = self.add_verb("create", help="make a consumer")
+        create.add_argument("name", metavar="NAME")
+        create.add_argument(
+            "--boundary", nargs=2, metavar=("FROM", "TO"), required=True, help="the boundary that it reads"
+        )
+        create.add_argument(
+            "--start",
+            metavar="earliest|latest|OFFSET",
+            default="earliest",
+            help="from the earliest fact (the default), after the latest, or from an offset on",
+        )
+        add_reason(create, required=False)
+        self.add_verb("list", help="every consumer and its backlog")
+
+    def create(self, *, name: str, boundary: tuple[str, str], start: str, reason: str, **_: Any) -> None:
+        made = provisioning.create_consumer(name, *boundary, start=start, by=actor(), reason=reason)
+        told = _told(Consumer.objects.select_related(*_ZONES).get(pk=made.pk))
+        self.tell(told, f"made the consumer {name}; it begins with offset {made.cursor + 1:,}")
+
+    def list(self, **_: Any) -> None:
+        rows = [_told(consumer) for consumer in Consumer.objects.select_related(*_ZONES)]
+        headings = ["name", "from", "to", "cursor", "newest", "backlog", "last confirm"]
+        self.tell(rows, self.table(headings, map(_row, rows)))
+
+
+_ZONES = ("boundary__from_zone", "boundary__to_zone")
+
+
+def _told(consumer: Consumer) -> dict[str, Any]:
+    newest = reading.newest(consumer.boundary)
+    return {
+        "name": consumer.name,
+        "from_zone": consumer.boundary.from_zone.name,
+        "to_zone": consumer.boundary.to_zone.name,
+        "cursor": consumer.cursor,
+        "newest": newest,
+        "backlog": max(0, newest - consumer.cursor),
+        "fetched_at": consumer.fetched_at,
+        "confirmed_at": consumer.confirmed_at,
+    }
+
+
+def _row(told: dict[str, Any]) -> list[Any]:
+    names = ("name", "from_zone", "to_zone", "cursor", "newest", "backlog")
+    return [*(told[name] for name in names), moment(told["confirmed_at"])]

@@ -1,0 +1,138 @@
+"""`manage.py facts append|fetch|confirm|truncate`: the boundary of this database, for people and scripts."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from django.core.management.base import CommandError
+
+from ergon_site.access.core import json_text
+from ergon_site.access.shell.commands import actor, as_json, one_line
+from ergon_site.access.shell.options import add_reason, seconds, whole
+from ergon_site.access.shell.tables import printable
+from facts import ledger
+from facts.core.errors import FactError, InvalidFactError
+from facts.ledger import Appended, Truncated, reading
+from facts.management.base import VerbsCommand
+from facts.models import Boundary
+
+BATCH = 1000
+LONGEST_LINE = 2 * 1024 * 1024
+MOST = 2**53 - 1
+
+
+class Command(VerbsCommand):
+    help = "Append, fetch and confirm facts in this database, without HTTP; remove those whose time is over."
+
+    def add_verbs(self) -> None:
+        append = self.add_verb("append", help='append facts from JSON Lines: {"envelope": …, "fact": …}')
+        append.add_argument(
+            "--input", metavar="FILE", default="-", help="JSON Lines; '-', the default, is standard input"
+        )
+        fetch = self.add_verb("fetch", help="the facts after a consumer's cursor, as JSON Lines; nothing changes by it")
+        fetch.add_argument("consumer", metavar="CONSUMER")
+        fetch.add_argument("--limit", type=whole(1, reading.MOST), default=100, metavar="N", help="100 if not given")
+        fetch.add_argument("--wait", type=seconds, default=0.0, metavar="SECONDS", help="wait so long for the first")
+        confirm = self.add_verb("confirm", help="a consumer has everything up to an offset")
+        confirm.add_argument("consumer", metavar="CONSUMER")
+        confirm.add_argument("offset", type=whole(0, MOST), metavar="OFFSET")
+        truncate = self.add_verb(
+            "truncate", help="remove what is older than its boundary keeps it, and what everybody has"
+        )
+        truncate.add_argument(
+            "--boundary", nargs=2, metavar=("FROM", "TO"), help="this boundary alone; all if not given"
+        )
+        add_reason(truncate)
+
+    def append(self, *, input: str, **_: Any) -> None:  # noqa: A002
+        refused = 0
+        with _opened(input) as file:
+            for batch in _batches(_lines(file)):
+                appended = iter(ledger.append_many([draft for _, draft in batch if not isinstance(draft, FactError)]))
+                for number, draft in batch:
+                    result = draft if isinstance(draft, FactError) else next(appended)
+                    refused += isinstance(result, FactError)
+                    self._print(number, result)
+                self.stdout.flush()
+        if refused:
+            msg = f"{refused:,} were refused"
+            raise CommandError(msg)
+
+    def fetch(self, *, consumer: str, limit: int, wait: float, **_: Any) -> None:
+        page = ledger.fetch(consumer, limit=limit, wait=wait)
+        for offset, content in page.facts:
+            self.stdout.write(f'{{"offset":{offset},{content[1:]}')
+
+    def confirm(self, *, consumer: str, offset: int, **_: Any) -> None:
+        cursor = ledger.confirm(consumer, offset)
+        self.tell({"cursor_advanced_to": cursor}, f"the cursor of {consumer} is at {cursor:,}")
+
+    def truncate(self, *, boundary: tuple[str, str] | None, reason: str, **_: Any) -> None:
+        pairs = [boundary] if boundary else list(Boundary.objects.values_list("from_zone__name", "to_zone__name"))
+        done = [ledger.truncate(*pair, by=actor(), reason=reason) for pair in pairs]
+        self.tell([_told(one) for one in done], [_sentence(one) for one in done] or ["there is no boundary"])
+
+    def _print(self, number: int, result: Appended | FactError) -> None:
+        if isinstance(result, FactError):
+            if self.is_json:
+                self.stdout.write(
+                    as_json({"line": number, "code": result.code, "detail": result.message, "pointer": result.pointer})
+                )
+            else:
+                self.stderr.write(f"line {number}: {one_line(result)}")
+            return
+        told = {"offset": result.offset, "message_id": result.message_id, "duplicate": result.is_duplicate}
+        word = "repeated" if result.is_duplicate else "new"
+        self.stdout.write(as_json(told) if self.is_json else f"{result.offset} {word} {printable(result.message_id)}")
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
+    """Number and content of each line; what is no JSON is an error in its place."""
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            msg = f"line {number} is longer than {LONGEST_LINE:,} bytes"
+            raise CommandError(msg)
+        if line.strip():
+            yield number, _parsed(line)
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json_text.parse(line, refuses_repeats=True)
+    except json_text.MalformedJSONError as error:
+        return InvalidFactError(str(error))
+
+
+def _batches(lines: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+    rest = iter(lines)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
+
+
+def _told(truncated: Truncated) -> dict[str, Any]:
+    names = ("boundary", "first_offset", "removed", "held_back", "held_back_by")
+    return {name: getattr(truncated, name) for name in names}
+
+
+def _sentence(truncated: Truncated) -> str:
+    text = f"{truncated.boundary}: removed {truncated.removed:,}; begins with offset {truncated.first_offset:,} now"
+    if truncated.held_back:
+        text += f"; {truncated.held_back:,} more are over their time, held back by {', '.join(truncated.held_back_by)}"
+    return text
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
+        raise CommandError(msg) from None

@@ -1,0 +1,146 @@
+"""The boundary's rules: frontier, gates, limits, what a fact must be, errors by their codes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from facts.core import drafts, gates
+from facts.core.errors import (
+    BufferFullError,
+    FactError,
+    InvalidFactError,
+    ProvisioningError,
+    UnauthenticatedError,
+    error_for,
+)
+from facts.core.frontier import advance
+from facts.core.gates import FAILURES, LONGEST_WAIT, SMALL, Gate
+from facts.core.limits import Limits, limits_in
+from tests.facts.making import draft
+
+
+def test_the_frontier_stops_below_the_first_gap_and_goes_on_when_it_is_filled() -> None:
+    assert advance(-1, [0, 1, 2, 4, 5]) == 2
+    assert advance(2, [4, 5, 3]) == 5
+    assert advance(5, []) == 5
+    assert advance(5, [1, 2]) == 5
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(-1, 60))
+def test_the_frontier_never_goes_down_and_never_passes_a_gap(confirmed: set[int], frontier: int) -> None:
+    reached = advance(frontier, confirmed)
+    assert reached >= frontier
+    assert set(range(frontier + 1, reached + 1)) <= confirmed
+    assert reached + 1 not in confirmed
+
+
+@given(st.permutations(list(range(30))), st.lists(st.integers(1, 10), min_size=1))
+def test_in_whatever_order_facts_arrive_the_frontier_ends_at_the_same_place(order: list[int], sizes: list[int]) -> None:
+    frontier, stored = -1, set[int]()
+    before = []
+    for start in range(0, len(order), sizes[0]):
+        stored |= set(order[start : start + sizes[0]])
+        frontier = advance(frontier, stored)
+        before.append(frontier)
+    assert frontier == 29
+    assert before == sorted(before)
+
+
+def test_failures_close_a_gate_only_when_there_are_enough_of_them() -> None:
+    assert gates.after_failure(Gate.NORMAL, FAILURES - 1) is Gate.NORMAL
+    assert gates.after_failure(Gate.NORMAL, FAILURES) is Gate.AUTONOMOUS
+    assert gates.after_failure(Gate.RECONCILING, 1) is Gate.RECONCILING
+
+
+def test_the_first_success_opens_it_and_a_small_backlog_is_normal() -> None:
+    assert gates.after_success(Gate.AUTONOMOUS, SMALL + 1) is Gate.RECONCILING
+    assert gates.after_success(Gate.RECONCILING, SMALL) is Gate.NORMAL
+    assert gates.after_success(Gate.NORMAL, SMALL + 1) is Gate.NORMAL
+    assert (gates.reopened(SMALL), gates.reopened(SMALL + 1)) == (Gate.NORMAL, Gate.RECONCILING)
+
+
+def test_what_failures_have_closed_is_tried_on_and_what_a_person_or_an_alarm_has_closed_is_not() -> None:
+    assert gates.may_try(Gate.AUTONOMOUS, is_closed_by_person=False)
+    assert not gates.may_try(Gate.AUTONOMOUS, is_closed_by_person=True)
+    assert gates.may_try(Gate.RECONCILING, is_closed_by_person=False)
+    assert not gates.may_try(Gate.NORMAL, is_closed_by_person=False, is_alarmed=True)
+
+
+def test_tries_come_further_apart_up_to_a_limit() -> None:
+    waits = [gates.wait_after(failures) for failures in (1, 2, 3, 1000)]
+    assert waits == [0.2, 0.4, 0.8, LONGEST_WAIT]
+
+
+def test_limits_are_those_of_the_document_unless_they_are_told() -> None:
+    assert limits_in({}) == Limits()
+    assert limits_in({"subject": 10}).subject == 10
+
+
+@pytest.mark.parametrize("told", [{"topic": 1}, {"subject": 0}, {"subject": True}, {"subject": "5"}])
+def test_a_limit_that_is_none_is_refused(told: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(told))):
+        limits_in(told)
+
+
+def test_a_code_stands_for_its_error() -> None:
+    assert isinstance(error_for("buffer_full", "full"), BufferFullError)
+    assert isinstance(error_for("unauthenticated", "who?"), UnauthenticatedError)
+    other = error_for("throttled", "slowly", "/x")
+    assert (type(other), other.code, other.message, other.pointer) == (FactError, "throttled", "slowly", "/x")
+    assert (FactError.code, ProvisioningError("no").may_pass) == ("fact_error", False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"correlation_id": "c", "causation_id": "d", "labels": {"a": "b"}, "object_media_type": "text/plain"},
+        {"produced_at_unix_ms": 1741248600000.0},
+        {"fact": {"subject": "work_order:plant a/WO 1"}},
+        {"object_json": None},
+        {"object_json": [1, "two", {"three": 3.5}]},
+    ],
+)
+def test_what_is_a_fact_is_accepted(changes: dict[str, Any]) -> None:
+    drafts.check(draft(1, **changes), Limits())
+
+
+@pytest.mark.parametrize(
+    ("broken", "pointer"),
+    [
+        ([], ""),
+        ({"envelope": {}}, "/fact"),
+        ({"envelope": [], "fact": {}}, "/envelope"),
+        ({**draft(1), "more": 1}, "/more"),
+        (draft(1, message_id=""), "/envelope/message_id"),
+        (draft(1, message_id="a\nb"), "/envelope/message_id"),
+        (draft(1, message_id=5), "/envelope/message_id"),
+        (draft(1, to_zone="Plant A"), "/envelope/to_zone"),
+        (draft(1, produced_at_unix_ms=True), "/envelope/produced_at_unix_ms"),
+        (draft(1, produced_at_unix_ms=0.5), "/envelope/produced_at_unix_ms"),
+        (draft(1, produced_at_unix_ms=-1), "/envelope/produced_at_unix_ms"),
+        (draft(1, labels=[]), "/envelope/labels"),
+        (draft(1, labels={str(n): "" for n in range(33)}), "/envelope/labels"),
+        (draft(1, labels={"": "x"}), "/envelope/labels/"),
+        (draft(1, labels={"a/b~": 1}), "/envelope/labels/a~1b~0"),
+        (draft(1, correlation_id=""), "/envelope/correlation_id"),
+        (draft(1, unheard=1), "/envelope/unheard"),
+        (draft(1, fact={"subject": "nothing"}), "/fact/subject"),
+        (draft(1, fact={"predicate": "Camel"}), "/fact/predicate"),
+    ],
+)
+def test_what_is_no_fact_is_refused_by_the_name_of_its_fault(broken: Any, pointer: str) -> None:
+    with pytest.raises(InvalidFactError) as caught:
+        drafts.check(broken, Limits())
+    assert caught.value.pointer == pointer
+
+
+def test_whatever_names_a_bucket_and_a_key_refers_to_an_artifact() -> None:
+    reference = {"bucket": "b", "key": "k", "digest": "sha256:0", "size": 5}
+    assert drafts.reference_in({"object_json": reference}) == tuple(reference.values())
+    assert drafts.reference_in({"object_json": {"bucket": "b"}}) is None
+    assert drafts.reference_in({"object_json": "b"}) is None
+    for broken in ({**reference, "size": True}, {**reference, "digest": None}):
+        with pytest.raises(InvalidFactError, match="as the answer to the upload has it"):
+            drafts.reference_in({"object_json": broken})

@@ -1,0 +1,167 @@
+"""Pipelines on a boundary: facts are transactions, confirmed in order; and transactions become facts."""
+
+import asyncio
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from engines import Transaction, dead_letters, transactions
+from engines.connectors.facts import FactsConnector
+from engines.core.errors import ConnectorError
+from engines.core.outcome import Success
+from engines.models import DeadLetter, Pipeline
+from engines.running import Crew, Options
+from facts import ledger, provisioning
+from facts.models import Consumer, Fact
+from tests.durable import consume, consumer, make_pipeline, make_policy, wait_until_started
+from tests.engines.test_broker_pipelines import ended
+from tests.engines.test_database_connector import wait_for
+from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DONE = Success("done")
+
+
+@pytest.fixture(autouse=True)
+def _boundary() -> None:
+    import_module("tests.tasks")
+    make_boundary()
+    provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+
+
+@pytest.fixture
+def connector() -> Iterator[FactsConnector]:
+    made = FactsConnector("erp")
+    yield made
+    made.close()
+
+
+def append(*objects: Any) -> None:
+    results = ledger.append_many(draft(number, object_json=value) for number, value in enumerate(objects))
+    assert [result.offset for result in results if not isinstance(result, Exception)] == list(range(len(objects)))
+
+
+def cursor() -> int:
+    return Consumer.objects.get().cursor
+
+
+def test_a_fact_is_a_transaction_with_its_message_id() -> None:
+    ledger.append(draft(1, correlation_id="order:1", causation_id="call:7"))
+    connector = FactsConnector("erp")
+    [transaction] = connector.fetch_transactions(10)
+    assert transaction.payload == draft(1, correlation_id="order:1", causation_id="call:7")
+    assert (transaction.id, transaction.correlation_id, transaction.parent_id, transaction.metadata) == (
+        "order-1-released",
+        "order:1",
+        "call:7",
+        {"offset": 0},
+    )
+    connector.close()
+
+
+def test_a_fact_is_confirmed_once_all_before_it_have_ended(connector: FactsConnector) -> None:
+    append(1, 2, 3, 4)
+    batch = connector.fetch_transactions(3)
+    for ended_now, expected in ((1, -1), (2, -1), (0, 2)):
+        connector.acknowledge(batch[ended_now], DONE)
+        connector.flush()
+        assert cursor() == expected
+    [last] = connector.fetch_transactions(3)
+    connector.acknowledge(last, DONE)
+    connector.flush()
+    assert (cursor(), connector.fetch_transactions(3), connector.count()) == (3, [], 0)
+
+
+def test_what_is_given_back_is_given_again(connector: FactsConnector) -> None:
+    append(1, 2, 3)
+    batch = connector.fetch_transactions(2)
+    connector.release(batch)
+    assert connector.given_back == 2
+    assert connector.fetch_transactions(3) == batch
+    assert [one.metadata["offset"] for one in connector.fetch_transactions(3)] == [2]
+
+
+def test_one_process_reads_as_a_consumer_and_another_takes_over_from_its_cursor(connector: FactsConnector) -> None:
+    append(1, 2, 3)
+    batch = connector.fetch_transactions(3)
+    connector.acknowledge(batch[0], DONE)
+    connector.flush()
+    other = FactsConnector("erp")
+    assert other.fetch_transactions(3) == []
+    Consumer.objects.update(held_until=None)  # as if the first had died
+    assert [one.metadata["offset"] for one in other.fetch_transactions(3)] == [1, 2]
+    other.close()
+
+
+def test_a_consumer_that_nobody_has_made_is_told_by_its_name() -> None:
+    connector = FactsConnector("nobody")
+    with pytest.raises(ConnectorError, match="no consumer named 'nobody'"):
+        connector.fetch_transactions(1)
+    connector.close()
+
+
+def test_asyncio_reads_and_appends_the_same_way() -> None:
+    async def work() -> None:
+        connector = FactsConnector("erp")
+        sent = [Transaction("a", draft(1)), Transaction("b", draft(2))]
+        assert await connector.dispatch_transactions_async(sent) == 2
+        assert await connector.count_async() == 2
+        batch = await connector.fetch_transactions_async(5)
+        await connector.release_async(batch[1:])
+        await connector.acknowledge_async(batch[0], DONE)
+        [again] = await connector.fetch_transactions_async(5)
+        await connector.acknowledge_async(again, DONE)
+        await connector.flush_async()
+        connector.close()
+
+    asyncio.run(work())
+    assert cursor() == 1
+
+
+@pytest.mark.parametrize("task", ["tests.act_on_fact", "tests.act_on_fact_async"])
+def test_a_pipeline_runs_facts_and_a_failure_has_its_dead_letter(task: str) -> None:
+    pipeline = make_pipeline("erp", task, connector="facts", policy=make_policy())
+    append({"n": 1}, {"fail": "broken"}, {"n": 2})
+    with Crew([pipeline], Options()) as crew:
+        wait_for(lambda: ended(pipeline) == (2, 1))
+        wait_for(lambda: cursor() == 2)
+        letter = DeadLetter.objects.get()
+        assert (letter.uid, letter.error_type) == ("order-1-released", "ValueError")
+        assert letter.payload == draft(1, object_json={"fail": "broken"})
+        new = dead_letters.replay(letter.pk, by="ada", reason="repaired", payload=draft(1, object_json={"n": 3}))
+        wait_for(lambda: transactions.find(new).word == "succeeded")
+        crew.stop()
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+
+
+def test_facts_of_a_consumer_that_is_killed_are_run_by_the_next(tmp_path: Any) -> None:
+    marks = tmp_path / "marks"
+    make_pipeline("erp", "tests.act_on_fact", connector="facts", policy=make_policy())
+    append(*({"mark": str(marks), "sleep": 0.05, "id": number} for number in range(40)))
+    with consumer("erp") as first:
+        wait_until_started(first)
+        wait_for(lambda: cursor() >= 3)
+        first.kill()
+        first.wait(30)
+    confirmed = cursor()
+    Consumer.objects.update(held_until=None)
+    assert consume("erp", "--drain").code == 0
+    seen = [int(line.split()[0]) for line in marks.read_text().splitlines()]
+    assert set(seen) == set(range(40))
+    assert cursor() == 39
+    assert all(seen.count(number) == 1 for number in range(confirmed + 1))
+
+
+def test_a_producer_appends_facts_and_a_refusal_has_its_dead_letter() -> None:
+    policy = make_policy("send", {"steps": {"produce": {"retry": {"max_attempts": 1}}}}, kind="producer")
+    pipeline = make_pipeline("announce", "tests.announce", direction="outbound", connector="facts", policy=policy)
+    drafts = [draft(1), draft(1), draft(2, to_zone="Mars")]
+    transactions.submit_many("announce", [transactions.Draft(payload) for payload in drafts])
+    assert consume("announce", "--drain", command="produce").code == 0
+    assert Fact.objects.count() == 1
+    assert "there is no zone named 'Mars'" in DeadLetter.objects.get().message
+    assert Pipeline.objects.get() == pipeline

@@ -1,0 +1,141 @@
+"""The client against a real server: threads and asyncio alike, and without Django."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ergon_site.access import clients
+from ergon_site.access.clients import Grant
+from facts import provisioning
+from facts.client import AsyncBoundaryClient, BoundaryClient
+from facts.core.errors import (
+    ConflictingDuplicateError,
+    FactError,
+    NotAuthorizedError,
+    UnauthenticatedError,
+    UnknownFactError,
+    UnreachableError,
+)
+from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.processes import ROOT, Site, free_port
+
+WITHOUT_DJANGO = """
+import sys
+sys.modules["django"] = None
+from facts.client import AsyncBoundaryClient, BoundaryClient
+from facts.message_ids import hash_id
+BoundaryClient("http://localhost", "token").close()
+assert not [name for name in sys.modules if name.startswith("django.")]
+"""
+
+
+@pytest.fixture
+def token(site: Site) -> str:
+    make_boundary()
+    provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    grant = Grant(zones=[PLANT], target_zones=[OFFICE], consumers=["erp"])
+    return clients.create("mes", grant, by="tests").token.text
+
+
+def test_it_needs_no_django() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DJANGO], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_producer_appends_repeats_and_looks_up(site: Site, token: str) -> None:
+    with BoundaryClient(site.url, token) as client:
+        assert client.append(draft(1)) == (0, "order-1-released", False)
+        assert client.append(draft(1)).is_duplicate
+        assert client.look_up("order-1-released", PLANT, OFFICE).fact["subject"] == "work_order:WO-1"
+        results = client.append_many([draft(2), draft(1, object_json=5), draft(3)])
+        told = [one.code if isinstance(one, FactError) else one.offset for one in results]
+        assert told == [1, "conflicting_duplicate", 2]
+        with pytest.raises(ConflictingDuplicateError, match="stamp it anew"):
+            client.append(draft(1, produced_at_unix_ms=5))
+        with pytest.raises(NotAuthorizedError) as refused:
+            client.append(draft(1, from_zone=OFFICE, to_zone=PLANT))
+        assert refused.value.pointer == "/envelope/from_zone"
+        with pytest.raises(UnknownFactError):
+            client.look_up("a/b c", PLANT, OFFICE)
+
+
+def test_a_consumer_fetches_confirms_and_reads_on(site: Site, token: str) -> None:
+    with BoundaryClient(f"{site.url}/api/v1/", token) as client:
+        client.append_many(draft(number) for number in range(5))
+        assert client.consumers() == ["erp"]
+        page = client.fetch(2)
+        assert ([fact.offset for fact in page.facts], page.cursor) == ([0, 1], -1)
+        assert client.confirm(1) == 1
+        seen: list[int] = []
+        assert client.consume(lambda fact: seen.append(fact.offset), limit=2, until_empty=True) == 3
+        assert seen == [2, 3, 4]
+        assert client.reader() == ("erp", PLANT, OFFICE, 4, 4)
+
+
+def test_a_consumer_in_a_thread_gets_what_is_appended_later_and_stops_when_asked(site: Site, token: str) -> None:
+    with BoundaryClient(site.url, token) as producer, BoundaryClient(site.url, token, consumer="erp") as reader:
+        seen: list[str] = []
+
+        def handle(fact: Any) -> None:
+            seen.append(fact.envelope["message_id"])
+            if len(seen) == 2:
+                reader.stop()
+
+        reading = threading.Thread(target=reader.consume, args=[handle], kwargs={"wait": 2.0})
+        reading.start()
+        producer.append_many([draft(1), draft(2), draft(3)])
+        reading.join(30)
+        assert not reading.is_alive()
+        assert producer.reader("erp").cursor == len(seen) - 1 == 1
+
+
+def test_asyncio_does_the_same_by_the_same_rules(site: Site, token: str) -> None:
+    async def speak() -> None:
+        async with AsyncBoundaryClient(site.url, token) as client:
+            assert (await client.append(draft(1))).offset == 0
+            assert (await client.append(draft(1))).is_duplicate
+            with pytest.raises(ConflictingDuplicateError):
+                await client.append(draft(1, object_json=5))
+            await asyncio.gather(*(client.append(draft(number)) for number in range(2, 20)))
+            seen: list[int] = []
+
+            async def handle(fact: Any) -> None:
+                await asyncio.sleep(0)
+                seen.append(fact.offset)
+                if fact.offset == 18:
+                    client.stop()
+
+            assert await client.consume(handle) == 19
+            assert seen == list(range(19))
+            assert (await client.fetch()).facts == []
+
+    asyncio.run(speak())
+
+
+def test_a_wrong_token_and_a_boundary_that_is_away_are_told_apart(site: Site, token: str) -> None:
+    with BoundaryClient(site.url, "nonsense") as client, pytest.raises(UnauthenticatedError):
+        client.append(draft(1))
+    with BoundaryClient(f"http://127.0.0.1:{free_port()}", token) as client, pytest.raises(UnreachableError):
+        client.append(draft(1))
+
+
+def test_a_cancelled_reader_leaves_nothing_behind(site: Site, token: str) -> None:
+    async def cancel(begin: Callable[[], Awaitable[Any]]) -> None:
+        reading = asyncio.ensure_future(begin())
+        await asyncio.sleep(0.5)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    async def speak() -> None:
+        async with AsyncBoundaryClient(site.url, token) as client:
+            await client.append(draft(1))
+            await cancel(lambda: client.consume(lambda _: asyncio.sleep(60)))
+            assert (await client.reader()).cursor == -1
+
+    asyncio.run(speak())

@@ -1,0 +1,147 @@
+"""Zones, boundaries, consumers and facts from a shell: what is made, listed, refused in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+
+from ergon_site.access.models import ApiClient, AuditEntry
+from facts import ledger
+from facts.models import Boundary, Consumer
+from tests.commands import ask, next_event, run, running
+from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.processes import manage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_boundary_is_made_listed_closed_and_opened() -> None:
+    assert ask("zone", "create", PLANT) == {"name": PLANT}
+    run("zone", "create", OFFICE, "--reason", "headquarters")
+    assert [zone["name"] for zone in ask("zone", "list")] == [OFFICE, PLANT]
+    run("boundary", "create", PLANT, OFFICE, "--row-ceiling", "5", "--byte-ceiling", "9999", "--keep-days", "7")
+    [told] = ask("boundary", "list")
+    assert (told["row_ceiling"], told["byte_ceiling"], told["keep_days"]) == (5, 9999, 7)
+    assert (told["gate"], told["frontier"], told["backlog"], told["source_url"]) == ("normal", -1, 0, None)
+    run("boundary", "close", PLANT, OFFICE, "--reason", "the link is mended")
+    assert "closed by command:" in run("boundary", "list")
+    assert ask("boundary", "open", PLANT, OFFICE, "--reason", "mended")["gate"] == "normal"
+    actions = list(AuditEntry.objects.order_by("id").values_list("action", flat=True))
+    assert actions == ["zone.create", "zone.create", "boundary.create", "boundary.close", "boundary.open"]
+
+
+def test_a_boundary_may_be_pulled_from_a_peer() -> None:
+    for zone in (PLANT, OFFICE):
+        run("zone", "create", zone)
+    source = ["--source", "https://plant.example", "--token-file", "/run/token", "--consumer", "office"]
+    assert "pulled from https://plant.example" in run("boundary", "create", PLANT, OFFICE, *source)
+    boundary = Boundary.objects.get()
+    assert (boundary.source_token_file, boundary.source_consumer) == ("/run/token", "office")
+
+
+@pytest.mark.parametrize(("start", "cursor"), [("earliest", -1), ("latest", 2), ("0", -1), ("2", 1), ("3", 2)])
+def test_a_consumer_begins_where_it_is_told_to(start: str, cursor: int) -> None:
+    make_boundary()
+    ledger.append_many(draft(number) for number in range(3))
+    told = ask("consumer", "create", "erp", "--boundary", PLANT, OFFICE, "--start", start)
+    assert (told["cursor"], told["newest"], told["backlog"]) == (cursor, 2, 2 - cursor)
+    assert Consumer.objects.get().cursor == cursor
+    assert ask("consumer", "list") == [told]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["zone", "create", PLANT], "there is a zone named 'Plant A' already"),
+        (["zone", "create", " "], "a zone's name has 1 to 256 printable characters"),
+        (["boundary", "create", PLANT, "Mars"], "there is no zone named 'Mars'"),
+        (["boundary", "create", PLANT, OFFICE], "a boundary leads from 'Plant A' to 'Enterprise' already"),
+        (["boundary", "create", OFFICE, PLANT, "--source", "http://a.example"], "name the file that holds it"),
+        (["boundary", "create", OFFICE, PLANT, "--consumer", "a"], "name it with --source"),
+        (["boundary", "close", OFFICE, PLANT, "--reason", "r"], "no boundary leads from 'Enterprise' to 'Plant A'"),
+        (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "5"], "nothing has the offset 5 yet"),
+        (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "first"], "not at 'first'"),
+        (["facts", "fetch", "nobody"], "there is no consumer named 'nobody'"),
+        (["facts", "confirm", "nobody", "1"], "there is no consumer named 'nobody'"),
+        (["facts", "append", "--input", "/nowhere"], "/nowhere: No such file or directory"),
+        (["forward", "Plant A→Mars", "--drain"], "there is no zone named 'Mars'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments: list[str], told: str) -> None:
+    make_boundary()
+    with pytest.raises(CommandError) as refused:
+        run(*arguments)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_facts_go_in_as_json_lines_and_come_out_as_json_lines(tmp_path: Path) -> None:
+    make_boundary()
+    ledger.append(draft(0))
+    run("consumer", "create", "erp", "--boundary", PLANT, OFFICE)
+    lines = [json.dumps(one) for one in (draft(0), draft(1), draft(1, object_json=5), draft(2))]
+    (tmp_path / "facts.jsonl").write_text("\n".join([*lines[:3], "", "no json", '{"a":1,"a":2}', lines[3]]))
+    done = manage("facts", "append", "--input", str(tmp_path / "facts.jsonl"), "--json")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one.get("offset", one.get("code")) for one in told] == [
+        0,
+        1,
+        "conflicting_duplicate",
+        "invalid_fact",
+        "invalid_fact",
+        2,
+    ]
+    assert (done.returncode, told[2]["line"], told[3]["line"]) == (1, 3, 5)
+    assert "3 were refused" in done.stderr
+    fetched = [json.loads(line) for line in run("facts", "fetch", "erp", "--limit", "2").splitlines()]
+    assert fetched == [{"offset": offset, **draft(offset)} for offset in (0, 1)]
+    assert ask("facts", "confirm", "erp", "1") == {"cursor_advanced_to": 1}
+    assert len(run("facts", "fetch", "erp").splitlines()) == 1
+
+
+def test_facts_are_read_from_standard_input() -> None:
+    make_boundary()
+    with running("facts", "append") as command:
+        output, errors = command.communicate(json.dumps(draft(1)), timeout=60)
+    assert (output, errors, command.returncode) == ("0 new order-1-released\n", "", 0)
+
+
+def test_the_forwarder_runs_until_it_is_told_to_stop_and_says_what_it_does() -> None:
+    make_boundary()
+    with running("forward", "--json") as forwarder:
+        ledger.append_many(draft(number) for number in range(10))
+        event = next_event(forwarder, "handed_over")
+        assert (event["boundary"], event["frontier"] >= 0) == (f"{PLANT} → {OFFICE}", True)
+        make_boundary(OFFICE, PLANT)
+        ledger.append(draft(1, from_zone=OFFICE, to_zone=PLANT))
+        while event["boundary"] != f"{OFFICE} → {PLANT}":  # made while it ran
+            event = next_event(forwarder, "handed_over")
+        forwarder.terminate()
+        assert next_event(forwarder, "stopped")["handed_over"] == 11
+        assert forwarder.wait(30) == 0
+    assert Boundary.objects.filter(held_by__isnull=False).count() == 0
+
+
+def test_a_client_that_is_made_for_the_boundary_has_its_four_scopes() -> None:
+    for options in (["--zone", PLANT], ["--consumer", "erp"], ["--bucket", "files"]):
+        run("create_api_client", options[1], *options)
+        client = ApiClient.objects.get(name=options[1])
+        assert client.scopes == ["facts:append", "facts:fetch", "objects:put", "objects:get"]
+    run("create_api_client", "narrow", "--zone", PLANT, "--scope", "facts:append")
+    assert ApiClient.objects.get(name="narrow").scopes == ["facts:append"]
+
+
+@pytest.mark.once
+def test_wrong_usage_is_told_by_its_option() -> None:
+    def told(*arguments: str) -> Any:
+        done = manage(*arguments)
+        return done.returncode, done.stderr.splitlines()[-1]
+
+    assert told("forward", "Plant A") == (
+        2,
+        "manage.py forward: error: argument BOUNDARY: a boundary is written FROM→TO, not 'Plant A'",
+    )
+    code, line = told("facts", "fetch", "erp", "--limit", "0")
+    assert (code, "must be a whole number from 1 to 1,000" in line) == (2, True)
