@@ -144,3 +144,14 @@ def test_whatever_names_a_bucket_and_a_key_refers_to_an_artifact() -> None:
     for broken in ({**reference, "size": True}, {**reference, "digest": None}):
         with pytest.raises(InvalidFactError, match="as the answer to the upload has it"):
             drafts.reference_in({"object_json": broken})
+
+
+def test_what_is_optional_may_stand_alone() -> None:
+    envelope = {
+        "message_id": "a",
+        "from_zone": "A",
+        "to_zone": "B",
+        "produced_at_unix_ms": 1,
+        "correlation_id": "order:1",
+    }
+    drafts.check({"envelope": envelope, "fact": {"subject": "a:b", "predicate": "is", "object_json": None}}, Limits())

@@ -49,3 +49,11 @@ def test_an_escaped_backslash_is_no_escape() -> None:
 def test_many_values_are_not_taken_for_deep_ones() -> None:
     assert len(json_text.parse(b"[" + b"[[]]," * 300 + b"0]")) == 301
     assert json_text.parse(b"[" * 200 + b"]" * 200)
+
+
+def test_a_name_that_occurs_twice_is_refused_where_that_matters() -> None:
+    body = b'{"a": 1, "b": [{"c": 1, "d": 2, "c": 3}]}'
+    assert json_text.parse(body)["b"] == [{"c": 3, "d": 2}]
+    with pytest.raises(MalformedJSONError, match=r"The name 'c' occurs twice"):
+        json_text.parse(body, refuses_repeats=True)
+    assert json_text.parse(b'{"a": {"b": 1}}', refuses_repeats=True) == {"a": {"b": 1}}
