@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('facts', '0001_initial'),
+        ('facts', '0002_artifacts_put'),
     ]
 
     operations = [
