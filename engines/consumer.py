@@ -86,6 +86,7 @@ def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -
     }
     return Work(
         task=type(task).__name__,
+        pipeline=task.pipeline_name,
         policy=policy,
         loop=partial(consumption, is_prefetching=is_prefetching),
         handlers={stage: getattr(task, name) for stage, name in hooks.items()},

@@ -51,6 +51,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "ended_ago": _seconds(now, record.finished_at),
         "deliveries": record.attempts,
         "rescues": record.rescues,
+        "attempts_spent": (record.error or {}).get("spent", 0),
         "error": record.error,
         "dead_letter": letter["state"] if letter else None,
         "dead_letter_id": letter["pk"] if letter else None,

@@ -7,23 +7,23 @@ from django.db import connection
 from django.db.models import Max, Sum
 from django.db.models.functions import Coalesce
 
-from engines import workers
+from engines import waiting, workers
 from engines.clock import database_time
-from engines.core.states import State
-from engines.models import DeadLetterGroup, Pipeline, Throughput, TransactionRecord, Worker
-
-MOST_PRIORITIES = 10
+from engines.models import DeadLetterGroup, Pipeline, Throughput, Worker
+from engines.waiting import Waiting
 
 
 def status() -> dict[str, Any]:
     """What `manage.py status` tells."""
     now = database_time()
     totals, running = totals_by_pipeline(), running_by_pipeline()
+    pipelines = list(Pipeline.objects.select_related("policy__active"))
+    waits = waiting.of([pipeline.pk for pipeline in pipelines])
     return {
         "at": now.isoformat(),
         "pipelines": [
-            _pipeline(pipeline, totals.get(pipeline.pk, {}) | {"running": running.get(pipeline.pk, 0)}, now)
-            for pipeline in _pipelines()
+            _pipeline(one, totals.get(one.pk, {}) | {"running": running.get(one.pk, 0)}, waits[one.pk], now)
+            for one in pipelines
         ],
         "dead_letters": {"open": open_letters()},
         "workers": [_worker(worker, now) for worker in workers.alive()],
@@ -66,11 +66,6 @@ def series(minutes: int, pipeline_id: int | None = None, *, now: datetime | None
     return [{**empty, **found.get(minute, {}), "minute": minute} for minute in times]
 
 
-def waiting(pipeline_id: int, *, cap: int | None = None) -> int:
-    rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value).order_by()
-    return rows.count() if cap is None else rows[: cap + 1].count()
-
-
 def running_by_pipeline() -> dict[int, int]:
     """From the index of leases: as many entries as there are running ones."""
     with connection.cursor() as cursor:
@@ -80,42 +75,24 @@ def running_by_pipeline() -> dict[int, int]:
         return dict(cursor.fetchall())
 
 
-def oldest_pending(pipeline_id: int) -> datetime | None:
-    """When the longest-waiting one became due. Asked of each priority in turn, because the index is ordered so."""
-    rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value)
-    firsts: list[datetime] = []
-    head = rows.order_by("-priority", "available_at").values_list("priority", "available_at").first()
-    while head is not None and len(firsts) < MOST_PRIORITIES:
-        priority, available_at = head
-        firsts.append(available_at)
-        lower = rows.filter(priority__lt=priority).order_by("-priority", "available_at")
-        head = lower.values_list("priority", "available_at").first()
-    return min(firsts, default=None)
-
-
 def open_letters() -> int:
     return DeadLetterGroup.objects.aggregate(count=Coalesce(Sum("open_count"), 0))["count"]  # type: ignore[no-any-return]
 
 
-def _pipelines() -> list[Pipeline]:
-    return list(Pipeline.objects.select_related("policy__active"))
-
-
-def _pipeline(pipeline: Pipeline, totals: dict[str, Any], now: datetime) -> dict[str, Any]:
-    oldest = oldest_pending(pipeline.pk)
-    active = pipeline.policy.active
+def _pipeline(pipeline: Pipeline, totals: dict[str, Any], wait: Waiting, now: datetime) -> dict[str, Any]:
+    age, active = wait.age(now), pipeline.policy.active
     return {
         "name": pipeline.name,
         "task": pipeline.task or pipeline.executor,
         "direction": pipeline.direction,
         "policy": f"{pipeline.policy.name} v{active.number if active else 0}",
         "paused": pipeline.is_paused,
-        "pending": waiting(pipeline.pk),
+        "pending": waiting.count(pipeline.pk),
         "running": totals["running"],
         "succeeded": totals.get("succeeded", 0),
         "failed": totals.get("failed", 0),
         "cancelled": totals.get("cancelled", 0),
-        "oldest_pending_age": max(0.0, (now - oldest).total_seconds()) if oldest else None,
+        "oldest_pending_age": None if age is None else max(0.0, age),
     }
 
 
@@ -130,4 +107,5 @@ def _worker(worker: Worker, now: datetime) -> dict[str, Any]:
         "abandoned": worker.abandoned,
         "settled": worker.settled,
         "heartbeat_age": max(0.0, (now - worker.heartbeat_at).total_seconds()),
+        "executors": worker.executors,
     }

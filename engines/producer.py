@@ -86,6 +86,7 @@ def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy
     }
     return Work(
         task=type(task).__name__,
+        pipeline=task.pipeline_name,
         policy=policy,
         loop=lambda _: production(policy, _checked(transactions)),
         handlers={stage: getattr(task, name) for stage, name in hooks.items()},

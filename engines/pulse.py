@@ -5,25 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
 from django.db.models import Case, Count, Q, QuerySet, Sum, When, Window
-from django.db.models.expressions import RawSQL
 
-from engines import overview
+from engines import overview, waiting
 from engines.core.states import GroupState
-from engines.models import DeadLetterGroup, Pipeline, TransactionRecord, Worker
+from engines.models import DeadLetterGroup, Pipeline, TransactionRecord, WaitingSample, Worker
+from engines.waiting import Waiting
 from engines.workers import ALIVE
 
-COUNTED = 10_000
 CONCERNING = (GroupState.OPEN.value, GroupState.REGRESSED.value)
-
-# Each costs so many index entries, however long the queue is.
-FIRST = """
-(SELECT count(*) FROM (SELECT t.available_at FROM engines_transactionrecord t
-  WHERE t.pipeline_id = engines_pipeline.id AND t.state = 0
-  ORDER BY t.priority DESC, t.available_at, t.id LIMIT %s) first {which})
-"""
-WAITING, DUE = FIRST.format(which=""), FIRST.format(which="WHERE first.available_at <= %s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +27,24 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """The engines at one moment. Pipelines carry `waiting` and `due`, counted only so far."""
+    """The engines at one moment, what waits in each pipeline counted only so far, and the last while."""
 
-    pipelines: list[Any]
+    queues: dict[Pipeline, Waiting]
     workers: list[Worker]
     holdings: list[Holding]
     groups: list[DeadLetterGroup]
     open_groups: int
     open_letters: int
     series: list[dict[str, Any]]
+    samples: list[WaitingSample | None]
 
     @property
     def waiting(self) -> int:
-        return sum(pipeline.waiting for pipeline in self.pipelines)
+        return sum(queue.count for queue in self.queues.values())
 
     @property
     def is_waiting_capped(self) -> bool:
-        return any(pipeline.waiting > COUNTED for pipeline in self.pipelines)
+        return any(queue.is_capped for queue in self.queues.values())
 
     @property
     def running(self) -> int:
@@ -72,7 +63,7 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     groups = list(_groups()[:shown])
     counts = groups[0] if groups else None
     return Pulse(
-        pipelines=list(_pipelines(now)),
+        queues=waiting.of_all(),
         workers=[worker for worker in known.values() if worker.state in ALIVE],
         holdings=[
             Holding(worker=known.get(lease["lease_owner"]), count=lease["count"], lapsed=lease["lapsed"])
@@ -82,14 +73,7 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
         open_groups=counts.concerning if counts else 0,
         open_letters=counts.open_in_all if counts else 0,
         series=overview.series(minutes, now=now),
-    )
-
-
-def _pipelines(now: datetime) -> QuerySet[Pipeline]:
-    due = connection.ops.adapt_datetimefield_value(now)
-    return Pipeline.objects.annotate(
-        waiting=RawSQL(WAITING, [COUNTED + 1]),  # noqa: S611 (constants of this module; values are parameters)
-        due=RawSQL(DUE, [COUNTED + 1, due]),  # noqa: S611
+        samples=waiting.series(minutes, now=now),
     )
 
 

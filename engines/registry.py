@@ -23,6 +23,8 @@ class Stops(Protocol):
 class Stoppable:
     """Whatever runs loops can be asked to stop."""
 
+    pipeline_name: str | None = None  # set where a pipeline runs the task; spans and metrics carry it
+
     def stop(self) -> None:
         """Ask every loop of this task to stop: nothing new begins, what runs is let end."""
         for driver in list(self._drivers()):

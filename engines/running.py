@@ -16,14 +16,16 @@ from typing import Any, Self
 
 from django.db import close_old_connections
 
-from engines import discovery, registry
+from engines import discovery, registry, telemetry
 from engines.conf import settings
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
 from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
+from engines.core import failures
 from engines.core.errors import EngineError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
+from engines.executors.counting import counted
 from engines.executors.pool import Pools
 from engines.executors.task import RunInExecutor
 from engines.models import Pipeline
@@ -82,7 +84,7 @@ class Runner:
         self.pipeline, self._options = pipeline, options
         self.connector = connector
         self.task = build(pipeline, self._given(), pools)
-        self.task.abandoned_grace = options.abandoned_grace
+        self.task.abandoned_grace, self.task.pipeline_name = options.abandoned_grace, pipeline.name
         self._is_stopping = threading.Event()
         self._woken = threading.Event()
 
@@ -113,6 +115,8 @@ class Runner:
 
     def _consume(self) -> None:
         policy, _ = self.connector.policy_in_force()
+        if isinstance(self.connector, DatabaseConnector):
+            self.connector.own()
         run = self.task.consume_transactions(policy)
         if inspect.iscoroutine(run):
             asyncio.run(run)
@@ -187,9 +191,12 @@ def _executor_task(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools)
         )
         raise UnrunnableError(msg)
     worker = f"{socket.gethostname()}:{os.getpid()}"
-    return RunInExecutor(
+    task = RunInExecutor(
         pools, executor=pipeline.executor, pipeline=pipeline.name, worker_id=worker, connectors=connectors
     )
+    for name in ("process_transaction", "produce_transaction"):
+        setattr(task, name, counted(getattr(task, name), executor=pipeline.executor, known=pools))
+    return task
 
 
 def _with_fresh_connections(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,7 +243,8 @@ class Crew:
         self.runners: list[Runner] = []
         self.pools = Pools(settings().executors, settings().executor_environment)
         self._stack.callback(self.pools.close)
-        self.station = self._stack.enter_context(Station(names, self._abandoned))
+        self._stack.enter_context(telemetry.watching_executors(self.pools.snapshot))
+        self.station = self._stack.enter_context(Station(names, self._abandoned, self._executors))
         try:
             self.runners += [
                 Runner(pipeline, connector, self._options, self.pools)
@@ -290,3 +298,7 @@ class Crew:
 
     def _abandoned(self) -> int:
         return sum(runner.task.abandoned_attempts for runner in self.runners)
+
+    def _executors(self) -> list[dict[str, Any]]:
+        """What its row tells of them; a text that no column takes must not keep the heart from beating."""
+        return [{**one, "last_fault": failures.storable(one["last_fault"])} for one in self.pools.snapshot()]

@@ -6,10 +6,13 @@ of a producer: `produce_transactions` › `start_producing` › `produce`, `hand
 `handle_produce_exception`, likewise.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Link
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -30,6 +33,7 @@ PRODUCER_SPANS = {
 }
 
 TASK = "ergon.task"
+PIPELINE = "ergon.pipeline"
 STEP = "ergon.step"
 ATTEMPT = "ergon.attempt"  # from 0, as the documents count
 MAX_ATTEMPTS = "ergon.max_attempts"
@@ -41,6 +45,8 @@ CATEGORY = "ergon.category"
 BATCH_SIZE = "ergon.batch.size"
 CONCURRENCY = "ergon.concurrency"
 OUTCOME = "ergon.outcome"
+EXECUTOR = "ergon.executor"
+STATE = "ergon.state"
 ERROR_TYPE = "error.type"
 ERROR_MESSAGE = "exception.message"
 
@@ -71,6 +77,56 @@ rescued = _meter.create_counter("ergon.transactions.rescued", description="Lease
 stale = _meter.create_counter("ergon.settles.stale", description="Outcomes that came after their lease was lost")
 dead_letters = _meter.create_counter("ergon.dead_letters", description="Terminal failures that wait for a person")
 empty_waits = _meter.create_counter("ergon.fetch.empty_waits", description="Waits because a fetch was empty")
+
+# How a job came out: success, retry, error, timeout (its own word), refused, killed (late), died (with its executor).
+executor_jobs = _meter.create_counter("ergon.executor.jobs", description="Jobs of executors, by outcome")
+Snapshots = Callable[[], Iterable[Mapping[str, Any]]]
+_snapshots: list[Snapshots] = []
+
+
+@contextmanager
+def watching_executors(snapshots: Snapshots) -> Iterator[None]:
+    """What pools of executors count is read from them whenever somebody asks for metrics, while the block lasts."""
+    _snapshots.append(snapshots)
+    try:
+        yield
+    finally:
+        _snapshots.remove(snapshots)
+
+
+def _counts(field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_options: CallbackOptions) -> Iterable[Observation]:
+        totals: Counter[str] = Counter()
+        for pool in _pools():
+            totals[pool["name"]] += pool[field]
+        return [Observation(total, {EXECUTOR: name}) for name, total in totals.items()]
+
+    return observe
+
+
+def _processes(_options: CallbackOptions) -> Iterable[Observation]:
+    totals: Counter[tuple[str, str]] = Counter()
+    for pool in _pools():
+        busy = sum(1 for process in pool["processes"] if process["job"])
+        totals[pool["name"], "busy"] += busy
+        totals[pool["name"], "idle"] += len(pool["processes"]) - busy
+    return [Observation(total, {EXECUTOR: name, STATE: state}) for (name, state), total in totals.items()]
+
+
+def _pools() -> list[Mapping[str, Any]]:
+    return [pool for snapshots in list(_snapshots) for pool in snapshots()]
+
+
+for _name, _field, _description in (
+    ("ergon.executor.starts", "started", "Processes of executors that were started"),
+    ("ergon.executor.deaths", "died", "Processes that died or broke the protocol"),
+    ("ergon.executor.kills", "killed", "Processes that were killed because their job was late"),
+    ("ergon.executor.lines_skipped", "skipped", "Lines on stdout that were nobody's answer"),
+):
+    _meter.create_observable_counter(_name, callbacks=[_counts(_field)], description=_description)
+_meter.create_observable_gauge(
+    "ergon.executor.processes", callbacks=[_processes], description="Processes of executors, busy and idle"
+)
 
 
 def is_tracing() -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.db import connection, transaction
 from django.utils.module_loading import import_string
 
-from engines import bulk, dead_letters, schedules, transactions, workers
+from engines import bulk, dead_letters, schedules, transactions, waiting, workers
 from engines.clock import database_time
 from engines.conf import settings
 from engines.models import Leadership, Throughput
@@ -33,9 +33,12 @@ def chores(lease: float) -> list[Chore]:
         Chore("workers_lost", lease / 3, workers.notice_the_dead),
         Chore("scheduled", 1.0, schedules.fire),
         Chore("bulk", 1.0, bulk.advance),
+        # Asked more often than once a minute, so that no minute is left out; only the first asking in each counts.
+        Chore("sampled", 15.0, waiting.sample),
         Chore("folded", 60.0, fold),
         Chore("pruned", 600.0, lambda: transactions.prune().total),
         Chore("trends", 3600.0, dead_letters.forget_trends),
+        Chore("samples_forgotten", 3600.0, waiting.forget),
         Chore("workers_forgotten", 3600.0, workers.forget),
         Chore("requests_forgotten", 600.0, idempotency.forget_old),
         *(Chore(name, every, import_string(path)) for name, (every, path) in settings().chores.items()),

@@ -2,7 +2,9 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -22,18 +24,34 @@ def enrol(pipelines: list[str]) -> Worker:
     return worker
 
 
-def beat(worker_id: int, *, in_flight: int, abandoned: int, settled: int, is_stopping: bool) -> None:
+def beat(
+    worker_id: int,
+    *,
+    in_flight: int,
+    abandoned: int,
+    settled: int,
+    is_stopping: bool,
+    executors: Sequence[dict[str, Any]] = (),
+) -> None:
     """It is alive, and this is what it has in hand. One that was thought dead is alive again."""
     state = WorkerState.STOPPING if is_stopping else WorkerState.RUNNING
     Worker.objects.filter(pk=worker_id).update(
-        heartbeat_at=Now(), in_flight=in_flight, abandoned=abandoned, settled=settled, state=state.value
+        heartbeat_at=Now(),
+        in_flight=in_flight,
+        abandoned=abandoned,
+        settled=settled,
+        executors=list(executors),
+        state=state.value,
     )
 
 
-def retire(worker_id: int, *, settled: int = 0, note: str = "") -> None:
+def retire(
+    worker_id: int, *, settled: int = 0, note: str = "", executors: Sequence[dict[str, Any]] | None = None
+) -> None:
     """It has ended in order."""
+    last_words = {} if executors is None else {"executors": list(executors)}
     Worker.objects.filter(pk=worker_id).update(
-        state=WorkerState.STOPPED.value, in_flight=0, settled=settled, stopped_at=Now(), note=note
+        state=WorkerState.STOPPED.value, in_flight=0, settled=settled, stopped_at=Now(), note=note, **last_words
     )
 
 

@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from engines.core.explanation import span
+from engines.models import WaitingSample
+from engines.pulse import Pulse
 from ergon_site.access import drawing
 from ergon_site.access.drawing import Chart
 
@@ -72,7 +74,52 @@ def _times(found: Sequence[Step]) -> Chart:
     )
 
 
-def backlog(pipelines: Sequence[Any]) -> list[dict[str, Any]]:
+def of_waiting(samples: Sequence[WaitingSample | None], size: int) -> list[Chart]:
+    """Two charts of what waited, as far as anybody looked."""
+    parts = [samples[place : place + size] for place in range(0, len(samples), size)]
+    looked = [[sample for sample in part if sample] for part in parts]
+    counts = [max((sample.waiting for sample in part), default=None) for part in looked]
+    ages = [max((sample.oldest_age or 0.0 for sample in part), default=None) for part in looked]
+    last = next((sample for part in reversed(looked) for sample in reversed(part)), None)
+    if last is None:
+        return [
+            Chart(title=title, kind="level", summary="No samples: manage.py maintain takes one a minute.", top="")
+            for title in ("Backlog", "Longest wait")
+        ]
+    is_capped = any(sample.is_capped for part in looked for sample in part)
+    return [_depths(counts, last, is_capped=is_capped), _ages(ages, last)]
+
+
+def _depths(counts: Sequence[int | None], last: WaitingSample, *, is_capped: bool) -> Chart:
+    most = max(count for count in counts if count is not None)
+    top = f"{most:,}{'+' if is_capped else ''}"
+    now = f"{last.waiting:,}{'+' if last.is_capped else ''} waiting at {last.minute:%H:%M}"
+    return Chart(
+        title="Backlog",
+        kind="level",
+        summary=f"{now}, at most {top}." if most else "Nothing waited.",
+        top=top if most else "",
+        lines=[("waiting", drawing.line(counts, most))],
+    )
+
+
+def _ages(ages: Sequence[float | None], last: WaitingSample) -> Chart:
+    longest = max(age for age in ages if age is not None)
+    now = f"The first due for {span(last.oldest_age or 0.0)} at {last.minute:%H:%M}"
+    return Chart(
+        title="Longest wait",
+        kind="level",
+        summary=f"{now}, at most {span(longest)}." if longest else "Nothing was overdue.",
+        top=span(longest) if longest else "",
+        lines=[("oldest", drawing.line(ages, longest))],
+    )
+
+
+def backlog(pulse: Pulse) -> list[dict[str, Any]]:
     """What waits now, by pipeline: the longest queues first, as parts of the longest."""
-    waiting = sorted((one for one in pipelines if one.waiting), key=lambda one: -one.waiting)[:LONGEST_BACKLOG]
-    return [{"pipeline": one, "percent": round(100 * one.waiting / waiting[0].waiting, 1)} for one in waiting]
+    waiting = [(pipeline, queue) for pipeline, queue in pulse.queues.items() if queue.count]
+    queues = sorted(waiting, key=lambda one: -one[1].count)[:LONGEST_BACKLOG]
+    return [
+        {"pipeline": pipeline, "depth": queue.depth, "percent": round(100 * queue.count / queues[0][1].count, 1)}
+        for pipeline, queue in queues
+    ]

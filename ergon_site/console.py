@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse_lazy
+from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
+from engines import executing
 from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import holds
@@ -19,8 +22,12 @@ class Console(UnfoldAdminSite):
     index_template = "console/dashboard.html"
 
     def get_urls(self) -> list[URLPattern]:
-        live = path("live/", self.admin_view(self.live), name="live")
-        return [live, *super().get_urls()]
+        own = [
+            path("live/", self.admin_view(self.live), name="live"),
+            path("engines/executor/", self.admin_view(self.executors), name="engines_executor_list"),
+            path("engines/executor/live/", self.admin_view(self.executors_live), name="engines_executor_live"),
+        ]
+        return [*own, *super().get_urls()]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         page: TemplateResponse = super().index(request, {**dashboard.of(request), **(extra_context or {})})
@@ -29,6 +36,20 @@ class Console(UnfoldAdminSite):
     def live(self, request: HttpRequest) -> TemplateResponse:
         """The part of the dashboard that refreshes itself."""
         return TemplateResponse(request, "console/dashboard_live.html", dashboard.of(request))
+
+    def executors(self, request: HttpRequest) -> TemplateResponse:
+        shown = {**self.each_context(request), "title": "Executors", **_executors(request)}
+        return TemplateResponse(request, "console/executors.html", shown)
+
+    def executors_live(self, request: HttpRequest) -> TemplateResponse:
+        """The part of the executors' page that refreshes itself."""
+        return TemplateResponse(request, "console/executors_live.html", _executors(request))
+
+
+def _executors(request: HttpRequest) -> dict[str, Any]:
+    if not holds(request, Right.VIEW):
+        raise PermissionDenied
+    return {"executors": executing.executors(), "read_at": timezone.now()}
 
 
 def menu(request: HttpRequest) -> list[dict[str, Any]]:
@@ -45,6 +66,7 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
                 ("Policies", "tune", "admin:engines_policy_changelist", Right.VIEW),
                 ("Schedules", "calendar_clock", "admin:engines_schedule_changelist", Right.VIEW),
                 ("Workers", "memory", "admin:engines_worker_changelist", Right.VIEW),
+                ("Executors", "terminal", "admin:engines_executor_list", Right.VIEW),
             ],
         ),
         (

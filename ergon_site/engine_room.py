@@ -8,16 +8,19 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from engines.core.explanation import span
-from engines.pulse import COUNTED, Pulse
+from engines.pulse import Pulse
 from ergon_site.concerns import Concern, capped
 
 LAST_HOUR = 60
+# One may be an accident of a single job.
+DEATHS_THAT_CONCERN = 3
 
 
 def concerns(pulse: Pulse, now: datetime) -> Iterator[Concern]:
     yield from _groups(pulse, now)
-    yield from capped(_unserved(pulse), transactions(state="pending"))
+    yield from capped(_unserved(pulse, now), transactions(state="pending"))
     yield from capped(_abandoned(pulse), page("engines_worker_changelist"))
+    yield from capped(_failing_executors(pulse), page("engines_executor_list"))
     yield from capped(_paused(pulse, now), page("engines_pipeline_changelist"))
 
 
@@ -49,12 +52,15 @@ def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
         yield Concern(title=f"and {others} more kinds of failure", detail="", address=behind)
 
 
-def _unserved(pulse: Pulse) -> Iterator[Concern]:
-    for pipeline in pulse.pipelines:
-        if pipeline.due and not pipeline.is_paused and pipeline.name not in pulse.served:
+def _unserved(pulse: Pulse, now: datetime) -> Iterator[Concern]:
+    for pipeline, queue in pulse.queues.items():
+        overdue = queue.overdue(now)
+        if overdue is not None and not pipeline.is_paused and pipeline.name not in pulse.served:
+            command = "consume" if pipeline.direction == "inbound" else "produce"
+            waits = f"{queue.depth} waiting, the first due for {span(overdue)}"
             yield Concern(
                 title=f"No worker serves {pipeline.name}",
-                detail=f"{_counted(pipeline.due)} due. Start one: manage.py consume {pipeline.name}",
+                detail=f"{waits}. Start one: manage.py {command} {pipeline.name}",
                 address=transactions(state="pending", pipeline=pipeline.name),
             )
 
@@ -76,19 +82,26 @@ def _abandoned(pulse: Pulse) -> Iterator[Concern]:
             )
 
 
+def _failing_executors(pulse: Pulse) -> Iterator[Concern]:
+    for worker in pulse.workers:
+        for told in worker.executors:
+            if told.get("deaths_in_a_row", 0) >= DEATHS_THAT_CONCERN:
+                yield Concern(
+                    title=f"The executor {told['name']} keeps dying on {worker}",
+                    detail=f"{told['deaths_in_a_row']:,} times in a row. {told.get('last_fault', '')}"[:300],
+                    address=f"{page('engines_executor_list')}#executor-{told['name']}",
+                )
+
+
 def _paused(pulse: Pulse, now: datetime) -> Iterator[Concern]:
-    for pipeline in pulse.pipelines:
+    for pipeline, queue in pulse.queues.items():
         if pipeline.paused_at:
-            ago, waits = span((now - pipeline.paused_at).total_seconds()), _counted(pipeline.waiting)
+            ago = span((now - pipeline.paused_at).total_seconds())
             yield Concern(
                 title=f"{pipeline.name} is paused",
-                detail=f"By {pipeline.paused_by} {ago} ago: {pipeline.pause_reason}. {waits} waiting.",
+                detail=f"By {pipeline.paused_by} {ago} ago: {pipeline.pause_reason}. {queue.depth} waiting.",
                 address=page("engines_pipeline_change", pipeline.pk),
             )
-
-
-def _counted(count: int) -> str:
-    return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
 
 
 def transactions(**filters: Any) -> str:

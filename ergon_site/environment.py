@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from environ import Env
 
+from engines.executors.settings import ExecutorConfigurationError, executors_in
+
 POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
@@ -73,6 +75,16 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 def names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def executors(value: str) -> dict[str, Any]:
+    told = json_object(value)
+    try:
+        executors_in(told)
+    except ExecutorConfigurationError as error:
+        msg = f"cannot be used: {str(error).removeprefix('ERGON_EXECUTORS: ')}"
+        raise ValueError(msg) from None
+    return told
 
 
 def json_object(value: str) -> dict[str, Any]:

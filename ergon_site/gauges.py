@@ -7,7 +7,7 @@ from django.db import DatabaseError
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engines import overview, standings, workers
+from engines import executing, overview, standings, workers
 from engines.clock import database_time
 from engines.core.errors import headline
 from engines.models import Pipeline
@@ -24,7 +24,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from [*_of_pipelines(), *_of_the_whole()]
+            yield from [*_of_pipelines(), *_of_the_whole(), *_of_executors()]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
@@ -52,3 +52,15 @@ def _of_the_whole() -> list[Metric]:
     alive = GaugeMetricFamily("ergon_workers_alive", "Processes that run transactions")
     alive.add_metric([], workers.alive().count())
     return [letters, alive]
+
+
+def _of_executors() -> list[Metric]:
+    """As their workers told them last. What they count for ever is a counter of each worker's own."""
+    processes = GaugeMetricFamily("ergon_executors_processes", "Processes of an executor", labels=["executor", "state"])
+    failing = GaugeMetricFamily("ergon_executors_failing", "Workers on which it keeps dying", labels=["executor"])
+    for executor in executing.executors():
+        busy = sum(share.busy for share in executor.shares)
+        processes.add_metric([executor.name, "busy"], busy)
+        processes.add_metric([executor.name, "idle"], sum(share.total for share in executor.shares) - busy)
+        failing.add_metric([executor.name], sum(1 for share in executor.shares if share.deaths_in_a_row))
+    return [processes, failing]

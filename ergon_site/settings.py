@@ -50,7 +50,7 @@ ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", environment.json_object, default="{}")
 ERGON_ORPHAN_AGE = read("ERGON_ORPHAN_AGE", environment.seconds, default="86400")
 ERGON_TASKS = read("ERGON_TASKS", environment.names)
-ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.json_object, default="{}")
+ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
 # What executors inherit: everything but what only the application should know.
 ERGON_EXECUTOR_ENVIRONMENT = {
     name: value
@@ -164,11 +164,13 @@ DATABASES: dict[str, dict[str, Any]] = {
     "default": read("DATABASE_URL", environment.database, default=f"sqlite:///{DATA_DIR}/ergon.sqlite3")
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTHENTICATION_BACKENDS = ["ergon_site.access.rights.Rights"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "ergon_site.formats"
 TIME_ZONE = "UTC"

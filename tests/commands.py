@@ -3,14 +3,14 @@
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from django.core.management import call_command
 
-from tests.processes import LIMIT, ROOT, environment
+from tests import warm
+from tests.processes import LIMIT, environment
 
 
 def run(*arguments: str) -> str:
@@ -28,15 +28,8 @@ def ask(*arguments: str) -> Any:
 @contextmanager
 def running(*arguments: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
     """A command as a process of its own, with pipes; killed when the block ends, if it still runs."""
-    process = subprocess.Popen(
-        [sys.executable, "manage.py", *arguments],
-        cwd=ROOT,
-        env=environment(**changes),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = warm.start(arguments, environment(**changes), **pipes)
     with process:
         try:
             yield process

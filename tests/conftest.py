@@ -38,8 +38,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.fixture(scope="session", autouse=True)
 def _brisk_and_clean() -> Iterator[None]:
-    """Passwords are hashed quickly (a server verifies them all the same), and cleaning knows append-only tables."""
+    """Passwords are hashed quickly (a server verifies them all the same), and cleaning knows append-only tables.
+
+    Static files are looked for when they are asked for; else each test's client would list them all beforehand.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
         yield

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
 from engines.models import Pipeline, TransactionRecord
 from engines.transactions import LeasedTransaction, Settlement
-from tests.processes import LIMIT, ROOT, environment
+from tests import warm
+from tests.processes import LIMIT, environment
 
 QUICK = {
     "loop": {"concurrency": {"value": 4}, "batch": {"size": 20}, "empty_queue": {"backoff": 0.05, "backoff_cap": 0.2}},
@@ -68,13 +68,8 @@ def count(state: int) -> int:
 def consumer(*arguments: str, command: str = "consume", **changes: str) -> Iterator[subprocess.Popen[str]]:
     """A real consumer on the test's database; killed when the block ends, if it still runs."""
     variables = {"ERGON_TASKS": "tests.tasks", "ERGON_LEASE_SECONDS": "2", **changes}
-    process = subprocess.Popen(
-        [sys.executable, "manage.py", command, *arguments, "--json"],
-        cwd=ROOT,
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = warm.start(
+        [command, *arguments, "--json"], environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
         yield process

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -44,6 +46,7 @@ def _is_run_once(item: pytest.Item) -> bool:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
     folder = _folder()
     forget_environment()
+    keep_bytecode()
     os.environ["ERGON_DATA_DIR"] = str(folder)
     os.environ["DATABASE_URL"] = _database(early_config.known_args_namespace.database, folder)
     os.environ["CELERY_BROKER_URL"] = _broker(folder)
@@ -70,15 +73,40 @@ def forget_environment() -> None:
         del os.environ[name]
 
 
+def keep_bytecode() -> None:
+    """A hundred processes start in a run: without it, each would compile all of Django anew."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+class Restartable:
+    """A server that a test may stop, and start again where it was."""
+
+    def __init__(self, start: Callable[..., AbstractContextManager[str]], folder: Path) -> None:
+        self._start, self._folder = start, folder
+        self._running = ExitStack()
+        self.address = self._running.enter_context(start(folder))
+
+    def start(self) -> None:
+        self._running.enter_context(self._start(self._folder, port=urlsplit(self.address).port))
+
+    def stop(self) -> None:
+        self._running.close()
+
+
 @pytest.fixture(scope="session")
-def rabbitmq() -> Iterator[str]:
+def rabbitmq(request: pytest.FixtureRequest) -> str:
     """The address of a RabbitMQ, started when the first test asks for it."""
-    if given := os.environ.get("TEST_RABBITMQ_URL"):
-        yield given
-        return
+    given = os.environ.get("TEST_RABBITMQ_URL")
+    return given or str(request.getfixturevalue("our_rabbitmq").address)
+
+
+@pytest.fixture(scope="session")
+def our_rabbitmq() -> Iterator[Restartable]:
     require_rabbitmq()
-    with embedded.rabbitmq(Path(os.environ["ERGON_DATA_DIR"])) as address:
-        yield address
+    server = Restartable(embedded.rabbitmq, Path(os.environ["ERGON_DATA_DIR"]))
+    yield server
+    server.stop()
 
 
 def require_rabbitmq() -> None:

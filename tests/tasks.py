@@ -20,15 +20,15 @@ def act(payload: dict[str, Any]) -> Any:
                     file.write(f"{payload.get('id', '')} {os.getpid()} {time.time_ns()}\n")
             case "sleep":
                 time.sleep(value)
+            case "until":
+                while not Path(value).exists():
+                    time.sleep(0.02)
             case "fail":
                 raise ValueError(value)
             case "reject":
                 raise TransactionException(value, ExceptionType.BUSINESS)
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "hang":
-                while True:
-                    time.sleep(3600)
     return payload.get("return")
 
 

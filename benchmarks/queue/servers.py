@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from benchmarks.queue import rabbitmq
 from ergon_site import embedded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +46,6 @@ def running() -> Iterator[Servers]:
         folder = Path(name)
         folder.chmod(0o755)
         brokers = {"valkey": stack.enter_context(embedded.valkey(folder))}
-        if rabbitmq.is_installed():
-            brokers["rabbitmq"] = stack.enter_context(rabbitmq.running(folder))
+        if embedded.has_rabbitmq():
+            brokers["rabbitmq"] = stack.enter_context(embedded.rabbitmq(folder))
         yield Servers(folder, stack.enter_context(embedded.postgres(folder)), brokers)

@@ -10,9 +10,11 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from engines import executing
 from engines.conf import settings
 from engines.core import explanation, redaction, timeline
 from engines.core.errors import EngineError
+from engines.models import Pipeline
 from ergon_site.access import json_view
 from ergon_site.access.buttons import Button
 from ergon_site.access.core.roles import Right, reason_missing
@@ -20,14 +22,25 @@ from ergon_site.access.detail import sentence
 from ergon_site.access.pages import done, holds
 
 
-def attempts(told: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
     """Attempts with a bar for each on one line of time, and a way to its trace."""
     found = [{**one, "began": datetime.fromisoformat(one["started_at"])} for one in told]
     bars = timeline.bars([(one["began"].timestamp(), one["duration"]) for one in found])
     return [
-        {**one, "bar": bar, "took": explanation.span(one["duration"]), "trace": trace_link(one["trace_id"])}
+        {
+            **one,
+            "bar": bar,
+            "took": explanation.span(one["duration"]),
+            "trace": trace_link(one["trace_id"]),
+            "details": details_title(pipeline, one["error_type"], one["traceback"]),
+        }
         for one, bar in zip(found, bars, strict=True)
     ]
+
+
+def details_title(pipeline: Pipeline | None, error_type: str | None, text: str | None) -> str:
+    """What is kept of a failure beside its message: where it was raised, or what its executor said at last."""
+    return "Last lines on the executor's stderr" if executing.is_stderr(pipeline, error_type, text) else "Traceback"
 
 
 def trace_link(trace_id: str | None) -> str:

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from engines import workers
+from engines import executing, workers
 from engines.admin.pausing import tag
 from engines.core.explanation import span
 from engines.models import Worker
@@ -89,7 +89,8 @@ class WorkersPage(DetailPage):
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         word = standing(row)
-        return {"worker": row, "tag": tag(word, KINDS[word]), "standing": word, "heartbeat": self.heartbeat(row)}
+        told = {"standing": word, "tag": tag(word, KINDS[word]), "heartbeat": self.heartbeat(row)}
+        return {"worker": row, "shares": executing.of_worker(row), **told}
 
 
 def standing(worker: Any) -> str:

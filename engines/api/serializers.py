@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from engines import dead_letters, overview, policies
+from engines import dead_letters, policies, waiting
 from engines.api import hiding
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
@@ -163,7 +163,7 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
 
     @extend_schema_field(DepthSerializer)
     def get_depth(self, pipeline: Pipeline) -> dict[str, Any]:
-        pending = overview.waiting(pipeline.pk, cap=DEPTH_CAP)
+        pending = waiting.count(pipeline.pk, cap=DEPTH_CAP)
         return {"pending": min(pending, DEPTH_CAP), "is_capped": pending > DEPTH_CAP}
 
 

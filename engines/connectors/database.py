@@ -1,12 +1,13 @@
 """The durable queue: transactions of a pipeline, leased, settled in batches, the same for all four engines."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from engines import overview, pipelines, policies, telemetry, transactions
+from engines import pipelines, policies, telemetry, transactions, waiting
 from engines.connectors.outage import Outage
 from engines.connectors.station import Station
 from engines.core.journal import Attempted
@@ -25,7 +26,8 @@ Adjust = Callable[[Any], Any]
 class DatabaseConnector:
     """Gives a pipeline's transactions to a task, and keeps what came of them.
 
-    One thread owns the connection for claims, whichever thread asks; the station's settler owns another.
+    One thread owns the connection for claims, whichever thread asks; the station's settler owns another. A loop that
+    always asks from the same thread may be that owner, which saves a lone transaction two changes of threads.
     """
 
     is_prefetching = True
@@ -41,8 +43,15 @@ class DatabaseConnector:
         self._in_force: tuple[Any, str] = (adjust(policy), str(version))
         self.given_back = 0
         self._done = 0
+        self._owner: int | None = None
+
+    def own(self) -> None:
+        """Claim in this thread whenever it asks."""
+        self._owner = threading.get_ident()
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[LeasedTransaction]:
+        if threading.get_ident() == self._owner:
+            return self._claim(batch_size)
         return self._thread.submit(self._claim, batch_size).result()
 
     def dispatch_transactions(self, given: Sequence[Transaction]) -> int:
@@ -59,7 +68,7 @@ class DatabaseConnector:
         self._thread.submit(self._release, batch).result()
 
     def count(self) -> int:
-        return self._thread.submit(overview.waiting, self.pipeline.pk, cap=DEPTH_CAP).result()
+        return self._thread.submit(waiting.count, self.pipeline.pk, cap=DEPTH_CAP).result()
 
     def flush(self) -> None:
         self._station.flush()
@@ -101,7 +110,7 @@ class DatabaseConnector:
         await self._awaited(self._thread.submit(self._release, batch))
 
     async def count_async(self) -> int:
-        return await self._awaited(self._thread.submit(overview.waiting, self.pipeline.pk, cap=DEPTH_CAP))
+        return await self._awaited(self._thread.submit(waiting.count, self.pipeline.pk, cap=DEPTH_CAP))
 
     async def flush_async(self) -> None:
         await asyncio.to_thread(self._station.flush)
@@ -111,6 +120,8 @@ class DatabaseConnector:
         self._outage.give_up()
 
     def close(self) -> None:
+        if threading.get_ident() == self._owner:
+            self._outage.close_connection()
         self._thread.submit(self._outage.close_connection)
         self._thread.shutdown(wait=False)
 

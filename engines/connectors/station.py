@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from django.db import DatabaseError, connection
@@ -23,9 +23,14 @@ log = structlog.get_logger("ergon.worker")
 class Station:
     """Makes this process a worker for as long as the block lasts."""
 
-    def __init__(self, pipelines: Sequence[str], abandoned: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        pipelines: Sequence[str],
+        abandoned: Callable[[], int] = lambda: 0,
+        executors: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
         self._pipelines = list(pipelines)
-        self._abandoned = abandoned
+        self._abandoned, self._executors = abandoned, executors
         self._held: dict[int, Lease] = {}
         self._missing: set[int] = set()
         self._untold: Counter[tuple[int, bool]] = Counter()
@@ -55,7 +60,7 @@ class Station:
         connection.close()
         try:
             self._write_tally()
-            workers.retire(self.worker.pk, settled=self.settler.settled)
+            workers.retire(self.worker.pk, settled=self.settler.settled, executors=self._executors())
         except DatabaseError as error:
             log.warning("farewell_unheard", error=headline(error))
 
@@ -124,5 +129,6 @@ class Station:
             abandoned=self._abandoned(),
             settled=self.settler.settled,
             is_stopping=self.is_stopping,
+            executors=self._executors(),
         )
         workers.notice_the_dead()

@@ -24,22 +24,35 @@ def _waiting(facts: Mapping[str, Any]) -> str:
     if facts["paused_by"]:
         why = f" (reason: {facts['pause_reason']})" if facts["pause_reason"] else ""
         return f"waiting: the pipeline was paused by {facts['paused_by']} {span(facts['paused_for'])} ago{why}"
+    again = _asked_again(facts["error"] or {})
     if facts["due_in"] > 0:
-        return f"due in {span(facts['due_in'])}"
+        return f"due in {span(facts['due_in'])}{again}"
     if not facts["workers"]:
-        return "waiting: no worker serves this pipeline"
+        return f"waiting: no worker serves this pipeline{again}"
     rescued = f", after {facts['rescues']} rescues from dead workers" if facts["rescues"] else ""
     ahead = facts["ahead"]
     place = "it is next" if ahead == 0 else f"{ahead:,}{'+' if facts['is_ahead_capped'] else ''} are ahead of it"
-    return f"waiting: {place}{rescued}"
+    return f"waiting: {place}{rescued}{again}"
+
+
+def _asked_again(error: Mapping[str, Any]) -> str:
+    """Why it waits once more, if an attempt put it back; how many attempts are behind it."""
+    spent = error.get("spent")
+    if not spent:
+        return ""
+    attempts = "1 attempt" if spent == 1 else f"{spent} attempts"
+    return f"; it asked to be tried again after {attempts} ({_what(error)})"
 
 
 def _failed(facts: Mapping[str, Any]) -> str:
     error = facts["error"] or {}
-    what = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": .")
     letter = f"; its dead letter is {facts['dead_letter']}" if facts["dead_letter"] else ""
-    step = error.get("step", "process")
-    return f"failed {span(facts['ended_ago'])} ago in {step} ({error.get('category', 'SYSTEM')}) with {what}{letter}"
+    step, category = error.get("step", "process"), error.get("category", "SYSTEM")
+    return f"failed {span(facts['ended_ago'])} ago in {step} ({category}) with {_what(error)}{letter}"
+
+
+def _what(error: Mapping[str, Any]) -> str:
+    return f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": .")
 
 
 def _deliveries(facts: Mapping[str, Any]) -> str:

@@ -98,6 +98,7 @@ RESERVED = "Reserved: checked, not used yet."
 LOOP_TIME = _means("How long the whole loop may take.", "seconds")
 LOOP_LIMIT = _means("How many transactions the loop starts before it ends.", "in all")
 TRANSACTION_TIME = _means("How long one transaction may take, all its steps and waits together.", "seconds")
+LATEST = _means("The longest wait that a handler in an executor may ask for.", "seconds")
 ON_SPANS = _means("Whether payloads and the values of results may be on spans.")
 
 
@@ -294,7 +295,7 @@ class ConsumerPolicy(Policy):
     )
     steps: ConsumerSteps = field(default_factory=ConsumerSteps, metadata=_of(ConsumerSteps, "Each step's attempts."))
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
-    retry_after_ceiling: float = field(default=3600, metadata=DURATION | _means(RESERVED, "seconds"))
+    retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,4 +307,4 @@ class ProducerPolicy(Policy):
     )
     steps: ProducerSteps = field(default_factory=ProducerSteps, metadata=_of(ProducerSteps, "Each step's attempts."))
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
-    retry_after_ceiling: float = field(default=3600, metadata=DURATION | _means(RESERVED, "seconds"))
+    retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from engines.core.errors import told
-from engines.diagnosis import fleet, ground, work
+from engines.diagnosis import executors, fleet, ground, work
 from engines.diagnosis.finding import Finding, Level, problem
 from ergon_site.access.waiting import migrations as waiting_migrations
 
@@ -21,6 +21,7 @@ REST: list[Check] = [
     work.tasks,
     work.pipelines,
     work.policies,
+    executors.executors,
     fleet.waiting_work,
     fleet.maintenance,
     fleet.lost_workers,

@@ -138,7 +138,7 @@ class Recorder(Observer):
         self.spans = telemetry.CONSUMER_SPANS if work.fetch else telemetry.PRODUCER_SPANS
         self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
         self._is_metering = telemetry.is_metering()
-        self._labels = {telemetry.TASK: work.task}
+        self._labels = _known({telemetry.TASK: work.task, telemetry.PIPELINE: work.pipeline})
         self._fetching: Trace | None = None
         self._cycle: Cycle | None = None
         self._cycles: set[Cycle] = set()
@@ -150,10 +150,10 @@ class Recorder(Observer):
         self.work = work
         self._about = _known(
             {
-                telemetry.TASK: work.task,
+                **self._labels,
                 telemetry.POLICY_VERSION: work.policy_version,
                 "messaging.system": "ergon",
-                "messaging.destination.name": work.task,
+                "messaging.destination.name": work.pipeline or work.task,
             }
         )
         self._one = {**self._about, "messaging.operation.name": "process" if work.fetch else "send"}

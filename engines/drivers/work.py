@@ -24,6 +24,7 @@ class Work:
     """One loop, ready to run: its policy and rules, the task's handlers, the connector's functions."""
 
     task: str
+    pipeline: str | None = None
     policy: ConsumerPolicy | ProducerPolicy
     loop: Callable[[Callable[[], Any]], Steps[Stop | Failure]]
     handlers: Mapping[Stage, Callable[..., Any]]

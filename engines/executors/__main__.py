@@ -3,8 +3,10 @@
 import argparse
 import os
 import sys
+import traceback
 from importlib import import_module
-from typing import NoReturn
+from types import ModuleType
+from typing import NamedTuple, NoReturn
 
 from engines.executors import telemetry
 from engines.executors.handlers import HandlerRegistry
@@ -22,40 +24,65 @@ def main() -> None:
         metavar="MODULE[:REGISTRY]",
         help="the module with the handlers, and the name of its HandlerRegistry (default: registry)",
     )
-    # Taken before anything is imported that may print: stdout belongs to the protocol, for C code as well.
-    out = os.dup(1)
-    os.dup2(2, 1)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    registry = found(parser.parse_args().handlers)
+    handlers = parser.parse_args().handlers
+    pipes = taken()
+    registry = found(handlers)
     telemetry.export(os.environ)  # noqa: TID251 (an executor has no settings; these are OpenTelemetry's own)
 
     def answer(line: bytes) -> None:
         rest = memoryview(line)
         while rest:
-            rest = rest[os.write(out, rest) :]
+            rest = rest[os.write(pipes.answers, rest) :]
 
     try:
-        Runtime(registry, 0, answer).run()
+        Runtime(registry, pipes.requests, answer).run()
     except BrokenPipeError:
         sys.exit("executor: the orchestrator has gone")
+
+
+class Pipes(NamedTuple):
+    """Where requests come from, and where answers go."""
+
+    requests: int
+    answers: int
+
+
+def taken() -> Pipes:
+    """Both pipes for the protocol alone, before anything is imported that may print or read.
+
+    What handlers print, in C as well, goes to stderr; what they and the programs that they start read is empty.
+    """
+    pipes = Pipes(os.dup(0), os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return pipes
 
 
 def found(path: str) -> HandlerRegistry:
     module, _, name = path.partition(":")
     name = name or "registry"
-    try:
-        registry = getattr(import_module(module), name)
-    except ImportError as error:
-        refuse(f"the module {module!r} cannot be imported: {error}")
-    except AttributeError:
+    registry = getattr(imported(module), name, None)
+    if registry is None:
         refuse(f"the module {module!r} has no {name!r}: name its HandlerRegistry, as in {module}:handlers")
     if not isinstance(registry, HandlerRegistry):
         refuse(f"{module}:{name} is a {type(registry).__name__}, not a HandlerRegistry")
     return registry
 
 
+def imported(module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it does wrong, it cannot be used)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if "importlib" in last.filename else f" ({last.filename}, line {last.lineno})"
+        refuse(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}{place}")
+
+
 def refuse(message: str) -> NoReturn:
-    sys.stderr.write(f"executor: {message}\n")
+    sys.stderr.write(f"executor: {' '.join(message.split())}\n")
     sys.exit(os.EX_CONFIG)
 
 

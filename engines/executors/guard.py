@@ -25,24 +25,38 @@ class Guard:
     def forget(self, group: int) -> None:
         with self._lock:
             self._groups.discard(group)
-            self._tell(b"-%d\n" % group)
+            if self._groups or self._keeper is not None:
+                self._tell(b"-%d\n" % group)
 
     def close(self) -> None:
         with self._lock:
             keeper, self._keeper = self._keeper, None
-        if keeper is not None and keeper.stdin is not None:
-            with suppress(OSError):
-                keeper.stdin.close()
-            keeper.wait()
+            self._groups.clear()
+        if keeper is not None:
+            _dismiss(keeper)
 
     def _tell(self, line: bytes) -> None:
         """One that has died is replaced, and told everything anew."""
-        if self._keeper is None or self._keeper.poll() is not None:
+        if self._keeper is None or self._keeper.poll() is not None or not _told(self._keeper, line):
+            if self._keeper is not None:
+                _dismiss(self._keeper)
             self._keeper = _start()
-            line = b"".join(b"+%d\n" % group for group in self._groups)
-        with suppress(BrokenPipeError):
-            assert self._keeper.stdin is not None  # noqa: S101 (it was started with a pipe)
-            self._keeper.stdin.write(line)
+            _told(self._keeper, b"".join(b"+%d\n" % group for group in self._groups))
+
+
+def _told(keeper: "subprocess.Popen[bytes]", line: bytes) -> bool:
+    try:
+        keeper.stdin.write(line)  # type: ignore[union-attr]
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _dismiss(keeper: "subprocess.Popen[bytes]") -> None:
+    """Without its pipe it kills what it still knows, and ends."""
+    with suppress(OSError):
+        keeper.stdin.close()  # type: ignore[union-attr]
+    keeper.wait()
 
 
 def _start() -> "subprocess.Popen[bytes]":

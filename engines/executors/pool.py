@@ -1,5 +1,6 @@
 """The processes of an executor: started when they are needed, used again, replaced when they die."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,10 +11,11 @@ from typing import Any
 import structlog
 
 from engines.core.backoff import exponential
+from engines.executors.errors import ExecutorStartError
 from engines.executors.guard import Guard
 from engines.executors.settings import ExecutorSettings
 from engines.executors.stderr import Listener
-from engines.executors.stdio import ExecutorProcess, ExecutorStartError
+from engines.executors.stdio import ExecutorProcess
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 30.0
 # How often somebody who waits for a process looks whether it is still wanted.
@@ -52,11 +54,7 @@ class Pool:
         self._is_closed = False
 
     def hold(self, job_id: str, is_wanted: Callable[[], bool]) -> ExecutorProcess | None:
-        """A process for one job, as soon as there is one; None if it is no longer wanted.
-
-        A process that has tried a job does not try it again: a late line of the first attempt could be taken for the
-        answer to the second.
-        """
+        """A process for one job, as soon as there is one; None if it is no longer wanted."""
         with self._changed:
             while is_wanted() and not self._is_closed:
                 if process := self._take(job_id):
@@ -78,7 +76,7 @@ class Pool:
                 self._deaths = 0
                 self.counts.answered += 1
             self._busy.discard(process)
-            if not self._is_closed:
+            if not self._is_closed and not process.is_ending:
                 self._idle.append(process)
                 self._changed.notify()
                 return
@@ -87,8 +85,9 @@ class Pool:
     def lose(self, process: ExecutorProcess, fault: str) -> None:
         """It has died, or broken the protocol: it is ended, and its successor has to wait."""
         with self._changed:
-            self.counts.died += 1
-            self._blame(fault)
+            if not process.is_ending:  # which is no fault of its own
+                self.counts.died += 1
+                self._blame(fault)
         self._end(process)
 
     def kill(self, process: ExecutorProcess) -> None:
@@ -111,6 +110,8 @@ class Pool:
             self._idle = []
             self._changed.notify_all()
         _end_all(everything)
+        with self._changed:
+            self._changed.wait_for(lambda: self._coming == 0)
 
     def snapshot(self) -> dict[str, Any]:
         """What an operator wants to know of it."""
@@ -118,6 +119,7 @@ class Pool:
             wait = max(0.0, self._not_before - time.monotonic())
             return {
                 "name": self.settings.name,
+                "program": self.settings.command[0],
                 "pool_size": self.settings.pool_size,
                 "processes": [_about(one) for one in (*self._busy, *self._idle)],
                 "started": self.counts.started,
@@ -132,17 +134,17 @@ class Pool:
 
     def _take(self, job_id: str) -> ExecutorProcess | None:
         """The one that was used last: the others may stay cold."""
-        for process in reversed(self._idle):
-            if process.has_tried(job_id):
+        for process in reversed(self._idle.copy()):
+            if process.may_try_at(job_id) > time.monotonic():
                 continue
             self._idle.remove(process)
-            if _is_usable(process):
+            fault = process.fault()
+            if fault is None:
                 return process
-            self._blame("it ended while it waited for a job")
+            self._blame(fault)
             self.counts.died += 1
             self._coming += 1
             self._end_later(process)
-            return self._take(job_id)
         return None
 
     def _may_start(self) -> bool:
@@ -150,25 +152,29 @@ class Pool:
         return total < self.settings.pool_size and time.monotonic() >= self._not_before
 
     def _make_room(self, job_id: str) -> None:
-        """All that are idle have tried this job: one of them goes."""
-        spent = next((one for one in self._idle if one.has_tried(job_id)), None)
-        if spent is not None:
-            self._idle.remove(spent)
+        """All that are idle must never try this job again: one of them goes."""
+        if self._idle and all(one.may_try_at(job_id) == math.inf for one in self._idle):
             self._coming += 1
-            self._end_later(spent)
+            self._end_later(self._idle.pop(0))
 
-    def _begin(self) -> ExecutorProcess:
+    def _begin(self) -> ExecutorProcess | None:
         try:
             process = self._make()
-        except ExecutorStartError as error:
+        except Exception as error:
+            failure = error if isinstance(error, ExecutorStartError) else ExecutorStartError(_cannot(self, error))
             with self._changed:
                 self._coming -= 1
-                self._blame(str(error))
-            raise
+                self._blame(str(failure))
+                self._changed.notify_all()
+            raise failure from error
         with self._changed:
-            self._coming -= 1
             self.counts.started += 1
-            self._busy.add(process)
+            if not self._is_closed:
+                self._coming -= 1
+                self._busy.add(process)
+        if self._is_closed:
+            self._end_later(process)
+            return None
         log.info("executor_started", executor=self.settings.name, pid=process.pid)
         return process
 
@@ -189,11 +195,13 @@ class Pool:
         """Nobody waits for it, but its place stays taken until nothing of it is left."""
 
         def end() -> None:
-            process.end()
-            with self._changed:
-                self._coming -= 1
-                self.counts.skipped += process.skipped
-                self._changed.notify_all()
+            try:
+                process.end()
+            finally:
+                with self._changed:
+                    self._coming -= 1
+                    self.counts.skipped += process.skipped
+                    self._changed.notify_all()
 
         threading.Thread(target=end, name="ergon-executor-end", daemon=True).start()
 
@@ -244,11 +252,8 @@ class Pools:
             return list(self._pools.values())
 
 
-def _is_usable(process: ExecutorProcess) -> bool:
-    try:
-        return process.is_usable
-    except Exception:  # noqa: BLE001 (it broke the protocol while nobody asked)
-        return False
+def _cannot(pool: Pool, error: Exception) -> str:
+    return f"executor {pool.settings.name!r} cannot be started: {error}"
 
 
 def _end_all(processes: list[ExecutorProcess]) -> None:

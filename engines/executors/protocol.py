@@ -1,16 +1,17 @@
 """The executor protocol, version 1: requests and outcomes, each one line of JSON. Bytes in, values out."""
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 VERSION = "1"
-LINE_LIMIT = 16 * 1024 * 1024
 UNKNOWN_JOB = "unknown"
+STRAY = "an answer to a job that is not awaited"
 HANDLER_NOT_FOUND = "handler_not_found"
 UNSUPPORTED_PROTOCOL = "unsupported_protocol"
 
@@ -106,6 +107,11 @@ def target_of(function: Any, default: str) -> Target:
     return Target(executor or default, handler)
 
 
+def margin(seconds: float) -> float:
+    """How much before its time is up an executor stops by itself: a little before it is killed for being late."""
+    return min(seconds * 0.05, 0.05)
+
+
 def encode_request(request: ExecutionRequest) -> bytes:
     context = request.context
     told = {
@@ -136,16 +142,16 @@ def decode_request(line: bytes) -> ExecutionRequest:
         found = _parsed(line)
     except ValueError as error:
         msg = f"the request is not JSON: {error}"
-        raise ProtocolError(msg, job_id=_job_in(line)) from None
+        raise ProtocolError(msg, job_id=job_in(line)) from None
     if not isinstance(found, dict):
         msg = f"the request is {_kind(found)}, not an object"
         raise ProtocolError(msg)
     job_id = found.get("job_id")
     if not isinstance(job_id, str) or not job_id:
-        msg = "the request has no job_id"
+        msg = "the request has no job_id" if job_id in (None, "") else f"job_id is {_kind(job_id)}"
         raise ProtocolError(msg)
-    if found.get("protocol_version") != VERSION:
-        msg = f"protocol version {found.get('protocol_version')!r} is not supported; this executor speaks {VERSION!r}"
+    if (version := found.get("protocol_version")) != VERSION:
+        msg = f'protocol version {_shown(version)[:40]} is not supported; this executor speaks "{VERSION}"'
         raise ProtocolError(msg, job_id=job_id, error_type=UNSUPPORTED_PROTOCOL)
     fields = _Fields(found, job_id)
     name = fields.take("function_name", str)
@@ -171,62 +177,37 @@ def encode_outcome(outcome: ExecutionOutcome) -> bytes:
     )
 
 
-def read_outcome(line: bytes, awaited: str) -> ExecutionOutcome | Noise | Unusable:
-    """What a line of an executor's output is to somebody who awaits the answer to one job.
+def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise | Unusable:
+    """What a line of an executor's output is to somebody who awaits the answer to one job, or to none.
 
-    Whatever a handler prints is noise. Only a line that names the awaited job can be its answer, and one that names it
-    and cannot be read ends the attempt: no better one would come.
+    Whatever a handler prints is noise, a log line that names the job included: it has no status. Only a line that names
+    the awaited job can be its answer, and one that names it and cannot be read ends the attempt: no better one would
+    come.
     """
-    if not line.strip():
-        return Noise("a blank line")
+    if not _begins_an_object(line):
+        return Noise("not an object" if line.strip() else "a blank line")
     try:
         found = _parsed(line)
     except ValueError as error:
-        is_ours = line.lstrip()[:1] == b"{" and _job_in(line) == awaited
+        is_ours = job_in(line) == awaited and b'"status"' in line
         return Unusable(f"its answer is not JSON: {error}") if is_ours else Noise(f"not JSON: {error}")
-    if not isinstance(found, dict):
-        return Noise(f"{_kind(found)}, not an object")
-    if found.get("job_id") != awaited:
-        return Noise("an answer to a job that is not awaited" if "job_id" in found else "an object without a job_id")
+    if "job_id" not in found or "status" not in found:
+        return Noise("an object without a job_id and a status")
+    if awaited is None or found["job_id"] != awaited:
+        return Noise(STRAY)
     try:
         return _outcome(_Fields(found, awaited))
     except ProtocolError as error:
         return Unusable(f"its answer breaks the protocol: {error}")
 
 
-class Lines:
-    """Cuts a stream of bytes into lines. What has no end yet is kept, up to a limit."""
-
-    def __init__(self, limit: int = LINE_LIMIT) -> None:
-        self._limit = limit
-        self._begun: list[bytes] = []
-        self._length = 0
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that end in this chunk; refuses to keep more than the limit."""
-        *ended, rest = chunk.split(b"\n")
-        for line in ended:
-            self._keep(line)
-            yield b"".join(self._begun)
-            self._begun, self._length = [], 0
-        if rest:
-            self._keep(rest)
-
-    @property
-    def is_mid_line(self) -> bool:
-        return bool(self._begun)
-
-    def _keep(self, piece: bytes) -> None:
-        self._length += len(piece)
-        if self._length > self._limit:
-            self._begun = []
-            msg = f"a line is longer than {self._limit:,} bytes"
-            raise ProtocolError(msg)
-        self._begun.append(piece)
-
-
-# To Python, True is a number.
-_NUMBERS = (int, int | float)
+def job_in(line: bytes) -> str:
+    """The first job id that stands in a line that cannot be read as a whole, or is not here as a whole."""
+    found = _JOB.search(line)
+    try:
+        return str(json.loads(found[1])) if found else UNKNOWN_JOB
+    except ValueError:
+        return UNKNOWN_JOB
 
 
 class _Fields:
@@ -239,7 +220,7 @@ class _Fields:
         value = self._found.get(name)
         if value is None:
             return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind in _NUMBERS):
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):  # to Python, True is a number
             msg = f"{self._within}{name} is {_kind(value)}"
             raise ProtocolError(msg, job_id=self._job_id)
         return value
@@ -247,13 +228,22 @@ class _Fields:
     def time(self, name: str) -> datetime | None:
         text = self.take(name, str)
         try:
-            found = None if text is None else datetime.fromisoformat(text)
+            found = None if text is None else datetime.fromisoformat(text.upper())
         except ValueError:
             found = None
         if text is not None and (found is None or found.tzinfo is None):
             msg = f"{self._within}{name} is not a time of RFC 3339: {text!r}"
             raise ProtocolError(msg, job_id=self._job_id)
         return found
+
+    def text(self, name: str) -> str | None:
+        """A text; what is meant as one is shown as JSON: an answer is not lost for the form of its excuse."""
+        value = self._found.get(name)
+        return value if value is None or isinstance(value, str) else _shown(value)
+
+    def number(self, name: str) -> float | None:
+        value = self._found.get(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     @property
     def job_id(self) -> str:
@@ -267,7 +257,7 @@ def _context(fields: _Fields) -> ExecutionContext:
         enqueue_time=fields.time("enqueue_time"),
         queue_name=fields.take("queue_name", str, default=""),
         deadline=fields.time("deadline"),
-        trace_context=fields.take("trace_context", dict, default={}),
+        trace_context=_texts(fields.take("trace_context", dict, default={})),
         worker_id=fields.take("worker_id", str),
     )
 
@@ -275,29 +265,45 @@ def _context(fields: _Fields) -> ExecutionContext:
 def _outcome(fields: _Fields) -> ExecutionOutcome:
     word = fields.take("status", str, default="")
     if word not in set(Status):
-        msg = f"the status {word!r} is none of {', '.join(Status)}"
+        msg = f"the status {word[:40]!r} is none of {', '.join(Status)}"
         raise ProtocolError(msg)
     return ExecutionOutcome(
         job_id=fields.job_id,
         status=Status(word),
         result=fields.take("result", object),
-        error_message=fields.take("error_message", str),
-        error_type=fields.take("error_type", str),
-        retry_after_seconds=fields.take("retry_after_seconds", int | float),
+        error_message=fields.text("error_message"),
+        error_type=fields.text("error_type"),
+        retry_after_seconds=fields.number("retry_after_seconds"),
     )
+
+
+def _shown(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return _kind(value)
+
+
+def _texts(found: dict[str, Any]) -> dict[str, str]:
+    """A broken trace is not worth a job."""
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def _line(value: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        msg = f"not serialisable as JSON: {error}"
+        return _ENCODER.encode(value).encode() + b"\n"
+    except Exception as error:  # noqa: BLE001 (a handler's own kind of dictionary raises what it likes)
+        msg = f"not serialisable as JSON: {str(error) or type(error).__name__}"
         raise ProtocolError(msg) from None
+
+
+def _begins_an_object(line: bytes) -> bool:
+    return line.removeprefix(_MARK).lstrip()[:1] == b"{"
 
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        return _DECODER.decode(line.removeprefix(_MARK).decode("utf-8"))
     except RecursionError:
         msg = "it is nested too deeply"
         raise ValueError(msg) from None
@@ -311,16 +317,21 @@ def _refuse(word: str) -> None:
     raise ValueError(msg)
 
 
-# For lines that cannot be read as a whole: the id as it stands in them, if it needs no escapes.
+def _finite(word: str) -> float:
+    number = float(word)
+    if not math.isfinite(number):
+        msg = f"the number {word[:20]} is too large"
+        raise ValueError(msg)
+    return number
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+
+
+# Some platforms begin their output with it.
+_MARK = b"\xef\xbb\xbf"
 _JOB = re.compile(rb'"job_id"\s*:\s*("(?:[^"\\\x00-\x1f]|\\.){1,400}")')
-
-
-def _job_in(line: bytes) -> str:
-    found = _JOB.search(line)
-    try:
-        return str(json.loads(found[1])) if found else UNKNOWN_JOB
-    except ValueError:
-        return UNKNOWN_JOB
 
 
 def _time(time: datetime | None) -> str | None:

@@ -1,37 +1,49 @@
 """The Python executor: reads a request a line, calls the handler it names, writes an outcome a line."""
 
-import asyncio
+import inspect
 import math
 import os
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable
+import traceback
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.executors import telemetry
 from engines.executors.handlers import Handler, HandlerRegistry, RetryJob
+from engines.executors.lines import LINE_LIMIT, Lines, TooLong
 from engines.executors.protocol import (
     HANDLER_NOT_FOUND,
-    LINE_LIMIT,
     ExecutionOutcome,
     ExecutionRequest,
-    Lines,
     ProtocolError,
     Status,
     decode_request,
     encode_outcome,
+    job_in,
+    margin,
 )
 
-# After SIGTERM a job may take so long to end.
-LAST_SECONDS = 2.0
-# An executor that stops by itself does so a little before it is killed for being late.
-EARLY, MOST_EARLY = 0.05, 0.05
+if TYPE_CHECKING:
+    import asyncio
+
+# After SIGTERM a job may take so long to end, and the process so long to be gone.
+LAST_SECONDS, VERY_LAST = 1.5, 0.4
+# A coroutine is asked to stop; one that does not listen, because it blocks, is stopped so much later.
+DEAF = 0.01
+# What is farther away than a year limits nobody, and the system's timers do not reach everywhere.
+YEAR = 366 * 86400.0
 
 
 class OutOfTime(BaseException):
     """Ends a handler from outside. No `except Exception` of a handler's takes it for its own."""
+
+
+class Expired(Exception):  # noqa: N818 (it reads as what happened)
+    """A coroutine was stopped in the usual way."""
 
 
 class Stopped(BaseException):
@@ -43,26 +55,31 @@ class Runtime:
 
     def __init__(self, registry: HandlerRegistry, source: int, answer: Callable[[bytes], None]) -> None:
         self._registry, self._source, self._answer = registry, source, answer
-        self._loop = asyncio.Runner()
-        self._is_stopping = self._is_waiting = self._is_running = False
+        self._loop: asyncio.Runner | None = None
+        self._stops_at = math.inf
+        self._is_waiting = self._is_running = False
 
     def run(self) -> None:
         """Until the end of the input, or SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGALRM, self._expire)
-        with self._loop, suppress(Stopped):
+        with suppress(Stopped):
             lines = Lines()
             while chunk := self._read():
                 self._serve(lines, chunk)
             if lines.is_mid_line:
                 self._serve(lines, b"\n")
+        self._forget_loop()
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stops_at < math.inf
 
     def _serve(self, lines: Lines, chunk: bytes) -> None:
-        try:
-            for line in lines.feed(chunk):
-                self._answer(encode(self._outcome_of(line)))
-        except ProtocolError as error:
-            self._answer(encode(failed(error.job_id, f"the request is too long: {error}", error.error_type)))
+        for line in lines.feed(chunk):
+            if self._is_stopping:
+                raise Stopped
+            self._answer(encode(self._outcome_of(line)))
 
     def _read(self) -> bytes:
         self._is_waiting = True
@@ -73,7 +90,10 @@ class Runtime:
         finally:
             self._is_waiting = False
 
-    def _outcome_of(self, line: bytes) -> ExecutionOutcome:
+    def _outcome_of(self, line: bytes | TooLong) -> ExecutionOutcome:
+        if isinstance(line, TooLong):
+            msg = f"the request is too long: {LINE_LIMIT:,} bytes are allowed"
+            return failed(job_in(line.beginning), msg, "bad_request")
         try:
             request = decode_request(line)
         except ProtocolError as error:
@@ -104,32 +124,65 @@ class Runtime:
                 job_id=job_id, status=Status.TIMEOUT, error_message=_told(error), error_type=type(error).__name__
             )
         except BaseException as error:  # noqa: BLE001 (SystemExit of a handler included: the process lives on)
+            _tell(error)
             return failed(job_id, _told(error), type(error).__name__)
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()  # what a handler printed without an end of line is its own, not the next one's
         return ExecutionOutcome(job_id=job_id, status=Status.SUCCESS, result=value)
 
     def _call(self, handler: Handler, request: ExecutionRequest, left: float) -> Any:
         """Call it, and cut it off when its time is up. Nothing is begun that is late already."""
         if left <= 0:
             raise OutOfTime
+        ends_at = time.monotonic() + left
         self._is_running = True
         try:
-            if handler.is_async:
-                return self._loop.run(_in_time(handler(request.context, request.args, request.kwargs), left))
-            if math.isfinite(left):
-                signal.setitimer(signal.ITIMER_REAL, left)
-            return handler(request.context, request.args, request.kwargs)
+            self._wake_at(ends_at)
+            value = handler(request.context, request.args, request.kwargs)
+            return self._awaited(value, ends_at) if inspect.iscoroutine(value) else value
         finally:
             self._is_running = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._wake_at(math.inf)
+
+    def _awaited(self, running: Coroutine[Any, Any, Any], ends_at: float) -> Any:
+        import asyncio
+
+        self._loop = self._loop or asyncio.Runner()
+        self._wake_at(ends_at + DEAF)
+        try:
+            return self._loop.run(_in_time(running, ends_at - time.monotonic()))
+        except Expired:
+            raise OutOfTime from None
+        except OutOfTime:
+            # It may have struck in the middle of the loop's own work: what is left of that is not used again.
+            self._forget_loop()
+            raise
+
+    def _forget_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+
+    def _wake_at(self, moment: float) -> None:
+        """Set the one alarm that there is: for the job, or for an end that was asked for."""
+        moment = min(moment, self._stops_at)
+        # A timer of zero seconds would never ring.
+        signal.setitimer(signal.ITIMER_REAL, max(1e-6, moment - time.monotonic()) if math.isfinite(moment) else 0)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        self._is_stopping = True
+        if not self._is_stopping:
+            self._stops_at = time.monotonic() + LAST_SECONDS
+            left = signal.getitimer(signal.ITIMER_REAL)[0]
+            self._wake_at(time.monotonic() + left if left else math.inf)
         if self._is_waiting:
             raise Stopped
-        left = signal.getitimer(signal.ITIMER_REAL)[0]
-        signal.setitimer(signal.ITIMER_REAL, min(left or math.inf, LAST_SECONDS))
 
     def _expire(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_stopping and time.monotonic() >= self._stops_at + VERY_LAST:
+            os._exit(128 + signal.SIGTERM)  # it does not end by itself
+        if time.monotonic() >= self._stops_at:
+            signal.setitimer(signal.ITIMER_REAL, VERY_LAST)
         if self._is_running:
             self._is_running = False
             raise OutOfTime
@@ -142,7 +195,7 @@ def encode(outcome: ExecutionOutcome) -> bytes:
     except ProtocolError as error:
         return encode_outcome(failed(outcome.job_id, f"the result is {error}", "ResultNotSerialisable"))
     if len(line) > LINE_LIMIT:
-        msg = f"the result takes {len(line):,} bytes as JSON; {LINE_LIMIT:,} are allowed"
+        msg = f"the answer takes {len(line):,} bytes as JSON; {LINE_LIMIT:,} are allowed"
         return encode_outcome(failed(outcome.job_id, msg, "ResultTooLarge"))
     return line
 
@@ -151,16 +204,24 @@ def failed(job_id: str, message: str, error_type: str) -> ExecutionOutcome:
     return ExecutionOutcome(job_id=job_id, status=Status.ERROR, error_message=message, error_type=error_type)
 
 
-async def _in_time(running: Awaitable[Any], left: float) -> Any:
-    async with asyncio.timeout(left if math.isfinite(left) else None):
-        return await running
+async def _in_time(running: Coroutine[Any, Any, Any], left: float) -> Any:
+    import asyncio
+
+    limit = asyncio.timeout(left if math.isfinite(left) else None)
+    try:
+        async with limit:
+            return await running
+    except TimeoutError:
+        if limit.expired():
+            raise Expired from None
+        raise
 
 
 def _time_for(request: ExecutionRequest) -> float:
     if request.context.deadline is None:
         return math.inf
     left = request.context.deadline.timestamp() - time.time()
-    return left - min(left * EARLY, MOST_EARLY)
+    return left - margin(left) if left < YEAR else math.inf
 
 
 def _told(error: BaseException) -> str:
@@ -170,7 +231,15 @@ def _told(error: BaseException) -> str:
         return type(error).__name__
 
 
+def _tell(error: BaseException) -> None:
+    """Where it went wrong, for the log: the answer has room for what went wrong alone."""
+    with suppress(Exception):
+        traceback.print_exception(error)
+
+
 def _after(error: RetryJob) -> float | None:
-    seconds = error.after
-    is_usable = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    return seconds if is_usable else None
+    try:
+        seconds = float(error.after)  # type: ignore[arg-type]
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) else None

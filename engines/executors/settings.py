@@ -1,17 +1,20 @@
 """What ERGON_EXECUTORS says of each executor, checked."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from engines.core.errors import EngineError
-from engines.executors.protocol import LINE_LIMIT
+from engines.executors.lines import LINE_LIMIT
 
 MOST_PROCESSES = 1000
 
 
 class ExecutorConfigurationError(EngineError, ValueError):
     """ERGON_EXECUTORS cannot be used as it is; the message names the executor and the field."""
+
+    exit_code = os.EX_CONFIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,10 @@ class Voice:
         os.set_blocking(self.fileno, False)
 
     def begin(self, job_id: str) -> None:
+        """What is said from now on is of this job; what was said at the start may be why the first one fails."""
+        if self.job_id is not None:
+            self.last.clear()
         self.job_id = job_id
-        self.last.clear()
 
     def read(self) -> bool:
         """Take what there is; False at the end."""
@@ -42,6 +44,9 @@ class Voice:
         except BlockingIOError:
             return True
         *lines, rest = (self._begun + chunk).split(b"\n")
+        if len(lines) > A_SECOND + KEPT:  # nobody would read them all
+            self._unsaid += len(lines) - A_SECOND - KEPT
+            lines[A_SECOND:-KEPT] = []
         for line in lines:
             self._hear(line)
         self._begun = rest
@@ -54,6 +59,7 @@ class Voice:
 
     def close(self) -> None:
         self._pipe.close()
+        self._say_how_many_more()
         self.is_over.set()
 
     def _hear(self, line: bytes) -> None:
@@ -67,14 +73,20 @@ class Voice:
     def _say(self, text: str) -> None:
         second = int(time.monotonic())
         if second != self._second:
-            if self._unsaid:
-                log.warning("executor_said_more", executor=self._executor, pid=self._pid, lines=self._unsaid)
-            self._second, self._said, self._unsaid = second, 0, 0
+            self._say_how_many_more()
+            self._second, self._said = second, 0
         self._said += 1
         if self._said > A_SECOND:
             self._unsaid += 1
             return
-        log.info("executor_said", executor=self._executor, pid=self._pid, job=self.job_id, line=text)
+        with suppress(Exception):  # a log that cannot be written is no reason to stop listening
+            log.info("executor_said", executor=self._executor, pid=self._pid, job=self.job_id, line=text)
+
+    def _say_how_many_more(self) -> None:
+        unsaid, self._unsaid = self._unsaid, 0
+        if unsaid:
+            with suppress(Exception):
+                log.warning("executor_said_more", executor=self._executor, pid=self._pid, lines=unsaid)
 
 
 class Listener:
@@ -93,20 +105,28 @@ class Listener:
 
     def attach(self, voice: Voice) -> None:
         with self._lock:
+            if self._wake < 0:
+                msg = "the worker is ending"
+                raise RuntimeError(msg)
             self._voices[voice.fileno] = voice
             self._poll.register(voice.fileno, select.POLLIN)
-        os.write(self._wake, b".")
+            os.write(self._wake, b".")
 
     def detach(self, voice: Voice) -> None:
         """Listen no longer, though the pipe is still open."""
         with self._lock:
             self._left.append(voice)
-        os.write(self._wake, b".")
+            if self._wake >= 0:
+                os.write(self._wake, b".")
 
     def close(self) -> None:
         self._is_closing = True
         os.write(self._wake, b".")
-        self._thread.join(1.0)
+        self._thread.join()
+        with self._lock:
+            os.close(self._wake)
+            os.close(self._woken)
+            self._wake = -1
 
     def _listen(self) -> None:
         while not self._is_closing:
@@ -128,7 +148,8 @@ class Listener:
 
     def _end(self, voice: Voice) -> None:
         with self._lock:
-            if self._voices.pop(voice.fileno, None) is None:
+            if self._voices.get(voice.fileno) is not voice:  # over already; the number may be another's
                 return
+            del self._voices[voice.fileno]
             self._poll.unregister(voice.fileno)
         voice.close()

@@ -1,5 +1,6 @@
 """The task of an executor pipeline: every transaction is a job for an executor, and its answer is the outcome."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,8 +9,10 @@ from typing import Any, NamedTuple
 
 from engines import telemetry
 from engines.core.errors import ExceptionType, RetryLater, TransactionException
+from engines.core.failures import storable
 from engines.drivers.limits import Killed
 from engines.drivers.work import current_attempt
+from engines.executors.errors import ExecutorDied, ExecutorError, LimitPassed
 from engines.executors.pool import Pool, Pools
 from engines.executors.protocol import (
     HANDLER_NOT_FOUND,
@@ -19,13 +22,18 @@ from engines.executors.protocol import (
     ProtocolError,
     Status,
     encode_request,
+    margin,
     target_of,
 )
-from engines.executors.stdio import ExecutorDied, ExecutorError, ExecutorProcess, LimitPassed
+from engines.executors.stdio import ExecutorProcess
 from engines.hybrid import HybridTask
 from engines.transaction import Transaction
 
 LOOK = 0.05
+# No deadline is told that is farther away than ten years: calendars end.
+FAR = 10 * 366 * 86400.0
+# Deadlines are told in milliseconds.
+ROUNDING = 0.002
 
 
 class JobFailed(TransactionException):
@@ -59,7 +67,8 @@ class RunInExecutor(HybridTask):
         super().__init__(**given)
         self._pools, self._executor = pools, executor
         self._pipeline, self._worker_id = pipeline, worker_id
-        self._places: dict[str, Place | TransactionException] = {}
+        # Of the thread that holds it: a connector may deliver a transaction twice at a time.
+        self._held = threading.local()
         self._dying: dict[str, ExecutorProcess] = {}
 
     @contextmanager
@@ -75,24 +84,24 @@ class RunInExecutor(HybridTask):
         if place is None:
             yield False
             return
-        self._places[transaction.id] = place
+        self._held.place = place
         try:
             yield True
         finally:
-            unused = self._places.pop(transaction.id, None)
+            unused, self._held.place = self._held.place, None
             if isinstance(unused, Place):
                 unused.pool.free(unused.process, has_answered=False)
 
     def process_transaction(self, transaction: Transaction) -> Any:
-        place = self._places.pop(transaction.id)
+        place = self._held.place
         if isinstance(place, TransactionException):
             raise place
         try:
             line = self._request(transaction, place.handler)
         except ProtocolError as error:
-            place.pool.free(place.process, has_answered=False)
             msg = f"the arguments are {error}"
             raise JobRefused(msg, error_type="BadArguments") from None
+        self._held.place = None
         return _value(self._ask(transaction.id, line, place))
 
     produce_transaction = process_transaction
@@ -125,7 +134,7 @@ class RunInExecutor(HybridTask):
             attempt=attempt.number,
             enqueue_time=transaction.created_at,
             queue_name=self._pipeline,
-            deadline=None if left is None else datetime.now(UTC) + timedelta(seconds=left),
+            deadline=None if left is None else datetime.now(UTC) + timedelta(seconds=min(left, FAR)),
             trace_context=telemetry.current_trace() or dict(transaction.trace_context),
             worker_id=self._worker_id,
         )
@@ -142,18 +151,42 @@ class RunInExecutor(HybridTask):
     def _ask(self, job_id: str, line: bytes, place: Place) -> ExecutionOutcome:
         pool, process, _ = place
         left = current_attempt().remaining
+        until = None if left is None else time.monotonic() + left
         try:
-            outcome = process.ask(job_id, line, None if left is None else time.monotonic() + left)
+            outcome = process.ask(job_id, line, until)
         except LimitPassed:
-            self._dying[job_id] = process
+            self._watch_dying(job_id, process)
             pool.kill(process)
             raise Killed from None
         except ExecutorDied as error:
-            self._dying[job_id] = process
+            self._watch_dying(job_id, process)
             pool.lose(process, str(error))
             raise _failed(error) from None
+        except BaseException:
+            pool.kill(process)
+            raise
         pool.free(process)
+        if outcome.status is Status.TIMEOUT and until is not None and left is not None:
+            _await_the_end(until, margin(left) + ROUNDING)
         return outcome
+
+    def _watch_dying(self, job_id: str, process: ExecutorProcess) -> None:
+        for other, dying in list(self._dying.items()):
+            if dying.gone.is_set():
+                self._dying.pop(other, None)
+        self._dying[job_id] = process
+
+
+def _await_the_end(until: float, early: float) -> None:
+    """One that stopped by itself because its time was up only did what would have been done to it.
+
+    Whose time that was is not the executor's to say: of the attempt, of the transaction, or of the loop, which all end
+    at their moment and not before.
+    """
+    left = until - time.monotonic()
+    if left <= early:
+        time.sleep(max(0.0, left))
+        raise Killed
 
 
 def _checked(payload: Any) -> dict[str, Any]:
@@ -181,11 +214,11 @@ def _value(outcome: ExecutionOutcome) -> Any:
             return outcome.result
         case Status.RETRY:
             later = RetryLater(message or "the handler asked to be tried again")
-            later.error_type, later.after = outcome.error_type or "RetryJob", outcome.retry_after_seconds
+            later.error_type, later.after = storable(outcome.error_type or "RetryJob"), outcome.retry_after_seconds
             raise later
         case Status.TIMEOUT:
-            word = outcome.error_type or "timeout"
+            word = storable(outcome.error_type or "timeout")
             raise JobFailed(message or "the executor timed itself out", ExceptionType.TIMEOUT, error_type=word)
         case _ if outcome.error_type == HANDLER_NOT_FOUND:
             raise JobRefused(message or "the executor knows no such handler", error_type=HANDLER_NOT_FOUND)
-    raise JobFailed(message or "the executor gave no reason", error_type=outcome.error_type or "error")
+    raise JobFailed(message or "the executor gave no reason", error_type=storable(outcome.error_type or "error"))

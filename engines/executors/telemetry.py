@@ -1,29 +1,30 @@
-"""Spans of an executor: `rrq.executor`, in the trace that the request carries. OpenTelemetry is optional here."""
+"""Spans of an executor: `rrq.executor`, in the trace that the request carries.
 
-from collections.abc import Callable, Iterator
+OpenTelemetry is optional here, and loaded only by those who use it: by a module of handlers that wires the SDK itself,
+or by the standard variables.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from engines.executors.protocol import ExecutionOutcome, ExecutionRequest, Status
 
 SPAN = "rrq.executor"
-
-try:
-    from opentelemetry import trace
-    from opentelemetry.trace import SpanKind, StatusCode
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ImportError:  # an executor needs the standard library and nothing else
-    IS_HERE = False
-else:
-    IS_HERE = True
+WANTED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 @contextmanager
 def span(request: ExecutionRequest) -> Iterator[Callable[[ExecutionOutcome], None]]:
     """Wrap one job; the function that is given tells how it came out. Arguments and results stay out."""
-    if not IS_HERE:
+    if "opentelemetry.trace" not in sys.modules:
         yield lambda _: None
         return
+    from opentelemetry import trace
+    from opentelemetry.trace import SpanKind, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
     parent = TraceContextTextMapPropagator().extract(dict(request.context.trace_context))
     attributes: dict[str, Any] = {
         "rrq.job_id": request.job_id,
@@ -43,17 +44,19 @@ def span(request: ExecutionRequest) -> Iterator[Callable[[ExecutionOutcome], Non
         yield tell
 
 
-def export(environment: Any) -> None:
+def export(environment: Mapping[str, str]) -> None:
     """Send spans where the standard variables say, if they say anything and the SDK is here."""
-    wanted = "OTEL_EXPORTER_OTLP_ENDPOINT" in environment or "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in environment
-    if not IS_HERE or not wanted or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if not any(environment.get(name) for name in WANTED) or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
     try:
+        from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         return
+    if isinstance(trace.get_tracer_provider(), TracerProvider):
+        return  # the handlers have wired it themselves
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)

@@ -3,11 +3,9 @@
 import argparse
 import atexit
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -19,6 +17,7 @@ from engines.conf import settings
 from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told
+from engines.management.orders import Orders
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
@@ -85,13 +84,18 @@ class ServingCommand(BaseCommand):
             return
         if options["metrics_port"]:
             self._serve_metrics(options["metrics_port"])
+        orders = Orders(same_within=1.0 if options["supervised"] else 0.0)
         try:
             with Crew(chosen, _options(options)) as crew:
+                orders.stop_with(crew.stop)
                 code = self._watch(crew, options)
+                orders.work_is_done()
         except (RegistryError, UnrunnableError) as error:
             self.stderr.write(f"ergon: {error}")
             self._end(BAD_CONFIGURATION)
             return
+        finally:
+            orders.conclude(is_process_ending=getattr(self, "_called_from_command_line", False))
         self._end(code, is_forced=crew.is_cut or code == ABANDONED)
 
     def _commands(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> Iterator[list[str]]:
@@ -151,7 +155,6 @@ class ServingCommand(BaseCommand):
     def _watch(self, crew: Crew, options: dict[str, Any]) -> int:
         shown = Told(crew, self.stdout, as_json=options["json"])
         shown.started()
-        signals = Signals(crew.stop, same_within=1.0 if options["supervised"] else 0.0)
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
         while crew.is_running:
@@ -169,7 +172,6 @@ class ServingCommand(BaseCommand):
         for error in crew.errors:
             if not isinstance(error, LoopTimeout):
                 self.stderr.write(f"ergon: {told(error)}")
-        signals.restore()
         shown.stopped(code)
         return code
 
@@ -182,30 +184,6 @@ class ServingCommand(BaseCommand):
             os._exit(code)
         if code:
             sys.exit(code)
-
-
-class Signals:
-    """SIGTERM and SIGINT ask to stop; the second one ends the process at once.
-
-    Whoever tells a whole group of processes tells one of several twice: by itself, and by way of its parent.
-    """
-
-    def __init__(self, stop: Callable[[], None], *, same_within: float = 0.0) -> None:
-        self._stop, self._same_within = stop, same_within
-        self._asked_at: float | None = None
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._asked_at is None:
-            self._asked_at = now
-            self._stop()
-        elif now - self._asked_at >= self._same_within:
-            os._exit(128 + number)
 
 
 def _options(options: dict[str, Any]) -> Options:

@@ -14,6 +14,7 @@ import structlog
 from engines import transactions, workers
 from engines.connectors.outage import Outage
 from engines.management.events import EVERY, Rate, summary
+from engines.management.orders import NUMBERS, deaf_at_exit
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 STEADY = 30.0
@@ -34,6 +35,10 @@ class Child:
         self.started_at = time.monotonic()
         self.worker: int | None = None
         self.counts: dict[str, dict[str, int]] = {}
+
+    def tell(self, number: int) -> None:
+        """Until it has started, SIGINT is an exception that may be raised where it gets lost: SIGTERM does not."""
+        self.process.send_signal(number if self.worker is not None else signal.SIGTERM)
 
 
 class Place:
@@ -77,8 +82,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Until all have ended by themselves, or were told to."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in NUMBERS:
             signal.signal(number, self._stop)
+        deaf_at_exit()
         places = [Place(command) for command in self._commands]
         while not all(place.is_done for place in places):
             for place in places:
@@ -104,7 +110,7 @@ class Supervisor:
         self._children.append(child)
         threading.Thread(target=self._read, args=[child], daemon=True).start()
         if self._stopped_by is not None:  # told while it was being started
-            child.process.send_signal(self._stopped_by)
+            child.tell(self._stopped_by)
 
     def _read(self, child: Child) -> None:
         assert child.process.stdout is not None  # noqa: S101 (a pipe was asked for)
@@ -131,14 +137,14 @@ class Supervisor:
     def _is_as_ordered(self, code: int) -> bool:
         """A process that was told while it was being started ends by the signal itself; it had nothing in hand."""
         number = self._stopped_by
-        return number is not None and self._orders == 1 and code in {-number, 128 + number}
+        return number is not None and self._orders == 1 and code in {-number, 128 + number, -signal.SIGTERM}
 
     def _stop(self, number: int, _frame: Any) -> None:
         self._stopped_by = number
         self._orders += 1
         for child in self._children:
             if child.process.poll() is None:
-                child.process.send_signal(number)
+                child.tell(number)
 
     def _totals(self) -> dict[str, dict[str, int]]:
         totals: dict[str, dict[str, int]] = {}

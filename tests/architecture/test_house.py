@@ -74,7 +74,7 @@ def test_no_app_listens_to_signals_of_rows() -> None:
 
 
 def test_serializers_and_models_hold_no_logic() -> None:
-    kept = [path for path in sources() if path.stem in {"models", "serializers"}]
+    kept = [path for path in sources() if {path.stem, path.parent.name} & {"models", "serializers"}]
     methods = r"def (create|update|save|delete)\("
     assert [path for path in kept if re.search(methods, path.read_text())] == []
 

@@ -133,6 +133,18 @@ def test_every_attempt_says_what_it_is(engine: Engine) -> None:
         assert span.status.status_code is StatusCode.ERROR
 
 
+def test_every_span_names_the_pipeline_where_there_is_one(engine: Engine) -> None:
+    task = engine.task(Script())
+    for name, told in ((None, type(task).__name__), ("orders", "orders")):
+        exporter.clear()
+        task.pipeline_name = name
+        engine.drive(lambda: engine.start(task, some(1), engine.policy()))
+        about = [attributes(span) for span in spans()]
+        assert {(one.get("ergon.pipeline"), one["messaging.destination.name"]) for one in about} == {(name, told)}
+        assert {one["ergon.task"] for one in about} == {type(task).__name__}
+        task.connectors = None
+
+
 def test_every_stage_says_which_it_is(engine: Engine) -> None:
     engine.run(Script(work=BUSINESS), some(1))
     steps = [attributes(span).get("ergon.step") for span in spans() if span.name.endswith(".attempt")]

@@ -11,10 +11,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from engines import bulk, dead_letters, pipelines, transactions, workers
+from engines import bulk, dead_letters, pipelines, transactions, waiting, workers
 from engines.bulk import Terms
 from engines.core.states import GroupState
-from engines.models import BulkOperation, DeadLetterGroup, Pipeline, Throughput, TransactionRecord
+from engines.models import BulkOperation, DeadLetterGroup, Pipeline, Throughput, TransactionRecord, WaitingSample
 from tests.console import scenes
 
 pytestmark = pytest.mark.django_db
@@ -130,6 +130,19 @@ def test_the_longest_queues_are_drawn(browse: Client, orders: Pipeline) -> None:
     transactions.submit_many("orders", [{"payload": {}} for _ in range(5)])
     assert "Nothing waits." not in read(browse)
     assert "width:100.0%" in read(browse)
+
+
+def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pipeline) -> None:
+    assert "Backlog: No samples: manage.py maintain takes one a minute." in read(browse)
+    now = timezone.now()
+    transactions.submit_many("orders", [{"payload": {}, "available_at": now - timedelta(minutes=7)} for _ in range(5)])
+    assert waiting.sample() == 1
+    minute = now.replace(second=0, microsecond=0)
+    WaitingSample.objects.create(pipeline_id=0, minute=minute - timedelta(hours=5), waiting=20_000, is_capped=True)
+    hour, day = read(browse), read(browse, "/admin/live/?span=day")
+    assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 5\.", hour)
+    assert search(r"Longest wait: The first due for 7 min at \d\d:\d\d, at most 7 min\.", hour)
+    assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 20,000\+\.", day)
 
 
 def test_a_viewer_sees_the_engines_and_nothing_of_the_administration(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engines.models import WaitingSample
 from ergon_site import charts
 from ergon_site.access import drawing, json_view
 
@@ -18,6 +19,10 @@ def series(*minutes: tuple[int, int, float, float]) -> list[dict[str, Any]]:
         {"minute": BEGIN + timedelta(minutes=place), "ok": ok, "bad": bad, "spent": spent, "most": most}
         for place, (ok, bad, spent, most) in enumerate(minutes)
     ]
+
+
+def sample(minute: int, waiting: int, **fields: Any) -> WaitingSample:
+    return WaitingSample(pipeline_id=0, minute=BEGIN + timedelta(minutes=minute), waiting=waiting, **fields)
 
 
 def test_columns_are_as_high_as_their_share_and_empty_ones_are_not_drawn() -> None:
@@ -43,6 +48,25 @@ def test_minutes_are_put_together_with_their_mean_and_their_longest() -> None:
 def test_a_quiet_time_is_said_in_words() -> None:
     told = [chart.summary for chart in charts.of(series((0, 0, 0.0, 0.0)), 1)]
     assert told == ["None succeeded.", "None failed.", "Nothing ended."]
+
+
+def test_what_waited_is_drawn_at_its_most_and_broken_where_nobody_looked() -> None:
+    samples = [sample(0, 10), sample(1, 40), None, None, sample(4, 20, oldest_age=90.0), None]
+    depths, ages = charts.of_waiting(samples, 2)
+    assert depths.summary == "20 waiting at 00:04, at most 40."
+    assert depths.lines == [("waiting", drawing.line([40, None, 20], 40))]
+    assert ages.summary == "The first due for 90 s at 00:04, at most 90 s."
+    assert ages.lines == [("oldest", drawing.line([0.0, None, 90.0], 90.0))]
+
+
+def test_a_backlog_that_nobody_looked_at_says_who_would_look() -> None:
+    told = {chart.summary for chart in charts.of_waiting([None, None], 1)}
+    assert told == {"No samples: manage.py maintain takes one a minute."}
+
+
+def test_an_empty_backlog_is_said_in_words() -> None:
+    told = [chart.summary for chart in charts.of_waiting([sample(0, 0)], 1)]
+    assert told == ["Nothing waited.", "Nothing was overdue."]
 
 
 def test_a_tree_escapes_everything_and_folds_what_is_deep() -> None:

@@ -7,12 +7,12 @@ from engines import pipelines, policies
 from engines.models import Pipeline
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
-from tests.console.test_browser import chromium, everywhere, fits, inside, page
+from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
 
-__all__ = ["chromium", "inside", "page"]
+__all__ = ["chromium", "context", "contexts", "inside", "page"]
 
 
 @everywhere

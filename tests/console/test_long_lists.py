@@ -122,7 +122,8 @@ def following(browse: Client, address: str) -> str | None:
 
 
 def test_every_list_of_transactions_is_found_by_an_index(browse: Client) -> None:
-    seed(20_000)
+    # Plans are PostgreSQL's affair: on SQLite, few rows show as well that every list answers.
+    seed(20_000 if connection.vendor == "postgresql" else 2_000)
     faults = []
     for query in LISTS.values():
         faults += unserved(browse, ADDRESS + query)

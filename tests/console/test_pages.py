@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -24,6 +25,18 @@ def test_a_healthy_dashboard_is_calm(browse: Client) -> None:
     page = browse.get("/admin/").content.decode()
     assert "All calm: nothing needs you." in page
     assert "Nothing has been done yet" in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "led_to"), [("", "/admin/"), ("?next=/admin/engines/worker/", "/admin/engines/worker/")]
+)
+def test_logging_in_leads_to_the_console_or_to_where_one_wanted(
+    client: Client, administrator: User, asked: str, led_to: str
+) -> None:
+    person = {"username": "ada", "password": "correct horse"}
+    answer = client.post(f"/admin/login/{asked}", person)
+    assert (answer.status_code, answer["Location"]) == (302, led_to)
+    assert client.get(answer["Location"]).status_code == 200
 
 
 def test_what_needs_a_person_is_named_and_linked(browse: Client) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from ergon_site.access.core.roles import ROLES, Right
@@ -101,3 +101,13 @@ def test_a_new_person_is_in_the_audit_log(browse: Client) -> None:
 def test_clients_are_never_deleted_by_hand(browse: Client) -> None:
     client = ApiClient.objects.create(name="press", created_by="tests")
     assert browse.post(f"/admin/access/apiclient/{client.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_a_person_may_what_their_roles_and_they_themselves_were_given(hire: Callable[[str], User]) -> None:
+    person = hire("viewer")
+    person.user_permissions.add(Permission.objects.get(codename="operate"))
+    fresh = User.objects.get(pk=person.pk)
+    assert fresh.has_perm(Right.VIEW.permission)
+    assert fresh.has_perm(Right.OPERATE.permission)
+    assert not fresh.has_perm(Right.LEAD.permission)
+    assert not User(pk=person.pk, is_active=False).has_perm(Right.VIEW.permission)

@@ -163,7 +163,19 @@ CALM = {
             "waiting: the pipeline was paused by ada 2 h ago",
         ),
         ({"state": "pending", "due_in": 40}, "due in 40 s"),
+        (
+            {"state": "pending", "due_in": 40, "error": {"type": "RetryJob", "message": "not yet", "spent": 1}},
+            "due in 40 s; it asked to be tried again after 1 attempt (RetryJob: not yet)",
+        ),
+        (
+            {"state": "pending", "error": {"type": "RetryJob", "message": "", "spent": 12}},
+            "waiting: it is next; it asked to be tried again after 12 attempts (RetryJob)",
+        ),
         ({"state": "pending", "workers": []}, "waiting: no worker serves this pipeline"),
+        (
+            {"state": "pending", "workers": [], "error": {"type": "RetryJob", "message": "not yet", "spent": 2}},
+            "waiting: no worker serves this pipeline; it asked to be tried again after 2 attempts (RetryJob: not yet)",
+        ),
         ({"state": "pending"}, "waiting: it is next"),
         (
             {"state": "pending", "ahead": 1234, "rescues": 2},

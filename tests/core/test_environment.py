@@ -14,6 +14,8 @@ from ergon_site import environment
         (environment.seconds, "inf", "above 0"),
         (environment.json_object, "{", "must be a JSON object"),
         (environment.json_object, "[]", "not list"),
+        (environment.executors, "[]", "must be a JSON object, not list"),
+        (environment.executors, '{"py": {"command": "x"}}', "cannot be used: the executor 'py': 'command' must be"),
         (environment.secret_key, "short", "at least 50 characters"),
         (environment.broker, "http://x", "amqp://"),
         (environment.rate, "fast", "must look like 1000/s"),

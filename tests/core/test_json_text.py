@@ -49,3 +49,10 @@ def test_an_escaped_backslash_is_no_escape() -> None:
 def test_many_values_are_not_taken_for_deep_ones() -> None:
     assert len(json_text.parse(b"[" + b"[[]]," * 300 + b"0]")) == 301
     assert json_text.parse(b"[" * 200 + b"]" * 200)
+
+
+def test_a_name_that_occurs_twice_is_refused_where_that_matters() -> None:
+    assert json_text.parse(b'{"a": 1, "b": 2}', refuses_repeats=True) == {"a": 1, "b": 2}
+    assert json_text.parse(b'{"a": 1, "a": 2}') == {"a": 2}
+    with pytest.raises(MalformedJSONError, match="'a' occurs twice"):
+        json_text.parse(b'[{"a": 1, "a": 2}]', refuses_repeats=True)

@@ -35,7 +35,7 @@ from engines.registry import connectors
 from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
 from tests.processes import ROOT, eventually
-from tests.servers import require_rabbitmq
+from tests.servers import Restartable
 
 pytestmark = pytest.mark.once
 
@@ -434,34 +434,43 @@ def test_it_is_a_connector_of_both_kinds_and_pipelines_can_name_it() -> None:
     connector.close()
 
 
-@pytest.mark.parametrize("kind", ["valkey", "rabbitmq"])
-def test_a_broker_that_is_restarted_is_found_again_and_what_was_in_hand_is_not_lost(kind: str, tmp_path: Path) -> None:
-    if kind == "rabbitmq":
-        require_rabbitmq()
-    start = getattr(embedded, kind)
-    with start(tmp_path) as address:
-        connector = BrokerConnector(address, "restart", wait=1.0, lease=1.0, patience=120.0)
-        connector.dispatch_transactions(numbered(3))
-        done, *held = connector.fetch_transactions(3)
-        connector.acknowledge(done, Success(None))
+@pytest.fixture(params=["valkey", "rabbitmq"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
+    """Each broker in turn, to be stopped and started."""
+    if request.param == "rabbitmq":
+        yield request.getfixturevalue("our_rabbitmq")
+        return
+    valkey = Restartable(embedded.valkey, tmp_path)
+    yield valkey
+    valkey.stop()
+
+
+def test_a_broker_that_is_restarted_is_found_again_and_what_was_in_hand_is_not_lost(
+    broker: Restartable, queue: str
+) -> None:
+    connector = BrokerConnector(broker.address, queue, wait=1.0, lease=1.0, patience=120.0)
+    connector.dispatch_transactions(numbered(3))
+    done, *held = connector.fetch_transactions(3)
+    connector.acknowledge(done, Success(None))
+    broker.stop()
     fetched: list[Transaction] = []
     fetching = threading.Thread(target=lambda: fetched.extend(connector.fetch_transactions(5)))
     fetching.start()
-    with start(tmp_path, port=urlsplit(address).port):
-        fetching.join(120)
-        for transaction in held:
-            connector.acknowledge(transaction, Success(None))
-        connector.dispatch_transactions([Transaction("new", None)])
-        fetched += connector.fetch_transactions(5)
-        # RabbitMQ has taken back what was in hand, and gives it out again; with Valkey our leases have outlived it.
-        assert {one.id for one in fetched} - {"1", "2"} == {"new"}
-        assert kind == "valkey" or {"1", "2"} < {one.id for one in fetched}
-        for transaction in fetched:
-            connector.acknowledge(transaction, Success(None))
-        connector.close()
-        nobody = BrokerConnector(address, "restart", wait=1.5)
-        assert nobody.fetch_transactions(5) == []
-        nobody.close()
+    broker.start()
+    fetching.join(120)
+    for transaction in held:
+        connector.acknowledge(transaction, Success(None))
+    connector.dispatch_transactions([Transaction("new", None)])
+    fetched += connector.fetch_transactions(5)
+    # RabbitMQ has taken back what was in hand, and gives it out again; with Valkey our leases have outlived it.
+    assert {one.id for one in fetched} - {"1", "2"} == {"new"}
+    assert broker.address.startswith("redis") or {"1", "2"} < {one.id for one in fetched}
+    for transaction in fetched:
+        connector.acknowledge(transaction, Success(None))
+    connector.close()
+    nobody = BrokerConnector(broker.address, queue, wait=1.5)
+    assert nobody.fetch_transactions(5) == []
+    nobody.close()
 
 
 WORK = """

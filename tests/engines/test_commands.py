@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from engines.models import Pipeline
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.shell import tables
 from ergon_site.access.shell.lines import LiveLine
+from tests import processes
 from tests.commands import ask, run
 from tests.durable import make_pipeline
 from tests.processes import manage
@@ -66,8 +68,8 @@ def test_what_is_unknown_is_refused_in_one_line(arguments: list[str], words: str
 @pytest.mark.once
 @pytest.mark.django_db(transaction=True)
 def test_exit_codes_tell_usage_from_refusal() -> None:
-    usage = manage("pause", "orders")
-    refusal = manage("pause", "orders", "--reason", "flood")
+    usage = processes.run(sys.executable, "manage.py", "pause", "orders")
+    refusal = processes.run(sys.executable, "manage.py", "pause", "orders", "--reason", "flood")
     assert (usage.returncode, refusal.returncode) == (2, 1)
     assert refusal.stderr.splitlines() == [
         "CommandError: there is no pipeline named 'orders': make one with manage.py pipeline create orders"

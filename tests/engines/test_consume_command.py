@@ -9,7 +9,7 @@ import pytest
 
 from engines.models import TransactionRecord, Worker
 from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
-from tests.processes import eventually, free_port, manage
+from tests.processes import eventually, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,12 +27,14 @@ def test_draining_runs_everything_and_tells_it_event_by_event() -> None:
     assert all({"event", "pipeline", "succeeded", "failed", "at"} <= set(event) for event in run.events)
 
 
+@pytest.mark.once
 def test_without_pipelines_draining_ends_well_and_says_what_to_do() -> None:
     run = consume("--drain")
     assert (run.code, run.events) == (0, [])
     assert "manage.py pipeline create" in run.errors
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
@@ -55,17 +57,17 @@ def test_what_cannot_run_ends_at_once_with_its_code_and_one_line(arguments: list
 
 @pytest.mark.once
 def test_a_database_that_does_not_answer_is_code_69() -> None:
-    run = manage("consume", "--drain", DATABASE_URL="postgresql://nobody:x@127.0.0.1:1/none")
-    assert run.returncode == 69
-    assert "the database does not answer" in run.stderr
+    run = consume("--drain", DATABASE_URL="postgresql://nobody:x@127.0.0.1:1/none")
+    assert run.code == 69
+    assert "the database does not answer" in run.errors
 
 
 @pytest.mark.once
 def test_a_database_without_its_migrations_is_code_69_and_one_line(tmp_path: Path) -> None:
-    run = manage("consume", "--drain", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
-    assert run.returncode == 69
-    assert "run manage.py migrate" in run.stderr
-    assert "Traceback" not in run.stderr
+    run = consume("--drain", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
+    assert run.code == 69
+    assert "run manage.py migrate" in run.errors
+    assert "Traceback" not in run.errors
 
 
 def test_a_pipeline_whose_task_is_not_here_is_left_out_and_named() -> None:
@@ -88,10 +90,11 @@ def test_a_limit_and_a_time_limit_end_it_well() -> None:
     ids = submit(pipeline, 10)
     assert consume("orders", "--limit", "4").code == 0
     assert states(*ids).count("succeeded") == 4
-    assert consume("orders", "--timeout", "1").code == 0
+    assert consume("orders", "--timeout", "2").code == 0
     assert states(*ids).count("succeeded") == 10
 
 
+@pytest.mark.once
 def test_options_can_be_given_as_variables() -> None:
     pipeline = make_pipeline(policy=make_policy())
     ids = submit(pipeline, 5)
@@ -100,13 +103,17 @@ def test_options_can_be_given_as_variables() -> None:
 
 
 def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() -> None:
-    make_pipeline(policy=make_policy())
+    pipeline = make_pipeline(policy=make_policy())
     port = free_port()
     with consumer("orders", "--metrics-port", str(port)) as process:
         assert wait_until_started(process)["pipeline"] == "orders"
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "waiting"
-        assert "python_info" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        address = f"http://127.0.0.1:{port}/metrics"
+        assert "python_info" in httpx.get(address).text
+        submit(pipeline, 2)
+        labels = 'ergon_outcome="success",ergon_pipeline="orders",ergon_task="Act"'
+        eventually(lambda: f"ergon_transactions_total{{{labels}" in httpx.get(address).text, "its pipeline is told")
         eventually(lambda: Worker.objects.get().state == "running", "its heart beats")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
@@ -114,14 +121,14 @@ def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() 
     assert Worker.objects.get().state == "stopped"
 
 
-@pytest.mark.parametrize("task", ["tests.send", "tests.send_async"])
-def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, tmp_path: Path) -> None:
-    make_pipeline("out", task=task, direction="outbound")
+@pytest.mark.parametrize(("task", "processes"), [("tests.send", 2), ("tests.send_async", 1)])
+def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, processes: int, tmp_path: Path) -> None:
+    make_pipeline("out", task=task, direction="outbound", policy=make_policy("brief", {}, "producer"))
     lines = [{"payload": {"n": 1}, "id": "one"}, {"payload": {"fail": "broken"}, "id": "two"}, {"payload": {"n": 3}}]
     source = tmp_path / "lines.jsonl"
     source.write_text("\n".join(json.dumps(line) for line in lines))
-    for processes in ("1", "2"):
-        run = consume("out", "--input", str(source), "--processes", processes, command="produce")
+    for count in (1, processes):
+        run = consume("out", "--input", str(source), "--processes", str(count), command="produce")
         assert run.code == 0, run.errors
     assert states("one", "two") == ["succeeded", "failed"]
     assert TransactionRecord.objects.count() == 4  # the line without an id is new each time

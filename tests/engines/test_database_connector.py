@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def test_a_business_failure_is_not_tried_again_and_has_its_dead_letter() -> None
 def test_a_timeout_is_told_as_one() -> None:
     body = {"steps": {"process": {"retry": {"timeout": 0.05}}}}
     pipeline = make_pipeline(policy=make_policy("brief", body))
-    (uid,) = submit(pipeline, sleep=0.5)
+    (uid,) = submit(pipeline, sleep=3)
     drain(pipeline)
     assert explaining.explain(uid)["error"]["category"] == "TIMEOUT"
 
@@ -146,14 +147,15 @@ def test_a_lone_transaction_wakes_an_idle_consumer(task: str) -> None:
         wait_for(lambda: states(uid) == ["succeeded"], seconds=10)
 
 
-def test_no_slot_idles_while_one_transaction_is_slow() -> None:
+def test_no_slot_idles_while_one_transaction_is_slow(tmp_path: Path) -> None:
     body = {"loop": {"concurrency": {"value": 3}, "batch": {"size": 4}}}
     pipeline = make_pipeline(policy=make_policy("three", body))
-    (slow,) = submit(pipeline, sleep=1.0)
+    (slow,) = submit(pipeline, until=str(tmp_path / "gate"))
     quick = submit(pipeline, 40, sleep=0.01)
     with Crew([pipeline], DRAIN) as crew:
-        wait_for(lambda: set(states(*quick)) == {"succeeded"}, seconds=5)
+        wait_for(lambda: set(states(*quick)) == {"succeeded"})
         assert states(slow) == ["running"]
+        (tmp_path / "gate").touch()
         wait_for(lambda: not crew.is_running)
 
 
@@ -192,13 +194,13 @@ def test_stopping_gives_back_what_has_not_started() -> None:
 @pytest.mark.parametrize("task", CONSUMERS)
 def test_cutting_gives_back_what_runs_without_burning_an_attempt(task: str) -> None:
     pipeline = make_pipeline(task=task, policy=make_policy())
-    (uid,) = submit(pipeline, sleep=5)
+    (uid,) = submit(pipeline, sleep=10)
     with Crew([pipeline], Options()) as crew:
         wait_for(lambda: states(uid) == ["running"])
         time.sleep(0.1)
         crew.stop()
         crew.cut()
-        wait_for(lambda: not crew.is_running, seconds=3)
+        wait_for(lambda: not crew.is_running, seconds=9)
     record = transactions.find(uid)
     assert (record.word, record.attempts) == ("pending", 0)
 

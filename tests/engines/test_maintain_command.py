@@ -2,9 +2,8 @@
 
 import json
 import signal
-import subprocess
-import sys
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +18,9 @@ from engines.models import Leadership, Schedule, TransactionRecord
 from engines.upkeep import MAINTENANCE, Chore
 from tests.commands import next_event, run, running
 from tests.durable import make_pipeline
-from tests.processes import ROOT, environment
 
 BARRIER = """
-import sys, django
-django.setup()
+import sys
 from django.core.management import call_command
 print("ready", flush=True)
 sys.stdin.readline()
@@ -76,18 +73,16 @@ def test_one_round_is_left_to_whoever_leads() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_schedule_is_fired_once_by_three_who_fire_at_once() -> None:
     overdue()
-    command = [sys.executable, "-c", BARRIER]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    variables = environment(DJANGO_SETTINGS_MODULE="ergon_site.settings")
-    three = [subprocess.Popen(command, cwd=ROOT, env=variables, text=True, **pipes) for _ in range(3)]
-    for process in three:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-    for process in three:
-        assert process.stdin
-        process.stdin.write("\n")
-        process.stdin.flush()
-    errors = [process.communicate(timeout=60)[1] for process in three]
+    with ExitStack() as stack:
+        three = [stack.enter_context(running("shell", "-v0", "-c", BARRIER)) for _ in range(3)]
+        for process in three:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in three:
+            assert process.stdin
+            process.stdin.write("\n")
+            process.stdin.flush()
+        errors = [process.communicate(timeout=60)[1] for process in three]
     assert [process.returncode for process in three] == [0, 0, 0], errors
     assert TransactionRecord.objects.count() == 1
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from engines import waiting
 from engines.models import Pipeline
 from engines.transactions import postgresql
 from tests.durable import make_pipeline, submit
@@ -39,6 +40,7 @@ STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
         [1],
         {"t_claim"},
     ),
+    "queues": (waiting.BY_PIPELINE, [0, waiting.LAST_ID, 10, 10_001], {"t_claim"}),
     "running": (
         "SELECT pipeline_id, count(*) FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL GROUP BY 1",
         [],

@@ -55,7 +55,7 @@ def test_work_that_is_due_later_has_a_negative_age(pipeline: Pipeline) -> None:
 
 
 def test_a_long_queue_is_counted_only_so_far(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standings, "COUNTED", 20)
+    monkeypatch.setattr("engines.waiting.COUNTED", 20)
     transactions.submit_many("invoices", [{"payload": number} for number in range(50)])
     found = standing(pipeline)
     assert (found.waiting, found.depth) == (21, "20+")

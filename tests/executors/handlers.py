@@ -124,3 +124,9 @@ def spawn(mark: str) -> None:
 def leave_mark(path: str, text: str) -> None:
     with Path(path).open("a") as file:
         file.write(f"{text}\n")
+
+
+@registry.handler("mark_and_fail")
+def mark_and_fail(ctx: ExecutionContext, path: str) -> None:
+    leave_mark(path, str(ctx.attempt))
+    fail("no luck")

@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from engines import dead_letters
+from engines import dead_letters, executing
 from engines.core.errors import ExceptionType
 from engines.core.states import LetterState
 from engines.dead_letters import AS_IT_WAS
@@ -47,7 +47,7 @@ class Command(VerbsCommand):
     def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
         letter = dead_letters.find(id)
         document = _told(letter) | {"traceback": letter.traceback, "details": letter.details, **_payload(letter)}
-        self.tell(document, _lines(document))
+        self.tell(document, [*_lines(document), *_traceback(letter)])
 
     def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
         letter = dead_letters.find(id)
@@ -107,5 +107,11 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield from ["", "the pipeline hides fields of its payloads: the console reveals them"]
     else:
         yield from ["", "payload:", *pretty(document["payload"])]
-    if document["traceback"]:
-        yield from ["", *map(printable, document["traceback"].splitlines())]
+
+
+def _traceback(letter: DeadLetter) -> Iterator[str]:
+    pipeline = Pipeline.objects.filter(name=letter.source).first()
+    if letter.traceback:
+        is_stderr = executing.is_stderr(pipeline, letter.error_type, letter.traceback)
+        yield from ["", "last lines on the executor's stderr:"] if is_stderr else [""]
+        yield from map(printable, letter.traceback.splitlines())

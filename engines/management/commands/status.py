@@ -7,9 +7,11 @@ from engines import overview
 from engines.core.explanation import span
 from engines.management.base import EngineCommand
 
+COUNTS = ("answered", "started", "died", "killed", "skipped")
+
 
 class Command(EngineCommand):
-    help = "Every pipeline with what waits, runs and has ended; living workers; open dead letters."
+    help = "Every pipeline with what waits, runs and has ended; living workers and their executors; open dead letters."
 
     def run(self, **_: Any) -> None:
         status = overview.status()
@@ -25,6 +27,10 @@ class Command(EngineCommand):
         else:
             yield "no worker is alive"
         yield ""
+        if executors := [(worker, one) for worker in status["workers"] for one in worker["executors"]]:
+            headings = ["executor", "worker", "processes", "busy", *COUNTS, "state"]
+            yield from self.table(headings, (_executor(*one) for one in executors))
+            yield ""
         letters = status["dead_letters"]["open"]
         yield f"{letters:,} open dead letters{': manage.py dead_letters' if letters else ''}"
 
@@ -40,3 +46,12 @@ def _worker(row: dict[str, Any]) -> list[Any]:
     counts = [row[name] for name in ("in_flight", "abandoned", "settled")]
     heard = f"{span(row['heartbeat_age'])} ago"
     return [f"{row['host']}:{row['pid']}", row["state"], *counts, heard, row["pipelines"]]
+
+
+def _executor(worker: dict[str, Any], told: dict[str, Any]) -> list[Any]:
+    processes = told["processes"]
+    busy = sum(1 for one in processes if one["job"])
+    in_a_row = told["deaths_in_a_row"]
+    state = f"{in_a_row} deaths in a row: {told['last_fault']}" if in_a_row else "on"
+    total = f"{len(processes)} of {told['pool_size']}"
+    return [told["name"], f"{worker['host']}:{worker['pid']}", total, busy, *(told[name] for name in COUNTS), state]

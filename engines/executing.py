@@ -1,0 +1,167 @@
+"""What executors do on every worker, as each told with its last heartbeat; and what a job of theirs is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from engines import workers
+from engines.clock import database_time
+from engines.conf import settings
+from engines.executors.protocol import ProtocolError, Target, target_of
+from engines.models import Pipeline, TransactionRecord, Worker
+
+# Of one executor on one worker; those with a job come first.
+SHOWN = 20
+DIED = "ExecutorDied"
+
+
+class Process(NamedTuple):
+    """One process of an executor; `record` is the row of the job that it has in hand."""
+
+    pid: int
+    job: str | None
+    record: int | None
+    answered: int
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one worker told of one executor."""
+
+    name: str
+    worker: Worker
+    heard: float
+    told: dict[str, Any]
+    processes: list[Process]
+    is_alive: bool
+
+    @property
+    def total(self) -> int:
+        return len(self.told.get("processes", []))
+
+    @property
+    def unshown(self) -> int:
+        return self.total - len(self.processes)
+
+    @property
+    def busy(self) -> int:
+        return sum(1 for one in self.told.get("processes", []) if one.get("job"))
+
+    @property
+    def waits(self) -> float:
+        """Seconds until it may start again, by now: it was told some time ago."""
+        return max(0.0, float(self.told.get("starts_again_in", 0.0)) - self.heard) if self.is_alive else 0.0
+
+    @property
+    def deaths_in_a_row(self) -> int:
+        return int(self.told.get("deaths_in_a_row", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """One that ERGON_EXECUTORS names here, or that a living worker has used, or that a pipeline runs."""
+
+    name: str
+    program: str
+    pool_size: int | None
+    is_configured: bool
+    pipelines: list[Pipeline]
+    shares: list[Share]
+
+    @property
+    def standing(self) -> str:
+        if any(share.deaths_in_a_row for share in self.shares):
+            return "backing off" if any(share.waits for share in self.shares) else "failing"
+        if any(share.busy for share in self.shares):
+            return "working"
+        return "idle" if any(share.total for share in self.shares) else "not started"
+
+    @property
+    def totals(self) -> dict[str, int]:
+        names = ("answered", "started", "died", "killed", "skipped")
+        return {name: sum(int(share.told.get(name, 0)) for share in self.shares) for name in names}
+
+
+def executors() -> list[Executor]:
+    """Every executor that anybody here knows, by name."""
+    shares = _shares(workers.alive())
+    pipelines: dict[str, list[Pipeline]] = {}
+    for pipeline in Pipeline.objects.exclude(executor=""):
+        pipelines.setdefault(pipeline.executor, []).append(pipeline)
+    names = {*settings().executors, *(share.name for share in shares), *pipelines}
+    return [_executor(name, shares, pipelines.get(name, [])) for name in sorted(names)]
+
+
+def of_worker(worker: Worker) -> list[Share]:
+    return _shares([worker])
+
+
+def job_of(pipeline: Pipeline | None, payload: Any) -> Target | None:
+    """The executor and the handler that a payload names; None if it is no job."""
+    if pipeline is None or not pipeline.executor:
+        return None
+    try:
+        return target_of(payload.get("function") if isinstance(payload, dict) else None, pipeline.executor)
+    except ProtocolError:
+        return Target(pipeline.executor, "")
+
+
+def is_stderr(pipeline: Pipeline | None, error_type: str | None, text: str | None) -> bool:
+    """Whether what is kept as a failure's traceback is what an executor wrote to its stderr."""
+    if pipeline is None or not pipeline.executor or not text:
+        return False
+    # An executor in Python dies with a traceback on its stderr; what fails on this side has one of its own.
+    return error_type == DIED or not text.startswith(("Traceback ", "engines."))
+
+
+def _executor(name: str, shares: list[Share], pipelines: list[Pipeline]) -> Executor:
+    own = [share for share in shares if share.name == name]
+    here = settings().executors.get(name)
+    seen = own[0].told if own else {}
+    return Executor(
+        name=name,
+        program=here.command[0] if here else str(seen.get("program", "")),
+        pool_size=here.pool_size if here else seen.get("pool_size"),
+        is_configured=here is not None,
+        pipelines=pipelines,
+        shares=own,
+    )
+
+
+def _shares(found: Iterable[Worker]) -> list[Share]:
+    told = [(worker, one) for worker in found for one in worker.executors]
+    if not told:
+        return []
+    now, records = database_time(), _records(one for _, one in told)
+    return [_share(worker, one, now, records) for worker, one in told]
+
+
+def _share(worker: Worker, told: dict[str, Any], now: datetime, records: dict[str, int]) -> Share:
+    is_alive = worker.state in workers.ALIVE
+    return Share(
+        name=str(told.get("name", "")),
+        worker=worker,
+        heard=max(0.0, (now - worker.heartbeat_at).total_seconds()),
+        told=told if is_alive else told | {"processes": []},
+        processes=[_process(one, records) for one in _shown(told)] if is_alive else [],
+        is_alive=is_alive,
+    )
+
+
+def _process(one: dict[str, Any], records: dict[str, int]) -> Process:
+    job = one.get("job")
+    since = datetime.fromisoformat(one["since"]) if one.get("since") else None
+    return Process(int(one.get("pid", 0)), job, records.get(job or ""), int(one.get("answered", 0)), since)
+
+
+def _shown(told: dict[str, Any]) -> list[dict[str, Any]]:
+    processes: list[dict[str, Any]] = told.get("processes", [])
+    return processes[:SHOWN]
+
+
+def _records(told: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """The rows of the jobs in hand, in one question."""
+    jobs = [process["job"] for one in told for process in _shown(one) if process.get("job")]
+    return dict(TransactionRecord.objects.filter(uid__in=jobs).values_list("uid", "pk")) if jobs else {}

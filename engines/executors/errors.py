@@ -1,0 +1,23 @@
+"""What goes wrong with an executor itself, as the worker sees it."""
+
+from engines.core.errors import EngineError
+
+
+class ExecutorError(EngineError):
+    """The executor failed, not the handler; `details` are its last words."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class ExecutorStartError(ExecutorError):
+    """It could not be started."""
+
+
+class ExecutorDied(ExecutorError):  # noqa: N818 (it reads as what happened)
+    """It ended, or broke the protocol, before it had answered."""
+
+
+class LimitPassed(EngineError):  # noqa: N818
+    """It did not answer in time."""

@@ -1,0 +1,98 @@
+"""Terminal failures that wait for a person, in groups of one kind."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from engines.core.states import GroupState, LetterState
+from engines.models.wording import words
+
+
+class DeadLetterGroup(models.Model):
+    """Dead letters of one kind: the same failure of the same step of the same source."""
+
+    fingerprint = models.CharField(max_length=32, unique=True)
+    source = models.CharField(max_length=200, help_text="The pipeline or provider that failed.")
+    step = models.CharField(max_length=20)
+    category = models.CharField(max_length=10)
+    error_type = models.CharField(max_length=200)
+    message = models.TextField(help_text="Without what differs from case to case.")
+    state = models.CharField(max_length=10, choices=words(GroupState), default=GroupState.OPEN.value)
+    total = models.PositiveIntegerField(default=0)
+    open_count = models.IntegerField(default=0)
+    first_seen_at = models.DateTimeField(db_default=Now())
+    last_seen_at = models.DateTimeField(db_default=Now())
+    decided_by = models.CharField(max_length=150, blank=True)
+    decision_reason = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name = "dead-letter group"
+        ordering: ClassVar = ["-last_seen_at", "-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["-last_seen_at", "-id"], name="engines_group_newest"),
+            models.Index(fields=["state", "-last_seen_at"], name="engines_group_state"),
+            models.Index(fields=["source", "-last_seen_at"], name="engines_group_source"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.error_type}: {self.message}" if self.message else self.error_type
+
+
+class DeadLetterHour(models.Model):
+    """How many dead letters of a group came in one hour: its trend."""
+
+    group = models.ForeignKey(DeadLetterGroup, on_delete=models.CASCADE, related_name="hours")
+    hour = models.DateTimeField()
+    count = models.PositiveIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["group", "hour"], name="engines_group_hour"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} in the hour of {self.hour:%Y-%m-%d %H}:00"
+
+
+class DeadLetter(models.Model):
+    """A terminal failure that waits for a person, with all that is needed to understand and replay it."""
+
+    group = models.ForeignKey(DeadLetterGroup, on_delete=models.RESTRICT, related_name="letters")
+    transaction_id = models.BigIntegerField(null=True, unique=True, help_text="Its record, where there is one.")
+    uid = models.CharField("transaction", max_length=200)
+    source = models.CharField(max_length=200)
+    state = models.CharField(max_length=10, choices=words(LetterState), default=LetterState.OPEN.value)
+    step = models.CharField(max_length=20)
+    category = models.CharField(max_length=10)
+    error_type = models.CharField(max_length=200)
+    message = models.TextField()
+    traceback = models.TextField(blank=True)
+    payload = models.JSONField(null=True, help_text="Only where no record keeps it.")
+    details = models.JSONField(default=dict, help_text="What else its source knows: attempts, policy, worker, trace.")
+    created_at = models.DateTimeField(db_default=Now())
+    settled_at = models.DateTimeField(null=True)
+    settled_by = models.CharField(max_length=150, blank=True)
+    reason = models.TextField(blank=True)
+    replayed_as = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        verbose_name = "dead letter"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["group", "-id"], name="engines_letter_group"),
+            models.Index(fields=["state", "-id"], name="engines_letter_state"),
+            models.Index(fields=["source", "-id"], name="engines_letter_source"),
+            models.Index(fields=["category", "-id"], name="engines_letter_category"),
+            models.Index(fields=["uid"], name="engines_letter_uid", opclasses=["varchar_pattern_ops"]),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(state="open", settled_at__isnull=True) | ~Q(state="open") & Q(settled_at__isnull=False),
+                name="engines_letter_settled",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.uid}: {self.error_type}"

@@ -1,0 +1,116 @@
+"""Transactions and their attempts: the hot tables."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from engines.core.states import State
+from engines.models.pipelines import Pipeline
+
+STATES = [(state.value, state.word) for state in State]
+
+
+class TransactionRecord(models.Model):
+    """A transaction that is kept until it has ended, and a while longer."""
+
+    uid = models.CharField("id", max_length=200)
+    pipeline = models.ForeignKey(Pipeline, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
+    state = models.SmallIntegerField(choices=STATES, db_default=State.PENDING.value, default=State.PENDING.value)
+    priority = models.IntegerField(default=0)
+    available_at = models.DateTimeField(db_default=Now())
+    payload = models.JSONField(null=True)
+    metadata = models.JSONField(default=dict)
+    dedupe_key = models.CharField(max_length=200, null=True)
+    correlation_id = models.CharField(max_length=200, null=True)
+    parent_id = models.CharField(max_length=200, null=True)
+    source = models.CharField(max_length=200, null=True)
+    trace_context = models.JSONField(null=True)
+    replay_of = models.BigIntegerField(null=True, help_text="The record that this one runs again.")
+    payload_changes = models.JSONField(null=True, help_text="How the payload differs from that record's.")
+    lease_owner = models.BigIntegerField(null=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    fencing_token = models.BigIntegerField(db_default=0, default=0)
+    attempts = models.IntegerField("deliveries", db_default=0, default=0)
+    rescues = models.SmallIntegerField(db_default=0, default=0)
+    policy_version = models.BigIntegerField(null=True)
+    result = models.JSONField(null=True)
+    error = models.JSONField(null=True)
+    category = models.SmallIntegerField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = "transaction"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(
+                "pipeline", models.F("priority").desc(), "available_at", "id", name="t_claim", condition=Q(state=0)
+            ),
+            # Not "while running": statistics would say that there are no such rows, and plans would believe them.
+            models.Index(fields=["lease_expires_at"], name="t_lease", condition=Q(lease_expires_at__isnull=False)),
+            # Finished ones only: a burst onto an empty queue must not find a list index more tempting than t_claim.
+            models.Index(
+                "pipeline",
+                "state",
+                models.F("created_at").desc(),
+                "id",
+                name="t_list",
+                condition=Q(finished_at__isnull=False),
+            ),
+            models.Index(fields=["state", "-id"], name="t_ended_badly", condition=Q(state__gt=2)),
+            models.Index(
+                fields=["correlation_id", "id"], name="t_correlation", condition=Q(correlation_id__isnull=False)
+            ),
+            models.Index(fields=["replay_of"], name="t_replays", condition=Q(replay_of__isnull=False)),
+        ]
+        constraints: ClassVar = [
+            # By pattern: one index serves both the id and its beginning.
+            models.UniqueConstraint(fields=["uid"], name="t_uid", opclasses=["varchar_pattern_ops"]),
+            models.UniqueConstraint(
+                fields=["pipeline", "dedupe_key"], name="t_dedupe", condition=Q(dedupe_key__isnull=False)
+            ),
+            models.CheckConstraint(condition=Q(state__gte=0, state__lte=4), name="t_state"),
+            models.CheckConstraint(
+                condition=Q(lease_expires_at__isnull=True, lease_owner__isnull=True)
+                | Q(state=1, lease_expires_at__isnull=False, lease_owner__isnull=False),
+                name="t_leased_while_running",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__lt=2, finished_at__isnull=True) | Q(state__gte=2, finished_at__isnull=False),
+                name="t_finished",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.uid
+
+    @property
+    def word(self) -> str:
+        return State(self.state).word
+
+
+class Attempt(models.Model):
+    """One try of one step. `delivery` is the fencing token of the lease that it ran under."""
+
+    pk = models.CompositePrimaryKey("transaction_id", "delivery", "step", "number")
+    transaction_id = models.BigIntegerField()
+    delivery = models.BigIntegerField()
+    step = models.SmallIntegerField()
+    number = models.IntegerField()
+    of_total = models.IntegerField()
+    started_at = models.DateTimeField()
+    duration = models.FloatField()
+    outcome = models.SmallIntegerField()
+    category = models.SmallIntegerField(null=True)
+    error_type = models.TextField(null=True)
+    message = models.TextField(null=True)
+    traceback = models.TextField(null=True)
+    policy_version = models.BigIntegerField(null=True)
+    worker = models.BigIntegerField(null=True)
+    trace_id = models.CharField(max_length=32, null=True)
+
+    def __str__(self) -> str:
+        return f"{self.transaction_id}/{self.delivery}: step {self.step}, attempt {self.number}"

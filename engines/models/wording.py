@@ -1,0 +1,11 @@
+"""What several tables say alike: how long a name may be, and states by their words."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+NAME = 100
+
+
+def words(states: Iterable[StrEnum]) -> list[tuple[str, str]]:
+    """States as choices."""
+    return [(state.value, state.value) for state in states]

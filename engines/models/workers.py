@@ -1,0 +1,45 @@
+"""Processes: those that run transactions, and the one that leads the others in their chores."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+from engines.core.states import WorkerState
+from engines.models.wording import NAME, words
+
+
+class Worker(models.Model):
+    """A process that runs transactions."""
+
+    host = models.CharField(max_length=255)
+    pid = models.IntegerField()
+    pipelines = models.JSONField(default=list)
+    state = models.CharField(max_length=10, choices=words(WorkerState), default=WorkerState.RUNNING.value)
+    in_flight = models.IntegerField(default=0)
+    abandoned = models.IntegerField("abandoned attempts", default=0)
+    settled = models.BigIntegerField(default=0)
+    executors = models.JSONField(default=list, help_text="What its executors do, told with each heartbeat.")
+    lease = models.FloatField(help_text="Seconds without a heartbeat after which its work is rescued.")
+    started_at = models.DateTimeField(db_default=Now())
+    heartbeat_at = models.DateTimeField(db_default=Now())
+    stopped_at = models.DateTimeField(null=True)
+    note = models.TextField(blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["state", "-heartbeat_at"], name="engines_worker_alive")]
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"
+
+
+class Leadership(models.Model):
+    """Who does the chores that one process does for all, and until when."""
+
+    name = models.CharField(max_length=NAME, unique=True)
+    holder = models.CharField(max_length=300)
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.holder}"

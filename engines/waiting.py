@@ -1,0 +1,135 @@
+"""How much waits, now and minute by minute: the one place that counts it, and never further than it must."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from engines.clock import database_time
+from engines.core.states import State
+from engines.models import Pipeline, TransactionRecord, WaitingSample
+
+COUNTED = 10_000
+MOST_PRIORITIES = 10
+KEPT = timedelta(days=2)
+ALL_PIPELINES = 0
+LAST_ID = 2**63 - 1
+
+# It costs so many index entries, however long the queue is: what is counted is ordered like the index, or the planner
+# would rather read the table. Each priority of a pipeline is asked for its first one, for the same reason.
+QUEUES = """
+WITH RECURSIVE level (pipeline_id, priority, place) AS (
+    SELECT p.id, (SELECT max(t.priority) FROM engines_transactionrecord t
+                  WHERE t.pipeline_id = p.id AND t.state = 0), 1
+    FROM engines_pipeline p WHERE p.id BETWEEN %s AND %s
+    UNION ALL
+    SELECT l.pipeline_id, (SELECT max(t.priority) FROM engines_transactionrecord t
+                           WHERE t.pipeline_id = l.pipeline_id AND t.state = 0 AND t.priority < l.priority), l.place + 1
+    FROM level l WHERE l.priority IS NOT NULL AND l.place < %s
+), first (pipeline_id, available_at) AS (
+    SELECT l.pipeline_id, (SELECT min(t.available_at) FROM engines_transactionrecord t
+                           WHERE t.pipeline_id = l.pipeline_id AND t.state = 0 AND t.priority = l.priority)
+    FROM level l WHERE l.priority IS NOT NULL
+), queue (pipeline_id, oldest_at, waiting) AS (
+    SELECT f.pipeline_id, min(f.available_at),
+           (SELECT count(*) FROM (SELECT 1 FROM engines_transactionrecord t
+                                  WHERE t.pipeline_id = f.pipeline_id AND t.state = 0
+                                  ORDER BY t.priority DESC, t.available_at LIMIT %s) counted)
+    FROM first f GROUP BY f.pipeline_id
+)
+"""
+BY_ID = f"{QUEUES} SELECT pipeline_id, oldest_at, waiting FROM queue"  # noqa: S608 (constants of this module)
+BY_PIPELINE = f"""{QUEUES}
+SELECT p.*, q.oldest_at, q.waiting FROM engines_pipeline p LEFT JOIN queue q ON q.pipeline_id = p.id ORDER BY p.name
+"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waits in a pipeline, counted only so far, and when the first of it is or was due."""
+
+    count: int = 0
+    oldest_at: datetime | None = None
+
+    @property
+    def is_capped(self) -> bool:
+        return self.count > COUNTED
+
+    @property
+    def depth(self) -> str:
+        return f"{COUNTED:,}+" if self.is_capped else f"{self.count:,}"
+
+    def age(self, now: datetime) -> float | None:
+        """How long the first one has been due; negative where even that one is due later."""
+        return (now - self.oldest_at).total_seconds() if self.oldest_at else None
+
+    def overdue(self, now: datetime) -> float | None:
+        """The same, where one is due at all."""
+        age = self.age(now)
+        return None if age is None or age < 0 else age
+
+
+def of(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
+    """What waits in each of these pipelines, by one statement."""
+    if not pipeline_ids:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(BY_ID, [min(pipeline_ids), max(pipeline_ids), MOST_PRIORITIES, COUNTED + 1])
+        found = {row[0]: Waiting(count=row[2], oldest_at=_time(row[1])) for row in cursor.fetchall()}
+    return {one: found.get(one, Waiting()) for one in pipeline_ids}
+
+
+def of_all() -> dict[Pipeline, Waiting]:
+    """Every pipeline and what waits in it, by one statement."""
+    rows: Any = Pipeline.objects.raw(BY_PIPELINE, [0, LAST_ID, MOST_PRIORITIES, COUNTED + 1])
+    return {row: Waiting(count=row.waiting or 0, oldest_at=_time(row.oldest_at)) for row in rows}
+
+
+def count(pipeline_id: int, *, cap: int | None = None) -> int:
+    """What waits in one pipeline: all of it, or one more than the cap at most."""
+    rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value).order_by()
+    return rows.count() if cap is None else rows[: cap + 1].count()
+
+
+def sample() -> int:
+    """Keep what waits in this minute, unless that is kept already; the number of pipelines in which something does."""
+    now = database_time()
+    minute = now.replace(second=0, microsecond=0)
+    if WaitingSample.objects.filter(pipeline_id=ALL_PIPELINES, minute=minute).exists():
+        return 0
+    waiting = {pipeline.pk: queue for pipeline, queue in of_all().items() if queue.count}
+    rows = [_sample(pipeline_id, minute, [queue], now) for pipeline_id, queue in waiting.items()]
+    total = _sample(ALL_PIPELINES, minute, waiting.values(), now)
+    WaitingSample.objects.bulk_create([*rows, total], ignore_conflicts=True)
+    return len(rows)
+
+
+def series(minutes: int, pipeline_id: int = ALL_PIPELINES, *, now: datetime) -> list[WaitingSample | None]:
+    """What waited in each minute of the last while; None where nobody looked."""
+    now = now.replace(second=0, microsecond=0)
+    rows = WaitingSample.objects.filter(pipeline_id=pipeline_id, minute__gt=now - timedelta(minutes=minutes))
+    found = {row.minute: row for row in rows}
+    return [found.get(now - timedelta(minutes=minutes - 1 - index)) for index in range(minutes)]
+
+
+def forget() -> int:
+    """Delete samples that no page shows any more."""
+    return WaitingSample.objects.filter(minute__lt=database_time() - KEPT).delete()[0]
+
+
+def _sample(pipeline_id: int, minute: datetime, queues: Collection[Waiting], now: datetime) -> WaitingSample:
+    ages = [age for queue in queues if (age := queue.overdue(now)) is not None]
+    return WaitingSample(
+        pipeline_id=pipeline_id,
+        minute=minute,
+        waiting=sum(queue.count for queue in queues),
+        is_capped=any(queue.is_capped for queue in queues),
+        oldest_age=max(ages, default=None),
+    )
+
+
+def _time(stored: Any) -> datetime | None:
+    """SQLite keeps times as texts, in UTC."""
+    return datetime.fromisoformat(stored).replace(tzinfo=UTC) if isinstance(stored, str) else stored

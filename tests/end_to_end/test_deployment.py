@@ -1,0 +1,113 @@
+"""The deployment examples: they can be read, name what there is, and leave every process its time to end."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import get_commands, load_command_class
+from django.test import Client
+
+from tests.processes import ROOT
+
+pytestmark = pytest.mark.once
+
+FOLDER = ROOT / "docs" / "how-to" / "deployment"
+UNITS = sorted((FOLDER / "systemd").glob("*.service"))
+GRACE, LEASE = 25, 30
+VARIABLE = re.compile(r"\b(?:ERGON|DJANGO|CELERY|DATABASE|OTEL)_[A-Z_]+\b")
+
+
+def documents(name: str) -> list[Any]:
+    return [document for document in yaml.safe_load_all((FOLDER / name).read_text()) if document]
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = documents("compose.yaml")[0]["services"]
+    return found
+
+
+def pods() -> Iterator[tuple[str, Any]]:
+    for document in documents("kubernetes.yaml"):
+        if "template" in document.get("spec", {}):
+            yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+
+
+def unit(path: Path) -> ConfigParser:
+    parser = ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(path.read_text().replace("\\\n", " "))
+    return parser
+
+
+def commands() -> Iterator[list[str]]:
+    """Every command line of every example."""
+    for line in (FOLDER / "Procfile").read_text().splitlines():
+        yield shlex.split(line.partition(":")[2])[1:]
+    for service in services().values():
+        yield service.get("command", [])
+    for _, pod in pods():
+        for container in pod["containers"]:
+            yield container.get("command", [])
+    for path in UNITS:
+        yield shlex.split(unit(path)["Service"]["ExecStart"])
+
+
+def managed() -> list[list[str]]:
+    return [parts[parts.index("manage.py") + 1 :] for parts in commands() if "manage.py" in parts]
+
+
+def test_every_example_runs_the_same_processes() -> None:
+    whole = {"web", "consume", "maintain", "celery"}
+    procfile = {line.partition(":")[0] for line in (FOLDER / "Procfile").read_text().splitlines()}
+    assert procfile == whole
+    assert set(services()) == whole | {"migrate", "postgres", "rabbitmq", "collector"}
+    assert {name for name, _ in pods()} == whole | {"migrate", "postgres", "rabbitmq"}
+    assert {path.stem.removeprefix("ergon-").rstrip("@") for path in UNITS} == whole | {"migrate"}
+
+
+def test_every_command_exists_and_takes_its_options() -> None:
+    assert {parts[0] for parts in managed()} == {"consume", "maintain", "migrate"}
+    for name, *options in managed():
+        app = get_commands()[name]
+        command = load_command_class(app, name) if isinstance(app, str) else app
+        command.create_parser("manage.py", name).parse_args(options)
+
+
+def test_every_variable_is_one_that_ergon_reads() -> None:
+    documented = set(VARIABLE.findall((ROOT / "docs" / "reference" / "settings.md").read_text()))
+    examples = [path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".md"]
+    used = {name for path in examples for name in VARIABLE.findall(path.read_text())}
+    assert "DATABASE_URL" in used
+    assert used <= documented
+
+
+def test_every_consumer_is_given_its_grace_and_a_lease_to_end() -> None:
+    least = GRACE + LEASE
+    assert int(services()["consume"]["stop_grace_period"].removesuffix("s")) >= least
+    assert dict(pods())["consume"]["terminationGracePeriodSeconds"] >= least
+    (consumer,) = (path for path in UNITS if "consume" in path.name)
+    assert int(unit(consumer)["Service"]["TimeoutStopSec"]) >= least
+
+
+@pytest.mark.django_db
+def test_the_probes_are_addresses_that_answer(client: Client) -> None:
+    (web,) = dict(pods())["web"]["containers"]
+    paths = {web[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+    paths |= set(re.findall(r":8000(/\w+)", " ".join(services()["web"]["healthcheck"]["test"])))
+    assert paths == {"/livez", "/readyz"}
+    assert {path: client.get(path).status_code for path in paths} == dict.fromkeys(paths, 200)
+
+
+def test_no_example_carries_a_secret() -> None:
+    for path in (FOLDER / "env.example", FOLDER / "systemd" / "ergon.env.example"):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition("=")
+            assert not (name.endswith(("PASSWORD", "SECRET_KEY")) and value), line
+    assert "kind: Secret" not in (FOLDER / "kubernetes.yaml").read_text()
+    web = services()["web"]["environment"]
+    assert web["DJANGO_SECRET_KEY"].startswith("${DJANGO_SECRET_KEY:?")

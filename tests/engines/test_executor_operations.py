@@ -1,0 +1,169 @@
+"""What operators see of executors: rows, status, metrics, explanations."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from django.test import Client
+
+from engines import conf, executing, pipelines, transactions, workers
+from engines.core.errors import RetryLater
+from engines.core.outcome import Failure, Later
+from engines.executors.settings import executors_in
+from engines.models import Worker
+from tests import durable
+from tests.commands import ask, run
+from tests.executors.telling import process, told, working
+from tests.processes import eventually, free_port
+
+pytestmark = pytest.mark.django_db
+
+PYTHON = {"command": [sys.executable, "-m", "engines.executors", "--handlers", "tests.executors.handlers"]}
+POLICY = {"steps": {"process": {"retry": {"max_attempts": 2, "timeout": 20, "backoff": 0.1}}}}
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, **executors: Any) -> None:
+    known = replace(conf.settings(), executors=executors_in(executors))
+    monkeypatch.setattr(executing, "settings", lambda: known)
+
+
+def test_an_executor_is_known_by_its_settings_by_a_worker_or_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, here={"command": ["/bin/here", "--secret"], "pool_size": 3, "env": {"KEY": "hidden"}})
+    working(told("seen", process()))
+    durable.make_pipeline("jobs", task="", executor="named")
+    here, named, seen = executing.executors()
+    assert (here.name, here.program, here.pool_size, here.is_configured) == ("here", "/bin/here", 3, True)
+    assert (here.standing, here.shares) == ("not started", [])
+    assert (named.program, named.is_configured, [str(one) for one in named.pipelines]) == ("", False, ["jobs"])
+    assert (seen.program, seen.pool_size, seen.is_configured, seen.standing) == ("/usr/bin/x", 2, False, "idle")
+    assert seen.totals == {"answered": 5, "started": 2, "died": 1, "killed": 3, "skipped": 7}
+
+
+@pytest.mark.parametrize(
+    ("heard", "standing"),
+    [
+        (told("python", process()), "idle"),
+        (told("python", process(), process(2, "one")), "working"),
+        (told("python"), "not started"),
+        (told("python", deaths_in_a_row=2, starts_again_in=25.0), "backing off"),
+        (told("python", deaths_in_a_row=2), "failing"),
+    ],
+)
+def test_how_an_executor_stands_takes_a_word(heard: dict[str, Any], standing: str) -> None:
+    working(heard)
+    (executor,) = executing.executors()
+    assert executor.standing == standing
+
+
+def test_the_job_in_hand_is_found_as_a_transaction() -> None:
+    durable.make_pipeline("jobs", task="", executor="python")
+    made = transactions.submit("jobs", {"function": "echo"}, id="job 1")
+    (share,) = executing.of_worker(working(told("python", process(1, made.id), process(2, "from a broker"))))
+    assert [one.record for one in share.processes] == [transactions.find(made.id).pk, None]
+    assert (share.busy, share.total, share.unshown) == (2, 2, 0)
+
+
+def test_the_processes_of_a_worker_that_has_ended_are_not_shown() -> None:
+    worker = working(told("python", process()))
+    workers.retire(worker.pk, executors=[told("python", process(), answered=9)])
+    (share,) = executing.of_worker(Worker.objects.get())
+    assert (share.is_alive, share.processes, share.total, share.told["answered"]) == (False, [], 0, 9)
+    assert executing.executors() == []
+
+
+def test_the_status_tells_executors_with_their_worker() -> None:
+    worker = working(told("python", process(), deaths_in_a_row=4, last_fault="executor exited with code 9"))
+    (row,) = ask("status")["workers"]
+    assert row["executors"][0]["answered"] == 5
+    text = run("status")
+    assert "EXECUTOR  WORKER" in text
+    assert re.search(rf"python +{worker} +1 of 2 +0 +5 +2 +1 +3 +7 +4 deaths in a row: executor exited", text)
+
+
+def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_db: None, browse: Client) -> None:
+    pipeline = durable.make_pipeline("jobs", task="", executor="python", policy=durable.make_policy(body=POLICY))
+    handlers = ["echo", "fail", "nobody"]
+    for name in handlers:
+        transactions.submit("jobs", {"function": name, "args": ["x"]}, id=name)
+    port = free_port()
+    variables = {"ERGON_EXECUTORS": json.dumps({"python": PYTHON}), "ERGON_METRICS_PORT": str(port)}
+    with durable.consumer(pipeline.name, **variables) as running:
+        durable.wait_until_started(running)
+        eventually(lambda: durable.states(*handlers) == ["succeeded", "failed", "failed"], "all jobs have ended")
+        eventually(lambda: bool(_answered() and _answered() >= 4), "the worker's row says so")
+        (share,) = executing.of_worker(Worker.objects.get())
+        page = browse.get("/admin/engines/executor/").content.decode()
+        exposed = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    assert share.total >= 1
+    assert share.told["program"] == sys.executable
+    assert f">{share.processes[0].pid}</td>" in page
+    for outcome, count in (("success", 1), ("error", 2)):
+        labels = rf'ergon_executor="python",ergon_outcome="{outcome}"'
+        assert re.search(rf"ergon_executor_jobs_total{{[^}}]*{labels}[^}}]*}} {count}\.0", exposed), exposed
+    assert re.search(r'ergon_executor_jobs_total{[^}]*ergon_outcome="refused"[^}]*} 1\.0', exposed)
+    assert re.search(r'ergon_executor_starts_total{[^}]*ergon_executor="python"[^}]*} [1-9]', exposed)
+    for name in ("deaths", "kills", "lines_skipped"):
+        assert re.search(rf"ergon_executor_{name}_total{{[^}}]*}} 0\.0", exposed), name
+    assert 'ergon_state="idle"' in exposed
+
+
+def _answered() -> int:
+    return sum(one["answered"] for one in Worker.objects.get().executors)
+
+
+def test_a_short_run_leaves_what_its_executors_did(transactional_db: None) -> None:
+    durable.make_pipeline("jobs", task="", executor="python")
+    transactions.submit("jobs", {"function": "echo"})
+    assert durable.consume("jobs", "--drain", ERGON_EXECUTORS=json.dumps({"python": PYTHON})).code == 0
+    (one,) = Worker.objects.get().executors
+    assert (one["name"], one["answered"], one["started"]) == ("python", 1, 1)
+
+
+def test_metrics_of_the_web_process_tell_of_executors(client: Any) -> None:
+    working(told("python", process(1, "a"), deaths_in_a_row=1))
+    exposed = client.get("/metrics").content.decode()
+    assert 'ergon_executors_processes{executor="python",state="busy"} 1.0' in exposed
+    assert 'ergon_executors_processes{executor="python",state="idle"} 0.0' in exposed
+    assert 'ergon_executors_failing{executor="python"} 1.0' in exposed
+
+
+def test_a_job_that_asked_to_be_tried_again_is_explained() -> None:
+    pipeline = durable.make_pipeline("jobs", task="", executor="python")
+    transactions.submit("jobs", {"function": "echo"}, id="again")
+    (leased,) = durable.claim(pipeline)
+    later = RetryLater("the bank is closed")
+    later.error_type = "RetryJob"
+    postponed = Later(failure=Failure(later), seconds=600.0, spent=2)
+    assert transactions.postpone([transactions.Settlement(leased, postponed)]) == []
+    explained = ask("explain", "again")
+    assert explained["sentence"] == (
+        "due in 10 min; it asked to be tried again after 2 attempts (RetryJob: the bank is closed)"
+    )
+    assert explained["facts"]["attempts_spent"] == 2
+    assert "attempts spent" in run("explain", "again")
+
+
+def test_what_a_job_is_can_be_read_from_its_payload() -> None:
+    jobs = pipelines.create("jobs", pipelines.Plan(executor="python"), by="tests")
+    task = pipelines.create("task", pipelines.Plan(task="tests.act"), by="tests")
+    assert executing.job_of(jobs, {"function": "node#a#b"}) == ("node", "a#b")
+    assert executing.job_of(jobs, {"function": "a"}) == ("python", "a")
+    for payload in (None, {}, {"function": 1}, {"function": "node#"}):
+        assert executing.job_of(jobs, payload) == ("python", "")
+    assert executing.job_of(task, {"function": "a"}) is None
+    assert executing.job_of(None, {"function": "a"}) is None
+
+
+def test_stderr_and_tracebacks_are_told_apart() -> None:
+    jobs = pipelines.create("jobs", pipelines.Plan(executor="python"), by="tests")
+    task = pipelines.create("task", pipelines.Plan(task="tests.act"), by="tests")
+    assert executing.is_stderr(jobs, "ExecutorDied", "Traceback (most recent call last):\nMemoryError")
+    assert executing.is_stderr(jobs, "ValueError", "it was not found")
+    assert not executing.is_stderr(jobs, "TimeoutError", "engines.core.errors.TransactionException: too late")
+    assert not executing.is_stderr(jobs, "ExecutorDied", "")
+    assert not executing.is_stderr(task, "ExecutorDied", "anything")
+    assert not executing.is_stderr(None, "ExecutorDied", "anything")

@@ -1,0 +1,100 @@
+"""What waits is kept minute by minute: seldom, in few rows, and with few statements."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from engines import transactions, waiting
+from engines.models import Pipeline, WaitingSample
+from engines.waiting import ALL_PIPELINES
+from tests.durable import make_pipeline, submit
+
+pytestmark = pytest.mark.django_db
+
+
+def in_another_minute() -> None:
+    """As if what was sampled so far had been so an hour ago."""
+    for sample in WaitingSample.objects.all():
+        WaitingSample.objects.filter(pk=sample.pk).update(minute=sample.minute - timedelta(hours=1))
+
+
+def kept(pipeline: Pipeline | None = None) -> list[int]:
+    rows = WaitingSample.objects.filter(pipeline_id=pipeline.pk if pipeline else ALL_PIPELINES)
+    return list(rows.order_by("minute").values_list("waiting", flat=True))
+
+
+def test_a_sample_is_kept_of_each_pipeline_in_which_something_waits_and_of_all_together() -> None:
+    orders, mail, idle = make_pipeline(), make_pipeline("mail"), make_pipeline("idle")
+    submit(orders, 3)
+    submit(mail, 4)
+    assert waiting.sample() == 2
+    assert (kept(orders), kept(mail), kept(idle), kept()) == ([3], [4], [], [7])
+
+
+def test_a_minute_in_which_nothing_waits_is_kept_too() -> None:
+    make_pipeline()
+    assert waiting.sample() == 0
+    assert kept() == [0]
+
+
+def test_a_minute_is_sampled_once_and_the_next_one_again() -> None:
+    orders = make_pipeline()
+    waiting.sample()
+    in_another_minute()
+    submit(orders, 2)
+    waiting.sample()
+    submit(orders, 5)
+    waiting.sample()
+    assert kept() in ([0, 2], [0, 2, 7])  # a minute may have ended meanwhile
+
+
+def test_only_what_is_due_has_an_age() -> None:
+    make_pipeline()
+    transactions.submit("orders", {}, available_at=timezone.now() + timedelta(hours=1))
+    waiting.sample()
+    assert WaitingSample.objects.get(pipeline_id=ALL_PIPELINES).oldest_age is None
+    in_another_minute()
+    transactions.submit("orders", {}, available_at=timezone.now() - timedelta(hours=1), priority=-3)
+    waiting.sample()
+    age = WaitingSample.objects.filter(pipeline_id=ALL_PIPELINES).latest("minute").oldest_age
+    assert age is not None
+    assert 3600 <= age < 3700
+
+
+def test_a_long_queue_is_sampled_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "COUNTED", 20)
+    orders, mail = make_pipeline(), make_pipeline("mail")
+    submit(orders, 50)
+    submit(mail, 5)
+    waiting.sample()
+    told = {row.pipeline_id: (row.waiting, row.is_capped) for row in WaitingSample.objects.all()}
+    assert told == {orders.pk: (21, True), mail.pk: (5, False), ALL_PIPELINES: (26, True)}
+
+
+def test_minutes_that_nobody_sampled_are_unknown_and_not_empty() -> None:
+    now = timezone.now().replace(second=0, microsecond=0)
+    for ago in (0, 2, 90):
+        minute = now - timedelta(minutes=ago)
+        WaitingSample.objects.create(pipeline_id=ALL_PIPELINES, minute=minute, waiting=ago)
+    told = [sample and sample.waiting for sample in waiting.series(4, now=now)]
+    assert told == [None, 2, None, 0]
+
+
+def test_samples_are_forgotten_when_no_page_shows_them_any_more() -> None:
+    now = timezone.now()
+    for days in (0, 1, 3):
+        WaitingSample.objects.create(pipeline_id=ALL_PIPELINES, minute=now - timedelta(days=days), waiting=days)
+    assert waiting.forget() == 1
+    assert kept() == [1, 0]
+
+
+def test_many_pipelines_are_sampled_with_no_more_statements_than_one() -> None:
+    for number in range(20):
+        submit(make_pipeline(f"p{number}"), 1)
+    with CaptureQueriesContext(connection) as queries:
+        assert waiting.sample() == 20
+    statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(statements) <= 5

@@ -1,0 +1,3 @@
+"""A module that cannot be imported."""
+
+registry = 1 / 0

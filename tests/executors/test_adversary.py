@@ -1,0 +1,290 @@
+"""Executors that do everything wrong: every attempt ends, says why, and leaves nothing behind."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engines import ExceptionType, RetryPolicy, Transaction
+from tests.executors.pooled import HANDLERS, Crew, adversary, job, lives, pool_of
+from tests.processes import eventually
+
+pytestmark = pytest.mark.once
+
+THRICE = RetryPolicy(max_attempts=3, timeout=20)
+
+
+@pytest.fixture(scope="module")
+def handlers() -> Iterator[Crew]:
+    """One process of Ergon's own runtime, for what does it no harm."""
+    with pool_of(HANDLERS) as crew:
+        yield crew
+
+
+def grandchild(details: str) -> int:
+    found = re.search(r"grandchild (\d+)", details)
+    assert found, details
+    return int(found[1])
+
+
+@pytest.mark.parametrize("behaviour", ["noisy", "twice", "of_another", "once_only", "whole_without_end"])
+def test_every_job_has_its_own_answer_whatever_stands_between(behaviour: str) -> None:
+    with adversary(behaviour) as crew:
+        # That one has just ended may be seen only after it was asked.
+        ran = crew.run(*(job(f"t{number}", number) for number in range(5)), retry=THRICE)
+        assert ran.values == {f"t{n}": [n] for n in range(5)}
+
+
+def test_what_is_no_answer_is_counted() -> None:
+    with adversary("noisy") as crew:
+        crew.run(job("t0", 1), job("t1", 2))
+        (about,) = crew.pools.snapshot()
+        assert about["skipped"] >= 8 + 8
+        assert (about["answered"], about["died"], about["started"]) == (2, 0, 1)
+
+
+def test_a_late_answer_is_nobodys() -> None:
+    with adversary("slow") as crew:
+        ran = crew.run(job("t0", 0), job("t1", 1), retry=RetryPolicy(timeout=0.2))
+        assert [name for name, _ in ran.connector.outcomes] == ["t0", "t1"]
+        assert ran.report.failed == 2
+        assert crew.run(job("t2", 2)).value == [2]
+
+
+def test_a_late_line_of_one_attempt_is_not_the_answer_to_the_next() -> None:
+    with adversary("own_timeout") as crew:
+        ran = crew.run(job(), retry=THRICE)
+        assert ran.value == "second"
+
+
+def test_a_process_that_says_things_twice_never_tries_a_job_again() -> None:
+    with adversary("twice_later") as crew:
+        crew.run(job("first"), retry=RetryPolicy())
+        time.sleep(0.5)  # until it has spoken out of turn
+        assert crew.run(job("second"), retry=RetryPolicy(max_attempts=2, backoff=0.2, timeout=20)).value == "attempt 2"
+        (about,) = crew.pools.snapshot()
+        assert about["started"] == 2
+
+
+def test_a_process_that_keeps_order_tries_a_job_again() -> None:
+    with adversary("retries") as crew:
+        ran = crew.run(job(), retry=THRICE)
+        assert ran.value == [crew.pools.snapshot()[0]["processes"][0]["pid"]]
+        assert crew.pools.snapshot()[0]["started"] == 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message", "details"),
+    [
+        ("half", "executor exited with code 3 in the middle of a line: 'one'", "I am not well"),
+        ("kills_itself", "executor exited with code 137 (SIGKILL): 'one'", "about to go"),
+        ("signals_itself", "executor exited with code 165 (signal 37): 'one'", ""),
+        ("exits", "executor exited with code 7: 'one'", "cannot load the model\nno such file"),
+        ("closes_stdout", "executor 'one' closed its output without an answer", ""),
+        ("closed_stdin", "executor 'one' closed its input before it had read the job", ""),
+        ("endless_line", "executor 'one' was ended: a line is longer than 16,777,216 bytes", ""),
+        ("deep", "executor 'one' was ended: its answer is not JSON: it is nested too deeply", ""),
+        ("not_utf8", "executor 'one' was ended: its answer is not JSON: it is not UTF-8", ""),
+    ],
+)
+def test_a_broken_executor_is_a_failure_of_the_system_that_says_what_happened(
+    behaviour: str, message: str, details: str
+) -> None:
+    with adversary(behaviour) as crew:
+        if behaviour == "closed_stdin":
+            assert str(crew.run(job("t0", "x" * 1_000_000)).error) == message
+        error = crew.run(job()).error
+        assert (error.category, str(error)) == (ExceptionType.SYSTEM, message)
+        assert error.details == details
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ('"success", "result": NaN', "its answer is not JSON: NaN is no JSON number"),
+        ('"success", "result": 1e999', "its answer is not JSON: the number 1e999 is too large"),
+        ('"finished"', "its answer breaks the protocol: the status 'finished' is none of success, retry"),
+        ("7", "its answer breaks the protocol: status is a number"),
+        ('"success", "result": tru', "its answer is not JSON: Expecting value"),
+    ],
+)
+def test_an_answer_that_cannot_be_taken_ends_the_attempt_and_the_process(said: str, reason: str) -> None:
+    with adversary("says") as crew:
+        error = crew.run(job("t0", said)).error
+        assert error.category is ExceptionType.SYSTEM
+        assert reason in str(error)
+        eventually(lambda: crew.pools.snapshot()[0]["processes"] == [], "the process is ended")
+
+
+@pytest.mark.parametrize("said", ['"success", "result": 1e308', f'"success", "result": {9**999}'])
+def test_large_numbers_are_numbers(said: str) -> None:
+    with adversary("says") as crew:
+        assert crew.run(job("t0", said)).value in (1e308, 9**999)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "payload"),
+    [
+        ("stubborn", 1),
+        ("endless_lines", 1),
+        ("never_reads", "x" * 1_000_000),
+        ("closes_stdin", "x"),
+        ("with_grandchild", 1),
+        ("with_runaway", 1),
+    ],
+)
+def test_one_that_does_not_answer_is_ended_in_time_with_all_that_it_started(behaviour: str, payload: Any) -> None:
+    with adversary(behaviour) as crew:
+        if behaviour == "closes_stdin":
+            assert crew.run(job("t0", payload)).value == ["x"]
+        ran = crew.run(job("t1", payload), retry=RetryPolicy(timeout=0.5))
+        if behaviour != "closes_stdin":
+            assert ran.error.category is ExceptionType.TIMEOUT
+            assert "0.5 s" in str(ran.error)
+        assert ran.elapsed < 0.5 + 5
+        eventually(lambda: crew.pools.snapshot()[0]["processes"] == [] or behaviour == "closes_stdin", "it is gone")
+
+
+def test_an_attempt_never_begins_before_the_last_one_is_gone() -> None:
+    with adversary("stubborn") as crew:
+        ran = crew.run(job(), retry=RetryPolicy(max_attempts=2, timeout=0.3))
+        assert ran.error.category is ExceptionType.TIMEOUT
+        assert ran.elapsed > 0.3 + 1 + 0.3, "the second waits until the first is killed"
+
+
+@pytest.mark.parametrize("behaviour", ["leaves_grandchild", "leaves_runaway"])
+def test_a_grandchild_that_holds_the_pipes_holds_nobody_up(behaviour: str) -> None:
+    with adversary(behaviour) as crew:
+        ran = crew.run(job())
+        assert str(ran.error) == "executor exited with code 5: 'one'"
+        assert ran.elapsed < 4, "and not when the grandchild ends"
+        pid = grandchild(ran.error.details)
+        if behaviour == "leaves_grandchild":
+            eventually(lambda: not lives(pid), "the grandchild is gone as well")
+
+
+def test_one_that_answers_before_it_has_read_everything_is_not_used_again() -> None:
+    with adversary("answers_unread") as crew:
+        assert crew.run(job("t0", "x" * 1_000_000)).value == "quick"
+        assert crew.run(job("t1", "x" * 1_000_000)).value == "quick"
+        assert crew.pools.snapshot()[0]["started"] == 2
+
+
+def test_one_that_left_a_line_without_an_end_is_not_used_again() -> None:
+    with adversary("unended_noise") as crew:
+        for number in range(3):
+            assert crew.run(job(f"t{number}", number), retry=RetryPolicy(timeout=5)).value == [number]
+            time.sleep(0.3)
+        assert "it left a line without an end" in crew.pools.snapshot()[0]["last_fault"]
+
+
+def test_what_follows_an_answer_without_end_loses_no_job() -> None:
+    with adversary("endless_after") as crew:
+        ran = crew.run(*(job(f"t{number}", number) for number in range(3)), retry=THRICE)
+        assert ran.values == {f"t{n}": [n] for n in range(3)}
+
+
+def test_a_flood_on_stderr_harms_nobody() -> None:
+    with adversary("floods_stderr") as crew:
+        assert crew.run(job("t0", 1)).value == [1]
+
+
+def test_a_command_that_exits_at_once_is_started_ever_more_slowly() -> None:
+    with adversary("exits", pool_size=2) as crew:
+        ran = crew.run(job(), retry=RetryPolicy(max_attempts=4, timeout=20))
+        assert ran.elapsed > 0.1 + 0.2 + 0.4
+        assert "code 7" in str(ran.error)
+        (about,) = crew.pools.snapshot()
+        assert (about["deaths_in_a_row"], about["started"]) == (4, 4)
+        assert about["starts_again_in"] <= 0.8
+        assert "executor exited with code 7" in about["last_fault"]
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"command": ["/no/such/program"]}, "executor 'one' cannot be started: /no/such/program: No such file"),
+        ({"command": ["/"]}, "executor 'one' cannot be started: /: Permission denied"),
+        ({"command": HANDLERS, "cwd": "/no/such/folder"}, "cannot be started: /no/such/folder: No such file"),
+        ({"command": HANDLERS, "env": {"A": "b\0c"}}, "cannot be started: "),
+    ],
+)
+def test_a_command_that_cannot_be_started_says_why_and_is_not_tried_without_end(
+    about: dict[str, Any], message: str
+) -> None:
+    with pool_of(**about) as crew:
+        ran = crew.run(job(), retry=THRICE)
+        assert message in str(ran.error)
+        assert ran.error.category is ExceptionType.SYSTEM
+        assert ran.elapsed > 0.1 + 0.2
+        assert crew.pools.snapshot()[0]["started"] == 0
+
+
+def test_a_wait_for_a_process_does_not_eat_the_jobs_time(handlers: Crew) -> None:
+    handlers.run(job("warm"))
+    jobs = [job(f"t{number}", 0.5, function="sleep") for number in range(3)]
+    ran = handlers.run(*jobs, concurrency=3, retry=RetryPolicy(timeout=1.4), transaction_timeout=1.4)
+    assert ran.report.succeeded == 3
+    assert ran.elapsed > 1.5
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({"function": "nowhere#echo"}, "there is no executor named 'nowhere' in ERGON_EXECUTORS; there are: one"),
+        ({"function": "one#"}, "the function 'one#' names no handler"),
+        ({"function": ""}, "the function '' names no handler"),
+        ({"function": "nobody"}, "there is no handler named 'nobody'; there are: "),
+        ({"function": 5}, "the payload names no function"),
+        ({}, "the payload names no function"),
+        ("echo", "the payload must be an object"),
+        ({"function": "echo", "args": "x"}, "the payload's 'args' must be an array"),
+        ({"function": "echo", "kwargs": [1]}, "the payload's 'kwargs' must be an object"),
+        ({"function": "echo", "args": [object()]}, "the arguments are not serialisable as JSON"),
+    ],
+)
+def test_a_job_that_no_attempt_could_do_is_tried_once(handlers: Crew, payload: Any, message: str) -> None:
+    ran = handlers.run(Transaction("t0", payload), retry=THRICE)
+    assert message in str(ran.error)
+    assert ran.error.is_fatal
+    assert handlers.run(job("t1", 1)).value == {"args": [1], "kwargs": {}}, "and its process is free again"
+
+
+def test_a_transaction_that_is_delivered_twice_at_a_time_costs_no_process() -> None:
+    with pool_of(HANDLERS, pool_size=2) as crew:
+        ran = crew.run(*[job("t0", 0.3, function="sleep")] * 2, concurrency=2)
+        assert ran.report.succeeded == 2
+        assert crew.run(*(job(f"t{n}", n) for n in range(4)), concurrency=4).report.succeeded == 4
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("honest", None),
+        ("kills_itself", "executor exited with code 137"),
+        ("half", "executor exited with code 3 in the middle of a line"),
+        ("leaves_runaway", "executor exited with code 5"),
+        ("never_reads", "timed out after 0.7 s"),
+    ],
+)
+def test_all_this_holds_where_the_kernel_does_not_tell_of_deaths(
+    monkeypatch: pytest.MonkeyPatch, behaviour: str, message: str | None
+) -> None:
+    monkeypatch.delattr("os.pidfd_open")  # as it is on kernels that have no such thing
+    with adversary(behaviour) as crew:
+        ran = crew.run(job("t0", 1), retry=RetryPolicy(timeout=0.7 if behaviour == "never_reads" else 20))
+        assert message in str(ran.error) if message else ran.value == [1]
+
+
+def test_nothing_is_left_open() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    children = {one.pid for one in psutil.Process().children()}
+    for behaviour in ("honest", "kills_itself", "leaves_runaway", "exits"):
+        with adversary(behaviour) as crew:
+            crew.run(job())
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert {one.pid for one in psutil.Process().children()} == children, "neither processes nor keepers"

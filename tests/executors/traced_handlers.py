@@ -1,0 +1,37 @@
+"""Handlers of somebody who wires OpenTelemetry themselves: every span is printed, a line of JSON each."""
+
+import json
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+from engines.executors import HandlerRegistry, RetryJob
+
+
+def line(span: ReadableSpan) -> str:
+    return json.dumps(json.loads(span.to_json())) + "\n"
+
+
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=line)))
+trace.set_tracer_provider(provider)
+
+handlers = HandlerRegistry()
+
+
+@handlers.handler("current")
+def current() -> str:
+    return format(trace.get_current_span().get_span_context().trace_id, "032x")
+
+
+@handlers.handler("again")
+def again() -> None:
+    msg = "not yet"
+    raise RetryJob(msg, after=1)
+
+
+@handlers.handler("fail")
+def fail() -> None:
+    msg = "a secret that is not in the attributes"
+    raise ValueError(msg)

@@ -1,0 +1,144 @@
+"""`manage.py` as a process of its own that starts in a third of the time.
+
+Most of a start goes into loading what others wrote: Django, psycopg, Celery. One process does that once and is forked
+for each command. The command has its own environment and pipes, is a child of the tests, and reads every line of Ergon
+anew. Tests of starting itself, such as those of the settings, start an interpreter as people do.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from tests.servers import stack
+
+ROOT = Path(__file__).resolve().parent.parent
+# Of others only, and nothing that asks for settings: these are each command's own.
+LOADED = (
+    *("django.contrib.admin.sites", "django.contrib.postgres.forms", "django.core.management", "django.db.models"),
+    *("django.db.backends.sqlite3.base", "django.forms", "django.http", "django.template", "django.views.generic"),
+    *("celery.app.base", "celery.result", "kombu.entity", "opentelemetry.metrics", "opentelemetry.trace", "psycopg"),
+    *("requests", "rest_framework.serializers", "rich.pretty", "sqlparse", "structlog.dev", "yaml"),
+)
+LONGEST_ORDER = 1 << 20
+_LIBC = ctypes.CDLL(None)
+_TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+
+
+def start(arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
+    """`manage.py` with these arguments, running; started the long way where there is no other."""
+    is_possible = sys.platform == "linux" and "LD_PRELOAD" not in env
+    kind: Any = _Forked if is_possible else subprocess.Popen
+    process: subprocess.Popen[str] = kind(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=env, text=True, **pipes
+    )
+    return process
+
+
+class _Forked(subprocess.Popen[Any]):
+    """A process like any other, but for how it comes into being."""
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = signature(super()._execute_child).bind(*given).arguments  # type: ignore[misc]
+        pipes = {name: asked[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")}
+        theirs = [pipes["p2cread"], pipes["c2pwrite"], pipes["errwrite"]]
+        inherited = [pipe if pipe >= 0 else number for number, pipe in enumerate(theirs)]
+        self.pid = _fork({"argv": asked["args"][1:], "env": dict(asked["env"])}, inherited)
+        self._child_created = True
+        self._close_pipe_fds(*pipes.values())  # type: ignore[attr-defined]
+
+
+def _fork(order: Mapping[str, Any], pipes: Sequence[int]) -> int:
+    line = _line()
+    with _taking_in_orphans():
+        socket.send_fds(line, [json.dumps(order).encode()], pipes)
+        return int(line.recv(20))
+
+
+@cache
+def _line() -> socket.socket:
+    """To the process that is forked; it ends when the run does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    variables = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    with theirs:
+        command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+        )
+    stack.callback(process.wait)
+    return stack.enter_context(ours)
+
+
+@contextmanager
+def _taking_in_orphans() -> Iterator[None]:
+    """What is left behind by its parent meanwhile becomes a child of this process."""
+    _LIBC.prctl(_TAKE_IN_ORPHANS, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        _LIBC.prctl(_TAKE_IN_ORPHANS, 0, 0, 0, 0)
+
+
+def main() -> None:
+    for name in LOADED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # a command need not look through, and so copy, what stays the same
+    with socket.socket(fileno=int(sys.argv[1])) as line:
+        order = _wait_for_orders(line)
+    if order is not None:
+        sys.argv[:] = order["argv"]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _wait_for_orders(line: socket.socket) -> Any:
+    """Returns with the order in each process that is forked for one, and with none when the tests have ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        text, pipes, *_ = socket.recv_fds(line, LONGEST_ORDER, 3)
+        if not text:
+            return None
+        if _is_forked(line):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            order = json.loads(text)
+            _take_over(pipes, order["env"])
+            return order
+        for pipe in pipes:
+            os.close(pipe)
+
+
+def _is_forked(line: socket.socket) -> bool:
+    """Fork twice: who stands between is gone before the tests are told, and so the command is theirs."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if between := os.fork():
+            os.waitpid(between, 0)
+            line.send(ours.recv(20))
+        elif command := os.fork():
+            theirs.send(str(command).encode())
+            os._exit(0)
+        return not between
+
+
+def _take_over(pipes: Sequence[int], variables: Mapping[str, str]) -> None:
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+if __name__ == "__main__":
+    main()
