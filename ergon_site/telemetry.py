@@ -128,7 +128,11 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
         "root": {"handlers": ["stderr"], "level": "INFO"},
-        "loggers": {"django": {"handlers": [], "level": "INFO", "propagate": True}},
+        "loggers": {
+            "django": {"handlers": [], "level": "INFO", "propagate": True},
+            # It tells of every request that is made.
+            "httpx": {"level": "WARNING"},
+        },
     }
 
 

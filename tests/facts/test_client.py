@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from facts.core.errors import (
     ConflictingDuplicateError,
     FactError,
     NotAuthorizedError,
+    ObjectConflictError,
     UnauthenticatedError,
     UnknownFactError,
     UnreachableError,
@@ -38,7 +40,7 @@ assert not [name for name in sys.modules if name.startswith("django.")]
 def token(site: Site) -> str:
     make_boundary()
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    grant = Grant(zones=[PLANT], target_zones=[OFFICE], consumers=["erp"])
+    grant = Grant(zones=[PLANT], target_zones=[OFFICE], consumers=["erp"], buckets=["files"])
     return clients.create("mes", grant, by="tests").token.text
 
 
@@ -113,6 +115,27 @@ def test_asyncio_does_the_same_by_the_same_rules(site: Site, token: str) -> None
             assert await client.consume(handle) == 19
             assert seen == list(range(19))
             assert (await client.fetch()).facts == []
+
+    asyncio.run(speak())
+
+
+@pytest.mark.usefixtures("_empty_storage")
+def test_an_artifact_goes_before_its_fact(site: Site, token: str, tmp_path: Path) -> None:
+    (tmp_path / "order.pdf").write_bytes(b"%PDF" * 500_000)
+    with BoundaryClient(site.url, token) as client, (tmp_path / "order.pdf").open("rb") as file:
+        about = draft(1, object_json={"file_name": "order.pdf"})
+        told = client.append_with_artifact(about, "files", "2026/order 1.pdf", file, media_type="application/pdf")
+        assert told.offset == 0
+        kept = client.fetch().facts[0].fact["object_json"]
+        assert (kept["size"], kept["media_type"], kept["file_name"]) == (2_000_000, "application/pdf", "order.pdf")
+        with pytest.raises(ObjectConflictError):
+            client.put_object("files", "2026/order 1.pdf", b"other bytes")
+
+    async def speak() -> None:
+        async with AsyncBoundaryClient(site.url, token) as client:
+            with (tmp_path / "order.pdf").open("rb") as file:
+                assert (await client.put_object("files", "2026/order 1.pdf", file)).digest == kept["digest"]
+            assert (await client.append_with_artifact(draft(2), "files", "note", b"text")).offset == 1
 
     asyncio.run(speak())
 

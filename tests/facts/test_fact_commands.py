@@ -108,6 +108,21 @@ def test_facts_are_read_from_standard_input() -> None:
     assert (output, errors, command.returncode) == ("0 new order-1-released\n", "", 0)
 
 
+@pytest.mark.usefixtures("_empty_storage")
+def test_a_file_is_put_and_a_fact_refers_to_it(tmp_path: Path) -> None:
+    make_boundary()
+    (tmp_path / "order.pdf").write_bytes(b"%PDF")
+    arguments = ["facts", "put", "files", "order.pdf", str(tmp_path / "order.pdf"), "--media-type", "application/pdf"]
+    told = ask(*arguments)
+    assert (told["size"], told["media_type"], told["duplicate"]) == (4, "application/pdf", False)
+    assert run(*arguments).startswith("repeated sha256:")
+    del told["duplicate"]
+    assert ledger.append(draft(1, object_json=told)).offset == 0
+    (tmp_path / "order.pdf").write_bytes(b"other")
+    with pytest.raises(CommandError, match="belongs to other bytes"):
+        run(*arguments)
+
+
 def test_the_forwarder_runs_until_it_is_told_to_stop_and_says_what_it_does() -> None:
     make_boundary()
     with running("forward", "--json") as forwarder:

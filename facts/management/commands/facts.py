@@ -1,4 +1,4 @@
-"""`manage.py facts append|fetch|confirm|truncate`: the boundary of this database, for people and scripts."""
+"""`manage.py facts append|fetch|confirm|put|truncate`: the boundary of this database, for people and scripts."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,8 @@ from ergon_site.access.core import json_text
 from ergon_site.access.shell.commands import actor, as_json, one_line
 from ergon_site.access.shell.options import add_reason, seconds, whole
 from ergon_site.access.shell.tables import printable
-from facts import ledger
+from facts import artifacts, ledger
+from facts.core.artifacts import UNKNOWN_TYPE
 from facts.core.errors import FactError, InvalidFactError
 from facts.ledger import Appended, Truncated, reading
 from facts.management.base import VerbsCommand
@@ -25,7 +26,7 @@ MOST = 2**53 - 1
 
 
 class Command(VerbsCommand):
-    help = "Append, fetch and confirm facts in this database, without HTTP; remove those whose time is over."
+    help = "Append, fetch and confirm facts and put artifacts here, without HTTP; remove facts whose time is over."
 
     def add_verbs(self) -> None:
         append = self.add_verb("append", help='append facts from JSON Lines: {"envelope": …, "fact": …}')
@@ -39,6 +40,11 @@ class Command(VerbsCommand):
         confirm = self.add_verb("confirm", help="a consumer has everything up to an offset")
         confirm.add_argument("consumer", metavar="CONSUMER")
         confirm.add_argument("offset", type=whole(0, MOST), metavar="OFFSET")
+        put = self.add_verb("put", help="keep a file as an artifact, which facts may then refer to")
+        put.add_argument("bucket", metavar="BUCKET")
+        put.add_argument("key", metavar="KEY")
+        put.add_argument("file", metavar="FILE", help="'-' is standard input")
+        put.add_argument("--media-type", default=UNKNOWN_TYPE, metavar="TYPE", help=f"{UNKNOWN_TYPE} if not given")
         truncate = self.add_verb(
             "truncate", help="remove what is older than its boundary keeps it, and what everybody has"
         )
@@ -69,6 +75,13 @@ class Command(VerbsCommand):
     def confirm(self, *, consumer: str, offset: int, **_: Any) -> None:
         cursor = ledger.confirm(consumer, offset)
         self.tell({"cursor_advanced_to": cursor}, f"the cursor of {consumer} is at {cursor:,}")
+
+    def put(self, *, bucket: str, key: str, file: str, media_type: str, **_: Any) -> None:
+        with _opened(file) as stream:
+            artifact, is_new = artifacts.put(bucket, key, stream, media_type=media_type, by=actor())
+        told = {name: getattr(artifact, name) for name in ("bucket", "key", "digest", "size", "media_type")}
+        word = "new" if is_new else "repeated"
+        self.tell({**told, "duplicate": not is_new}, f"{word} {artifact.digest} {artifact.size:,} bytes")
 
     def truncate(self, *, boundary: tuple[str, str] | None, reason: str, **_: Any) -> None:
         pairs = [boundary] if boundary else list(Boundary.objects.values_list("from_zone__name", "to_zone__name"))
