@@ -11,12 +11,14 @@ from engines import overview, standings, workers
 from engines.clock import database_time
 from engines.core.errors import headline
 from engines.models import Pipeline
+from facts import standing
+from facts.core.gates import Gate
 
 log = structlog.get_logger("ergon.gauges")
 
 
 class Gauges(Collector):
-    """What waits, what runs, what needs a person, who works."""
+    """What waits, what runs, what needs a person, who works; how boundaries stand."""
 
     def describe(self) -> list[Metric]:
         """Nothing is asked of the database before somebody asks for the numbers."""
@@ -24,7 +26,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from [*_of_pipelines(), *_of_the_whole()]
+            yield from [*_of_pipelines(), *_of_the_whole(), *_of_boundaries()]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
@@ -52,3 +54,24 @@ def _of_the_whole() -> list[Metric]:
     alive = GaugeMetricFamily("ergon_workers_alive", "Processes that run transactions")
     alive.add_metric([], workers.alive().count())
     return [letters, alive]
+
+
+def _of_boundaries() -> list[Metric]:
+    zones = ["from_zone", "to_zone"]
+    lag = GaugeMetricFamily("bsfg_replication_lag_seconds", "Age of the oldest fact not handed over", labels=zones)
+    frontier = GaugeMetricFamily("bsfg_frontier_offset", "The forward buffer is complete up to here", labels=zones)
+    fill = GaugeMetricFamily("bsfg_store_buffer_fill_percent", "Of the ceiling that is nearer", labels=zones)
+    gate = GaugeMetricFamily("bsfg_gate_state", "1 for the state that the gate is in", labels=[*zones, "state"])
+    behind = GaugeMetricFamily("bsfg_consumer_backlog", "Facts not confirmed yet", labels=["consumer", *zones])
+    orphans = GaugeMetricFamily("bsfg_orphan_objects", "Artifacts that no fact refers to")
+    orphans.add_metric([], standing.orphans())
+    for one in standing.of_boundaries():
+        pair = [one.boundary.from_zone.name, one.boundary.to_zone.name]
+        lag.add_metric(pair, one.flow.lag)
+        frontier.add_metric(pair, one.boundary.frontier)
+        fill.add_metric(pair, one.fill or 0.0)
+        for state in Gate:
+            gate.add_metric([*pair, state.value], int(one.boundary.gate == state))
+        for reader in one.readers:
+            behind.add_metric([reader.consumer.name, *pair], reader.flow.backlog)
+    return [lag, frontier, fill, gate, behind, orphans]
