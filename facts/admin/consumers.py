@@ -16,6 +16,7 @@ from ergon_site.access.lists import tag, two_lines, words
 from ergon_site.access.pages import actor
 from facts import provisioning, standing
 from facts.admin import amounts, links
+from facts.admin.fact_list import boundaries
 from facts.admin.forms import ConsumerForm
 from facts.core.errors import FactError
 from facts.models import Boundary, Consumer
@@ -37,6 +38,17 @@ class ConsumerList(ChangeList):
             row.standing = stands[row.pk]
 
 
+class ReadFilter(admin.SimpleListFilter):
+    title = parameter_name = "boundary"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(one.pk), str(one)) for one in boundaries(request)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> QuerySet[Consumer]:
+        key = self.value()
+        return queryset.filter(boundary=int(key) if key.isdecimal() else 0) if key else queryset
+
+
 @admin.register(Consumer)
 class ConsumersPage(DetailPage):
     edit_right = Right.LEAD
@@ -45,7 +57,7 @@ class ConsumersPage(DetailPage):
     new_title = "New consumer"
     empty_text = "A consumer reads a boundary in order and at its own pace. None is made by fetching: make it here."
     list_display = ("reader", "reads", "place", "backlog", "fetched", "confirmed")
-    list_filter: ClassVar = ["boundary"]
+    list_filter: ClassVar = [ReadFilter]
     search_fields = ("name__startswith",)
     search_help_text = "The beginning of a name."
     export_fields = ("name", "boundary__from_zone__name", "boundary__to_zone__name", "cursor", "confirmed_at")

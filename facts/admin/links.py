@@ -32,7 +32,7 @@ def facts(buffer: str, **filters: Any) -> str:
 
 
 def consumers(row: Boundary) -> str:
-    return f"{reverse('admin:facts_consumer_changelist')}?{urlencode({'boundary__id__exact': row.pk})}"
+    return f"{reverse('admin:facts_consumer_changelist')}?{urlencode({'boundary': row.pk})}"
 
 
 def anchor(address: str, text: Any) -> str:
