@@ -46,6 +46,7 @@ class Lineage(NamedTuple):
     has_more_causes: bool
     followed: list[Relative]
     related: list[Relative]
+    has_more_related: bool
     copies: list[Relative]
 
 
@@ -54,10 +55,11 @@ def of(fact: Written, boundaries: Sequence[int]) -> Lineage:
     here = (fact.boundary_id, fact.offset)
     copies = [one for one in found if one.relation == "copy" and one.buffer != fact._meta.model_name]  # noqa: SLF001
     followed = _once(one for one in found if one.relation == "followed")
-    shown = {here, *(one.place for one in followed)}
-    related = _once(one for one in found if one.relation == "related" and one.place not in shown)
     causes, has_more = _causes(fact, boundaries)
-    return Lineage(causes, has_more, followed, related, copies)
+    shown = {here, *(one.place for one in [*followed, *causes])}
+    related = [one for one in found if one.relation == "related"]
+    others = _once(one for one in related if one.place not in shown)
+    return Lineage(causes, has_more, followed, others, len(related) >= MOST, copies)
 
 
 def _around(fact: Written) -> list[tuple[str, str, list[Any]]]:

@@ -12,6 +12,7 @@ Buffer: TypeAlias = type[Fact] | type[ForwardedFact]
 
 # What a search may mean, in the order in which it is tried.
 MEANINGS = {"message": "a message id", "subject": "a subject", "correlation": "a correlation id"}
+WINDOW = 10_000
 BY_BOUNDARY = "boundary by boundary, the newest of each first"
 
 
@@ -35,7 +36,7 @@ def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundar
     rest = Q()
     for condition in conditions.values():
         rest &= condition
-    return Lane(rows=rows.filter(lead), order=order, rest=rest, is_counted=False, note=note)
+    return Lane(rows=rows.filter(lead), order=order, rest=rest, window=WINDOW, is_counted=False, note=note)
 
 
 def artifacts(asked: Mapping[str, str]) -> Lane:

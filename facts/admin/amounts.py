@@ -40,6 +40,11 @@ def meter(percent: float | None) -> str:
     )
 
 
+def beyond(text: str) -> str:
+    """A number that is beyond its warning line."""
+    return format_html('<span class="ergon-beyond">{}</span>', text)
+
+
 def told(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN

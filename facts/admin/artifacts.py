@@ -12,7 +12,7 @@ from unfold.decorators import display
 from ergon_site.access import keyset
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
-from ergon_site.access.lists import Choice, KeysetPage, Typed, identifier, tag, two_lines, unbroken, words
+from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
 from facts import listing
 from facts.admin import amounts, links
 from facts.admin.fact_list import boundaries
@@ -38,7 +38,7 @@ class BucketFilter(Typed):
 class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     empty_text = "Nothing has been uploaded yet: PUT /api/v1/objects/{bucket}/{key}."
-    list_display = ("name", "kept", "bytes_held", "kind", "digest_told", "created_at", "who")
+    list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
     list_filter: ClassVar = [KeptFilter, BucketFilter]
     search_help_text = "A whole name: bucket/key"
     longest_value: ClassVar[int] = 1100
@@ -52,7 +52,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
 
     @display(description="name")
     def name(self, row: Artifact) -> str:
-        return identifier(str(row))
+        return words(str(row))
 
     @display(description="references")
     def kept(self, row: Artifact) -> str:
@@ -65,11 +65,6 @@ class ArtifactsPage(KeysetPage, DetailPage):
     @display(description="media type")
     def kind(self, row: Artifact) -> str:
         return words(row.media_type)
-
-    @display(description="digest")
-    def digest_told(self, row: Artifact) -> str:
-        algorithm, _, digits = row.digest.partition(":")
-        return two_lines(f"{digits[:16]}…", algorithm)
 
     @display(description="by")
     def who(self, row: Artifact) -> str:

@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from unfold.decorators import display
 from unfold.views import ChangeList
 
-from ergon_site.access.lists import tag, words
+from ergon_site.access.lists import tag, unbroken, words
 from facts import standing
 from facts.admin import amounts, links
 from facts.core.watching import Worry
@@ -57,11 +57,11 @@ class BoundaryColumns:
 
     @display(description="frontier")
     def reached(self, row: Any) -> str:
-        return frontier(row.standing)
+        return words(frontier(row.standing)) if row.standing.is_read_only else unbroken(frontier(row.standing))
 
     @display(description="newest")
     def head(self, row: Any) -> str:
-        return _offset(row.standing.newest)
+        return unbroken(_offset(row.standing.newest))
 
     @display(description="fill")
     def fill(self, row: Any) -> str:
@@ -81,6 +81,7 @@ def live(row: Boundary) -> dict[str, Any]:
         "gate": tag(stand.boundary.gate, KINDS),
         "figures": list(_figures(stand)),
         "meters": list(_meters(stand)),
+        "ceilings": _ceilings(stand.boundary),
         "consumers": stand.readers,
         "read_at": timezone.now(),
     }
@@ -99,12 +100,18 @@ def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
 
 
 def _meters(stand: BoundaryStanding) -> Iterator[dict[str, Any]]:
-    row = stand.boundary
-    of_rows = f"of {row.row_ceiling:,}" if row.row_ceiling else ""
-    of_bytes = f"of {amounts.size(row.byte_ceiling)}" if row.byte_ceiling else ""
-    yield {"title": "Facts", "value": f"{stand.rows:,} {of_rows}", "meter": amounts.meter(stand.row_percent)}
-    held = amounts.size(row.stored_bytes)
-    yield {"title": "Bytes", "value": f"{held} {of_bytes}", "meter": amounts.meter(stand.byte_percent)}
+    ceilings = _ceilings(stand.boundary)
+    held = {"Facts": f"{stand.rows:,}", "Bytes": amounts.size(stand.boundary.stored_bytes)}
+    for title, percent in (("Facts", stand.row_percent), ("Bytes", stand.byte_percent)):
+        value = held[title] if percent is None else f"{held[title]} of {ceilings[title]}"
+        yield {"title": title, "value": value, "meter": amounts.meter(percent)}
+
+
+def _ceilings(row: Boundary) -> dict[str, str]:
+    return {
+        "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no ceiling",
+        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no ceiling",
+    }
 
 
 def _offset(number: int) -> str:
@@ -112,4 +119,4 @@ def _offset(number: int) -> str:
 
 
 def _warned(text: str, *, is_beyond: bool) -> str:
-    return tag(text, {text: "warning"}) if is_beyond else text
+    return amounts.beyond(text) if is_beyond else unbroken(text)

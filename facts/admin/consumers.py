@@ -12,7 +12,7 @@ from unfold.views import ChangeList
 
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
-from ergon_site.access.lists import tag, two_lines, words
+from ergon_site.access.lists import two_lines, words
 from ergon_site.access.pages import actor
 from facts import provisioning, standing
 from facts.admin import amounts, links
@@ -84,7 +84,7 @@ class ConsumersPage(DetailPage):
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = f"{row.standing.flow.backlog:,}"
-        return tag(told, {told: "warning"}) if row.standing.worries else told
+        return amounts.beyond(told) if row.standing.worries else told
 
     @display(description="last fetch", ordering="fetched_at", empty_value="never")
     def fetched(self, row: Consumer) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from ergon_site.access.lists import Choice, Typed, identifier, two_lines, words
+from ergon_site.access.lists import Choice, Typed, two_lines, words
 from facts.models import Boundary, Written
 
 
@@ -42,7 +42,7 @@ class CorrelationFilter(Typed):
 class FactColumns:
     """What the list shows of each fact; its content stays where it is."""
 
-    list_display: ClassVar = ("key", "about", "where", "place", "correlated", "written_at")
+    list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
     list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
     search_help_text = "A whole message id, subject or correlation id"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
@@ -54,19 +54,15 @@ class FactColumns:
 
     @display(description="message id")
     def key(self, fact: Written) -> str:
-        return identifier(fact.message_id)
+        return words(fact.message_id)
 
     @display(description="subject and predicate")
     def about(self, fact: Written) -> str:
         return two_lines(fact.subject, fact.predicate)
 
-    @display(description="boundary")
+    @display(description="boundary and offset")
     def where(self, fact: Written) -> str:
-        return words(str(fact.boundary))
-
-    @display(description="offset")
-    def place(self, fact: Written) -> str:
-        return f"{fact.offset:,}"
+        return two_lines(fact.boundary, f"{fact.offset:,}")
 
     @display(description="correlation id")
     def correlated(self, fact: Written) -> str:

@@ -36,6 +36,7 @@ def of(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]:
         "has_more_causes": family.has_more_causes,
         "followed": _told(family.followed, names),
         "related": _told(family.related, names),
+        "has_more_related": family.has_more_related,
         "most": lineage.MOST,
         "copy": next(iter(_told(family.copies, names)), None),
         "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
