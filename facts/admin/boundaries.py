@@ -12,7 +12,8 @@ from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from facts.admin import links
 from facts.admin.boundary_changes import BoundaryChanges
-from facts.admin.boundary_parts import BoundaryColumns, BoundaryList, live
+from facts.admin.boundary_list import BoundaryColumns, BoundaryList
+from facts.admin.boundary_page import live
 from facts.core.gates import Gate
 from facts.models import Boundary
 
