@@ -72,7 +72,7 @@ def _check_envelope(envelope: dict[str, Any], limits: Limits, at: str) -> None:
         _refuse(f"{at}/to_zone", "must be another zone than from_zone")
     produced = envelope["produced_at_unix_ms"]
     is_number = isinstance(produced, int | float) and not isinstance(produced, bool)
-    if not is_number or produced != int(produced) or not 0 <= produced <= LATEST:
+    if not is_number or not 0 <= produced <= LATEST or produced != int(produced):
         _refuse(f"{at}/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
     for name in TEXTS:
         if name in envelope:
