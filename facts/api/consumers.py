@@ -14,7 +14,7 @@ from facts import ledger
 from facts.api import rights, waiting
 from facts.api.facts import JSON, answer
 from facts.api.problems import Refusing
-from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, PageSerializer
+from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, FactPageSerializer
 from facts.core.errors import InvalidFactError
 from facts.ledger import reading
 
@@ -54,7 +54,7 @@ class ConsumerFactsView(Refusing, APIView):
                 description="Seconds to wait for facts if there are none, at most 30; less if many wait already.",
             ),
         ],
-        responses={(200, JSON): PageSerializer, **also_refuses(410)},
+        responses={(200, JSON): FactPageSerializer, **also_refuses(410)},
     )
     def get(self, request: Request, name: str) -> HttpResponse:
         rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)

@@ -19,10 +19,10 @@ from facts.api import rights
 from facts.api.problems import Refusing, problem_of
 from facts.api.serializers import (
     AppendedSerializer,
-    BatchSerializer,
+    AppendResultsSerializer,
+    FactBatchSerializer,
     FactSerializer,
     FoundSerializer,
-    ResultsSerializer,
 )
 from facts.core.errors import FactError, InvalidFactError
 from facts.ledger import Appended, Entry
@@ -61,7 +61,7 @@ class BatchView(Refusing, APIView):
     parser_classes = [StrictJSONParser]
     body_limit = BATCH_LIMIT
 
-    @extend_schema(request=BatchSerializer, responses=ResultsSerializer)
+    @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
         drafts = _drafts(request.data)
         caller = callers.of(request)
