@@ -1,9 +1,11 @@
 """Numbers that no process counts for itself: read from the database whenever somebody asks for metrics."""
 
+import time
 from collections.abc import Iterator
+from threading import Lock
 
 import structlog
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,6 +17,13 @@ from facts import standing
 from facts.core.gates import Gate
 
 log = structlog.get_logger("ergon.gauges")
+
+NAMES = (
+    *("ergon_pipeline_waiting", "ergon_pipeline_oldest_seconds", "ergon_pipeline_running", "ergon_pipeline_paused"),
+    *("ergon_dead_letters_open", "ergon_workers_alive"),
+    *("bsfg_replication_lag_seconds", "bsfg_frontier_offset", "bsfg_store_buffer_fill_percent", "bsfg_gate_state"),
+    *("bsfg_consumer_backlog", "bsfg_orphan_objects"),
+)
 
 
 class Gauges(Collector):
@@ -30,6 +39,33 @@ class Gauges(Collector):
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
+
+
+class Reading:
+    """The gauges for somebody who asks for each by its name: read once for all that are asked for at about once."""
+
+    FRESH = 1.0
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._read_at = float("-inf")
+        self._samples: dict[str, list[tuple[float, dict[str, str]]]] = {}
+
+    def samples(self, name: str) -> list[tuple[float, dict[str, str]]]:
+        """Values and labels."""
+        with self._lock:
+            if time.monotonic() > self._read_at + self.FRESH:
+                self._samples = self._take()
+                self._read_at = time.monotonic()
+            return self._samples.get(name, [])
+
+    def _take(self) -> dict[str, list[tuple[float, dict[str, str]]]]:
+        # Whoever exports does so in a thread of its own, which keeps no connection open in between.
+        try:
+            families = list(Gauges().collect())
+        finally:
+            connections.close_all()
+        return {family.name: [(one.value, one.labels) for one in family.samples] for family in families}
 
 
 def _of_pipelines() -> list[Metric]:
