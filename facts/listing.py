@@ -12,6 +12,7 @@ Buffer: TypeAlias = type[Fact] | type[ForwardedFact]
 
 # What a search may mean, in the order in which it is tried.
 MEANINGS = {"message": "a message id", "subject": "a subject", "correlation": "a correlation id"}
+LEADING = ("message", "correlation", "subject", "boundary")
 WINDOW = 10_000
 BY_BOUNDARY = "boundary by boundary, the newest of each first"
 
@@ -27,11 +28,10 @@ def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundar
         meant, note = _meaning(buffer, text, boundaries)
         conditions[meant] = conditions.get(meant, Q()) & _condition(meant, text, [one.pk for one in boundaries])
     rows = buffer.objects.defer("content")
-    for name in ("message", "correlation", "subject", "boundary"):
-        if name in conditions:
-            lead, order = conditions.pop(name), ("-offset", "-boundary_id")
-            break
-    else:
+    # In one boundary an offset is a place of its own: nothing else is needed to tell where a page ends.
+    order: tuple[str, ...] = ("-offset",) if "boundary" in conditions else ("-offset", "-boundary_id")
+    lead = next((conditions.pop(name) for name in LEADING if name in conditions), None)
+    if lead is None:
         lead, order, note = Q(), ("-boundary_id", "-offset"), BY_BOUNDARY
     rest = Q()
     for condition in conditions.values():
