@@ -11,5 +11,10 @@ class ConsoleConfig(AdminConfig):
         from django.contrib.admin import site
         from django_celery_results.models import GroupResult, TaskResult
 
+        from engines import diagnosis
+        from ergon_site import boundary_watch
+
         # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
         site.unregister([GroupResult, TaskResult])
+        # The engines know nothing of facts; the doctor looks at both.
+        diagnosis.REST.append(boundary_watch.findings)

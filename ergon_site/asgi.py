@@ -10,3 +10,4 @@ from ergon_site import telemetry
 
 telemetry.start(web=True)
 application = get_asgi_application()
+telemetry.export_gauges()

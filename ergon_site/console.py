@@ -70,6 +70,17 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
             ],
         ),
         (
+            "Facts",
+            [
+                ("Boundaries", "fence", "admin:facts_boundary_changelist", Right.VIEW),
+                ("Consumers", "move_to_inbox", "admin:facts_consumer_changelist", Right.VIEW),
+                ("Facts", "receipt", "admin:facts_fact_changelist", Right.VIEW),
+                ("Forwarded facts", "forward_to_inbox", "admin:facts_forwardedfact_changelist", Right.VIEW),
+                ("Artifacts", "attach_file", "admin:facts_artifact_changelist", Right.VIEW),
+                ("Zones", "location_on", "admin:facts_zone_changelist", Right.VIEW),
+            ],
+        ),
+        (
             "Access",
             [
                 ("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),

@@ -1,20 +1,20 @@
 """What the first page says: what needs a person, how the engines do, and what is here at all."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import connection
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
 from engines import pulse
 from engines.pulse import Pulse
-from ergon_site import charts, engine_room
+from ergon_site import boundary_watch, charts, engine_room
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
@@ -48,27 +48,41 @@ def of(request: HttpRequest) -> dict[str, Any]:
 
 def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
     yield from engine_room.concerns(taken, now)
+    yield from boundary_watch.concerns()
     if holds(request, Right.ADMINISTER):
-        yield from capped(_expiring_clients(), reverse("admin:access_apiclient_changelist"))
-        yield from capped(_people_without_role(), reverse("admin:auth_user_changelist"))
+        told = list(_people_and_clients())
+        yield from capped(_expiring_clients(told), reverse("admin:access_apiclient_changelist"))
+        yield from capped(_people_without_role(told), reverse("admin:auth_user_changelist"))
 
 
-def _expiring_clients() -> Iterator[Concern]:
-    for client in clients.expiring(EXPIRY_NOTICE):
+def _people_and_clients() -> Iterable[tuple[str, int, str]]:
+    """Clients whose last token expires, and people without a role: kind, key and name, in one statement."""
+    has_role = Exists(Group.objects.filter(user=OuterRef("pk")))
+    people = User.objects.filter(~has_role, is_active=True, is_staff=True, is_superuser=False)
+    expiring = clients.expiring(EXPIRY_NOTICE)
+    parts = (
+        rows.order_by().annotate(kind=Value(kind)).values_list("kind", "pk", name)
+        for rows, kind, name in ((expiring, "client", "name"), (people, "person", "username"))
+    )
+    first, second = parts
+    return sorted(first.union(second, all=True))
+
+
+def _expiring_clients(told: Iterable[tuple[str, int, str]]) -> Iterator[Concern]:
+    for key, name in ((key, name) for kind, key, name in told if kind == "client"):
         yield Concern(
-            title=f"The last token of {client} expires soon",
+            title=f"The last token of {name} expires soon",
             detail=f"Within {EXPIRY_NOTICE.days} days its calls will be refused. Issue a new token.",
-            address=reverse("admin:access_apiclient_change", args=[client.pk]),
+            address=reverse("admin:access_apiclient_change", args=[key]),
         )
 
 
-def _people_without_role() -> Iterator[Concern]:
-    has_role = Exists(Group.objects.filter(user=OuterRef("pk")))
-    for person in User.objects.filter(~has_role, is_active=True, is_staff=True, is_superuser=False):
+def _people_without_role(told: Iterable[tuple[str, int, str]]) -> Iterator[Concern]:
+    for key, name in ((key, name) for kind, key, name in told if kind == "person"):
         yield Concern(
-            title=f"{person.get_username()} can log in but has no role",
+            title=f"{name} can log in but has no role",
             detail="Until a role is given, the console shows them nothing.",
-            address=reverse("admin:auth_user_change", args=[person.pk]),
+            address=reverse("admin:auth_user_change", args=[key]),
         )
 
 

@@ -1,9 +1,11 @@
 """Numbers that no process counts for itself: read from the database whenever somebody asks for metrics."""
 
+import time
 from collections.abc import Iterator
+from threading import Lock
 
 import structlog
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -11,12 +13,21 @@ from engines import executing, overview, standings, workers
 from engines.clock import database_time
 from engines.core.errors import headline
 from engines.models import Pipeline
+from facts import standing
+from facts.core.gates import Gate
 
 log = structlog.get_logger("ergon.gauges")
 
+NAMES = (
+    *("ergon_pipeline_waiting", "ergon_pipeline_oldest_seconds", "ergon_pipeline_running", "ergon_pipeline_paused"),
+    *("ergon_dead_letters_open", "ergon_workers_alive"),
+    *("bsfg_replication_lag_seconds", "bsfg_frontier_offset", "bsfg_store_buffer_fill_percent", "bsfg_gate_state"),
+    *("bsfg_consumer_backlog", "bsfg_orphan_objects"),
+)
+
 
 class Gauges(Collector):
-    """What waits, what runs, what needs a person, who works."""
+    """What waits, what runs, what needs a person, who works; how boundaries stand."""
 
     def describe(self) -> list[Metric]:
         """Nothing is asked of the database before somebody asks for the numbers."""
@@ -24,10 +35,37 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from [*_of_pipelines(), *_of_the_whole(), *_of_executors()]
+            yield from [*_of_pipelines(), *_of_the_whole(), *_of_executors(), *_of_boundaries()]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
+
+
+class Reading:
+    """The gauges for somebody who asks for each by its name: read once for all that are asked for at about once."""
+
+    FRESH = 1.0
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._read_at = float("-inf")
+        self._samples: dict[str, list[tuple[float, dict[str, str]]]] = {}
+
+    def samples(self, name: str) -> list[tuple[float, dict[str, str]]]:
+        """Values and labels."""
+        with self._lock:
+            if time.monotonic() > self._read_at + self.FRESH:
+                self._samples = self._take()
+                self._read_at = time.monotonic()
+            return self._samples.get(name, [])
+
+    def _take(self) -> dict[str, list[tuple[float, dict[str, str]]]]:
+        # Whoever exports does so in a thread of its own, which keeps no connection open in between.
+        try:
+            families = list(Gauges().collect())
+        finally:
+            connections.close_all()
+        return {family.name: [(one.value, one.labels) for one in family.samples] for family in families}
 
 
 def _of_pipelines() -> list[Metric]:
@@ -64,3 +102,24 @@ def _of_executors() -> list[Metric]:
         processes.add_metric([executor.name, "idle"], sum(share.total for share in executor.shares) - busy)
         failing.add_metric([executor.name], sum(1 for share in executor.shares if share.deaths_in_a_row))
     return [processes, failing]
+
+
+def _of_boundaries() -> list[Metric]:
+    zones = ["from_zone", "to_zone"]
+    lag = GaugeMetricFamily("bsfg_replication_lag_seconds", "Age of the oldest fact not handed over", labels=zones)
+    frontier = GaugeMetricFamily("bsfg_frontier_offset", "The forward buffer is complete up to here", labels=zones)
+    fill = GaugeMetricFamily("bsfg_store_buffer_fill_percent", "Of the ceiling that is nearer", labels=zones)
+    gate = GaugeMetricFamily("bsfg_gate_state", "1 for the state that the gate is in", labels=[*zones, "state"])
+    behind = GaugeMetricFamily("bsfg_consumer_backlog", "Facts not confirmed yet", labels=["consumer", *zones])
+    orphans = GaugeMetricFamily("bsfg_orphan_objects", "Artifacts that no fact refers to")
+    orphans.add_metric([], standing.orphans())
+    for one in standing.of_boundaries():
+        pair = [one.boundary.from_zone.name, one.boundary.to_zone.name]
+        lag.add_metric(pair, one.flow.lag)
+        frontier.add_metric(pair, one.boundary.frontier)
+        fill.add_metric(pair, one.fill or 0.0)
+        for state in Gate:
+            gate.add_metric([*pair, state.value], int(one.boundary.gate == state))
+        for reader in one.readers:
+            behind.add_metric([reader.consumer.name, *pair], reader.flow.backlog)
+    return [lag, frontier, fill, gate, behind, orphans]

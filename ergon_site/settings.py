@@ -49,6 +49,7 @@ DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "va
 ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", environment.json_object, default="{}")
 ERGON_ORPHAN_AGE = read("ERGON_ORPHAN_AGE", environment.seconds, default="86400")
+ERGON_WAITING_FETCHES = read("ERGON_WAITING_FETCHES", environment.whole, default="2")
 ERGON_TASKS = read("ERGON_TASKS", environment.names)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
 # What executors inherit: everything but what only the application should know.

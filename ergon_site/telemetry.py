@@ -69,6 +69,32 @@ def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
     metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
 
 
+def export_gauges() -> None:
+    """Send the gauges of the database too, once models can be asked; `/metrics` has a way of its own to them."""
+    from django.conf import settings
+
+    if not settings.OTLP_METRICS:
+        return
+    from functools import partial
+
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    from ergon_site import gauges
+
+    reading = gauges.Reading()
+
+    def observe(name: str, _options: CallbackOptions) -> list[Observation]:
+        return [Observation(value, labels) for value, labels in reading.samples(name)]
+
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    meter = MeterProvider(metric_readers=[reader], resource=_resource()).get_meter("ergon.gauges")
+    for name in gauges.NAMES:
+        meter.create_observable_gauge(name, callbacks=[partial(observe, name)])
+
+
 def _resource() -> Any:
     from opentelemetry.sdk.resources import SERVICE_NAME as KEY, Resource
 

@@ -13,6 +13,7 @@ class FactSettings:
     zone: str
     limits: Limits
     orphan_age: float
+    waiting_fetches: int
 
 
 @cache
@@ -21,4 +22,5 @@ def settings() -> FactSettings:
         zone=django_settings.ERGON_ZONE,
         limits=limits_in(django_settings.ERGON_FACT_LIMITS),
         orphan_age=django_settings.ERGON_ORPHAN_AGE,
+        waiting_fetches=django_settings.ERGON_WAITING_FETCHES,
     )

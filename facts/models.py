@@ -107,6 +107,11 @@ class Fact(Written):
                 name="facts_fact_correlation",
                 condition=Q(correlation_id__isnull=False),
             ),
+            models.Index(
+                fields=["causation_id", "offset"],
+                name="facts_fact_causation",
+                condition=Q(causation_id__isnull=False),
+            ),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["boundary", "message_id"], name="facts_fact_message"),
@@ -127,6 +132,11 @@ class ForwardedFact(Written):
                 fields=["correlation_id", "offset"],
                 name="facts_forwarded_correlation",
                 condition=Q(correlation_id__isnull=False),
+            ),
+            models.Index(
+                fields=["causation_id", "offset"],
+                name="facts_forwarded_causation",
+                condition=Q(causation_id__isnull=False),
             ),
         ]
         constraints: ClassVar = [

@@ -1,5 +1,6 @@
-"""VERBS: create zones, boundaries and consumers; open and close gates. People do this, and it is audited."""
+"""VERBS: create zones, boundaries and consumers; open and close gates; limit. People do this, and it is audited."""
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
@@ -14,6 +15,16 @@ from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Zone
 
 LONGEST_ZONE, LONGEST_CONSUMER = 256, 100
+LARGEST = {"row_ceiling": 2**53, "byte_ceiling": 2**53, "keep_days": 36_500}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a store buffer may hold, and for how many days it is kept at least; no ceiling is None."""
+
+    row_ceiling: int | None = None
+    byte_ceiling: int | None = None
+    keep_days: int = 30
 
 
 @transaction.atomic
@@ -83,6 +94,23 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
         gate=gate.value, gate_at=Now(), gate_by="", gate_reason="", failures=0, alarm=""
     )
     audit.record(actor=by, action="boundary.open", target=f"boundary {boundary}", reason=reason)
+    boundary.refresh_from_db()
+    return boundary
+
+
+@transaction.atomic
+def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason: str) -> Boundary:
+    """How much a store buffer may hold, and for how long. Nothing is removed by this; what is too much stays."""
+    limits = asdict(allowance)
+    for name, value in limits.items():
+        if value is not None and not 1 <= value <= LARGEST[name]:
+            msg = f"{name} must be a whole number from 1 to {LARGEST[name]:,}"
+            raise ProvisioningError(msg, f"/{name}")
+    boundary = _lock(from_zone, to_zone)
+    before = {name: getattr(boundary, name) for name in limits}
+    Boundary.objects.filter(pk=boundary.pk).update(**limits)
+    target = f"boundary {boundary}"
+    audit.record(actor=by, action="boundary.limit", target=target, reason=reason, before=before, after=limits)
     boundary.refresh_from_db()
     return boundary
 

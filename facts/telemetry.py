@@ -26,7 +26,7 @@ conflicts = _meter.create_counter("bsfg_conflicting_duplicates", description="Kn
 fetches = _meter.create_counter("bsfg_fetch_requests", description="Fetches by consumers")
 confirms = _meter.create_counter("bsfg_confirm_requests", description="Confirmations by consumers")
 auth_failures = _meter.create_counter(
-    "bsfg_auth_failures", description="Calls for zones, consumers or buckets of others"
+    "bsfg_auth_failures", description="Calls without a token, a scope, or a right to the zone, consumer or bucket"
 )
 
 
@@ -52,6 +52,12 @@ def appended(results: Iterable[Any]) -> None:
             _failed(result)
         elif result.is_duplicate:
             duplicates.add(1)
+
+
+def refused(error: FactError) -> None:
+    """An append that did not come as far as the ledger."""
+    appends.add(1)
+    _failed(error)
 
 
 def _failed(error: FactError) -> None:

@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 
 WINDOW = 50_000
 COUNTED = 10_000
-LONGEST_CURSOR = 1000
+LONGEST_CURSOR = 8000
 WRITTEN = "_as_written"
 
 Key = tuple[Any, ...]

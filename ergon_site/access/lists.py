@@ -36,7 +36,7 @@ class KeysetList(ChangeList):
             # A list is filtered by what it offers, not by any column: a payload could be guessed at so.
             raise IncorrectLookupParameters
         wanted = {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": self.query}
-        if any(len(value) > LONGEST_VALUE or "\x00" in value for value in wanted.values()):
+        if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
         self.has_active_filters = len(wanted) > 1
         self.lane = self.model_admin.lane(request, wanted)
@@ -97,6 +97,11 @@ class KeysetPage(ConsolePage):
     sortable_by: ClassVar[tuple[str, ...]] = ()
     # The theme draws the search field where a page names fields; what is found is the lane's affair.
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
+    longest_value: ClassVar[int] = LONGEST_VALUE
+
+    def key_of(self, row: Any) -> Any:
+        """What stands for a row in the address of its page."""
+        return row.pk
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         """What is asked for by filters and by the search (`q`), as a lane."""

@@ -37,7 +37,7 @@ def columns(cl: Any) -> list[Column]:
 def body(cl: Any) -> SafeString:
     """The rows of the page that a list shows."""
     shown, folder = columns(cl), reverse(f"admin:{cl.opts.app_label}_{cl.opts.model_name}_changelist")
-    rows = ("".join(_cells(row, shown, folder)) for row in cl.result_list)
+    rows = ("".join(_cells(row, shown, f"{folder}{cl.model_admin.key_of(row)}")) for row in cl.result_list)
     bodies = (
         f'<tbody class="{SHADED if place % 2 else BODY}"><tr class="{ROW}">{row}</tr></tbody>'
         for place, row in enumerate(rows)
@@ -51,11 +51,11 @@ def _column(cl: Any, name: str, *, is_link: bool) -> Column:
     return Column(label, own if callable(own) else lambda row: getattr(row, name), is_link)
 
 
-def _cells(row: Any, shown: list[Column], folder: str) -> Iterator[str]:
+def _cells(row: Any, shown: list[Column], address: str) -> Iterator[str]:
     for column in shown:
         text = _text(column.value(row))
         if column.is_link:
-            text = f'<a href="{folder}{row.pk}/change/" class="{LINK}">{text}</a>'
+            text = f'<a href="{address}/change/" class="{LINK}">{text}</a>'
         kind = "th" if column.is_link else "td"
         yield f'<{kind} class="{CELL}" data-label="{escape(column.label)}">{text}</{kind}>'
 

@@ -11,10 +11,10 @@ from ergon_site.access import callers
 from ergon_site.access.api.parsers import StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from facts import ledger
-from facts.api import rights
+from facts.api import rights, waiting
 from facts.api.facts import JSON, answer
 from facts.api.problems import Refusing
-from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, PageSerializer
+from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, FactPageSerializer
 from facts.core.errors import InvalidFactError
 from facts.ledger import reading
 
@@ -48,15 +48,20 @@ class ConsumerFactsView(Refusing, APIView):
     @extend_schema(
         parameters=[
             OpenApiParameter("limit", int, description="1 to 1,000; 100 if it is not said."),
-            OpenApiParameter("wait", float, description="Seconds to wait for facts if there are none; at most 30."),
+            OpenApiParameter(
+                "wait",
+                float,
+                description="Seconds to wait for facts if there are none, at most 30; less if many wait already.",
+            ),
         ],
-        responses={(200, JSON): PageSerializer, **also_refuses(410)},
+        responses={(200, JSON): FactPageSerializer, **also_refuses(410)},
     )
     def get(self, request: Request, name: str) -> HttpResponse:
         rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
         limit = _number(request, "limit", int, default=100, least=1, most=reading.MOST)
         wait = _number(request, "wait", float, default=0.0, least=0, most=reading.LONGEST_WAIT)
-        page = ledger.fetch(name, limit=limit, wait=wait)
+        with waiting.patience(wait) as patience:
+            page = ledger.fetch(name, limit=limit, wait=patience)
         # Each is kept as the text that it is sent as.
         facts = ",".join(f'{{"offset":{offset},{content[1:]}' for offset, content in page.facts)
         return HttpResponse(f'{{"facts":[{facts}],"cursor":{page.cursor}}}'.encode(), content_type=JSON)

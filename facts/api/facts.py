@@ -14,15 +14,15 @@ from ergon_site.access.api import problems
 from ergon_site.access.api.parsers import StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.callers import Caller
-from facts import ledger
+from facts import ledger, telemetry
 from facts.api import rights
 from facts.api.problems import Refusing, problem_of
 from facts.api.serializers import (
     AppendedSerializer,
+    AppendResultsSerializer,
     FactBatchSerializer,
     FactSerializer,
     FoundSerializer,
-    ResultsSerializer,
 )
 from facts.core.errors import FactError, InvalidFactError
 from facts.ledger import Appended, Entry
@@ -47,9 +47,9 @@ class FactsView(Refusing, APIView):
         },
     )
     def post(self, request: Request) -> HttpResponse:
-        draft: Any = request.data
-        entry = ledger.prepare(draft)
-        rights.check_append(callers.of(request), entry)
+        entry = _prepared(callers.of(request), request.data)
+        if isinstance(entry, FactError):
+            raise entry
         appended = ledger.append(entry)
         return answer(told(appended), status=_status(appended))
 
@@ -61,7 +61,7 @@ class BatchView(Refusing, APIView):
     parser_classes = [StrictJSONParser]
     body_limit = BATCH_LIMIT
 
-    @extend_schema(request=FactBatchSerializer, responses=ResultsSerializer)
+    @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
         drafts = _drafts(request.data)
         caller = callers.of(request)
@@ -69,6 +69,11 @@ class BatchView(Refusing, APIView):
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
         results = [next(appended) if isinstance(one, Entry) else one for one in prepared]
         return answer({"results": [_result(one) for one in results]})
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> HttpResponse:
+        """A message may have this name."""
+        return _found(request, "batch")
 
 
 class FactView(Refusing, APIView):
@@ -85,11 +90,15 @@ class FactView(Refusing, APIView):
         responses=FoundSerializer,
     )
     def get(self, request: Request, message_id: str) -> HttpResponse:
-        from_zone, to_zone = (_asked(request, name) for name in ("from_zone", "to_zone"))
-        rights.check_boundary(callers.of(request), from_zone, to_zone)
-        found = ledger.look_up(message_id, from_zone, to_zone)
-        head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'
-        return HttpResponse(head.encode() + found.content[1:].encode(), content_type=JSON)
+        return _found(request, message_id)
+
+
+def _found(request: Request, message_id: str) -> HttpResponse:
+    from_zone, to_zone = (_asked(request, name) for name in ("from_zone", "to_zone"))
+    rights.check_boundary(callers.of(request), from_zone, to_zone)
+    found = ledger.look_up(message_id, from_zone, to_zone)
+    head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'
+    return HttpResponse(head.encode() + found.content[1:].encode(), content_type=JSON)
 
 
 def answer(value: Any, status: int = HTTPStatus.OK) -> HttpResponse:
@@ -116,11 +125,12 @@ def _drafts(body: Any) -> list[Any]:
     return drafts
 
 
-def _prepared(caller: Caller, draft: Any, at: str) -> Entry | FactError:
+def _prepared(caller: Caller, draft: Any, at: str = "") -> Entry | FactError:
     try:
         entry = ledger.prepare(draft, at)
         rights.check_append(caller, entry, at)
     except FactError as error:
+        telemetry.refused(error)
         return error
     return entry
 
@@ -136,5 +146,8 @@ def _asked(request: Request, name: str) -> str:
     value = request.GET.get(name, "")
     if not value:
         msg = f"the query needs {name}"
+        raise InvalidFactError(msg, f"/{name}")
+    if not value.isprintable():
+        msg = f"{name} must have no control characters"
         raise InvalidFactError(msg, f"/{name}")
     return value

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.http import JsonResponse
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, ParseError, PermissionDenied
 
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, fault
@@ -42,6 +42,8 @@ class Refusing:
 def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
     if isinstance(error, FactError):
         return problems.handle(problem_of(error), context)
+    if isinstance(error, NotAuthenticated | AuthenticationFailed | PermissionDenied):
+        telemetry.auth_failures.add(1)
     if isinstance(error, ParseError):
         # A body that is no JSON is no fact.
         return problems.handle(Problem(HTTPStatus.BAD_REQUEST, "invalid_fact", str(error.detail)), context)

@@ -38,7 +38,7 @@ class AppendedSerializer(serializers.Serializer[Any]):
     duplicate = serializers.BooleanField()
 
 
-class ResultSerializer(serializers.Serializer[Any]):
+class AppendResultSerializer(serializers.Serializer[Any]):
     status = serializers.IntegerField(help_text="201 new, 200 repeated, or the status of the problem.")
     offset = serializers.IntegerField(required=False)
     message_id = serializers.CharField(required=False)
@@ -46,8 +46,8 @@ class ResultSerializer(serializers.Serializer[Any]):
     problem = serializers.JSONField(required=False)
 
 
-class ResultsSerializer(serializers.Serializer[Any]):
-    results = ResultSerializer(many=True)
+class AppendResultsSerializer(serializers.Serializer[Any]):
+    results = AppendResultSerializer(many=True)
 
 
 class FoundSerializer(FactSerializer):
@@ -59,7 +59,7 @@ class FetchedSerializer(FactSerializer):
     offset = serializers.IntegerField(min_value=0)
 
 
-class PageSerializer(serializers.Serializer[Any]):
+class FactPageSerializer(serializers.Serializer[Any]):
     facts = FetchedSerializer(many=True)
     cursor = serializers.IntegerField(min_value=-1, help_text="The last offset that was confirmed; -1 before any.")
 

@@ -47,11 +47,13 @@ Result: TypeAlias = Appended | FactError
 
 def append(draft: Mapping[str, Any] | Entry) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
-    entry = draft if isinstance(draft, Entry) else prepare(draft)
     with telemetry.appending():
+        entry = draft if isinstance(draft, Entry) else prepare(draft)
         result = _write([entry])[0] if connection.in_atomic_block else _group.put(entry)
         if isinstance(result, FactError):
             raise result
+        if result.is_duplicate:
+            telemetry.duplicates.add(1)
         return result
 
 

@@ -35,7 +35,8 @@ class Page(NamedTuple):
 def look_up(message_id: str, from_zone: str, to_zone: str) -> Found:
     """Whether a message has been appended, for a producer that does not remember."""
     boundary = boundaries.find(from_zone, to_zone)
-    for buffer in (Fact, ForwardedFact):
+    # No id has control characters, and a database may choke on one.
+    for buffer in (Fact, ForwardedFact) if message_id.isprintable() else ():
         row = buffer.objects.filter(boundary=boundary, message_id=message_id).values_list("offset", "content").first()
         if row is not None:
             return Found(*row)

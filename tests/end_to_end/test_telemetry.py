@@ -83,6 +83,7 @@ def test_spans_and_metrics_of_a_call_leave_in_its_trace_and_without_its_secrets(
         assert httpx.get(f"{site.url}/api/v1/nothing", headers=headers).status_code == 404
         eventually(lambda: any("api/v1/client" in span.name for span in collector.spans), "the call's span arrives")
         eventually(lambda: "ergon.api.request.duration" in collector.metric_names, "the metrics arrive")
+        eventually(lambda: "bsfg_orphan_objects" in collector.metric_names, "the gauges of the database arrive")
         spans = [span for span in collector.spans if span.trace_id.hex() == TRACE_ID]
     assert any(span.kind == Span.SPAN_KIND_SERVER for span in spans)
     if connection.vendor == "postgresql":

@@ -1,0 +1,96 @@
+"""What the dashboard and the doctor say of boundaries and their consumers: whatever is beyond a warning line."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from django.urls import reverse
+
+from engines.core.explanation import span
+from engines.diagnosis import finding
+from engines.diagnosis.finding import Finding
+from ergon_site.concerns import Concern, capped
+from facts import standing
+from facts.core.watching import Worry
+from facts.standing import BoundaryStanding, ConsumerStanding
+
+HINTS = {
+    Worry.ALARM: "see what differs, then open the gate",
+    Worry.GATE: "find out why, then open the gate",
+    Worry.FILL: "let consumers and the handoff catch up, truncate, or raise the ceiling",
+    Worry.SILENCE: "see whether manage.py forward runs",
+    Worry.BACKLOG: "see whether manage.py forward keeps up",
+    Worry.LAG: "see whether manage.py forward runs",
+}
+
+
+def concerns() -> Iterator[Concern]:
+    """One for each boundary and consumer that needs a person, however much is wrong with it."""
+    stands = standing.of_boundaries()
+    yield from capped(_of_boundaries(stands), reverse("admin:facts_boundary_changelist"))
+    readers = [reader for one in stands for reader in one.readers]
+    yield from capped(_of_consumers(readers), reverse("admin:facts_consumer_changelist"))
+
+
+def findings() -> Iterator[Finding]:
+    """The same for the doctor. A boundary that has stopped by an alarm is a problem, all else is worth a look."""
+    stands, told = standing.of_boundaries(), 0
+    readers = [reader for one in stands for reader in one.readers]
+    for one in stands:
+        for worry in one.worries:
+            told += 1
+            make = finding.problem if worry is Worry.ALARM else finding.warning
+            yield make("boundaries", f"{one.boundary}: {_sentence(BOUNDARY, worry, one)}", HINTS[worry])
+    for reader in readers:
+        for worry in reader.worries:
+            told += 1
+            text = f"{reader.consumer}: {_sentence(CONSUMER, worry, reader)}"
+            yield finding.warning("consumers of facts", text, "see whether the program that reads it runs")
+    if not told:
+        yield finding.ok("boundaries", f"{len(stands):,}, and {len(readers):,} consumers, none beyond a warning line")
+
+
+def _of_boundaries(stands: Iterable[BoundaryStanding]) -> Iterator[Concern]:
+    for one in stands:
+        if one.worries:
+            first, *others = (_sentence(BOUNDARY, worry, one) for worry in one.worries)
+            yield Concern(
+                title=f"{one.boundary}: {first}"[:200],
+                detail=". ".join(f"{word[:1].upper()}{word[1:]}" for word in [*others, HINTS[one.worries[0]]]) + ".",
+                address=reverse("admin:facts_boundary_change", args=[one.boundary.pk]),
+            )
+
+
+def _of_consumers(stands: Iterable[ConsumerStanding]) -> Iterator[Concern]:
+    for one in stands:
+        if one.worries:
+            told = ", ".join(_sentence(CONSUMER, worry, one) for worry in one.worries)
+            yield Concern(
+                title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
+                detail="See whether the program that reads it runs.",
+                address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
+            )
+
+
+def _gate(one: BoundaryStanding) -> str:
+    boundary = one.boundary
+    if boundary.gate == "reconciling":
+        return f"reconciling, {one.flow.backlog:,} to hand over"
+    who = f"by {boundary.gate_by}" if boundary.gate_by else f"after {boundary.failures:,} failed handoffs"
+    return f"the gate is closed {who}{f': {boundary.gate_reason}' if boundary.gate_reason else ''}".rstrip(".")
+
+
+BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
+    Worry.ALARM: lambda one: f"alarm: {one.boundary.alarm}".rstrip("."),
+    Worry.GATE: _gate,
+    Worry.FILL: lambda one: f"the store buffer is {int(one.fill or 0)} % full",
+    Worry.SILENCE: lambda one: f"nothing handed over for {span(one.flow.silence)}",
+    Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} facts wait to be handed over",
+    Worry.LAG: lambda one: f"{span(one.flow.lag)} behind",
+}
+CONSUMER: Mapping[Worry, Callable[[ConsumerStanding], str]] = {
+    Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {one.flow.backlog:,} to go",
+    Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} behind",
+}
+
+
+def _sentence(words: Mapping[Worry, Callable[..., str]], worry: Worry, one: object) -> str:
+    return words[worry](one)

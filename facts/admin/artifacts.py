@@ -1,0 +1,92 @@
+"""Artifacts: what is stored under which key, which facts refer to it, and what nobody refers to."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from ergon_site.access import keyset
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
+from facts import listing
+from facts.admin import amounts, links
+from facts.admin.fact_list import boundaries
+from facts.models import Artifact
+
+KINDS = {"referenced": "good", "orphan": "warning"}
+SHOWN = 50
+
+
+class KeptFilter(Choice):
+    title = "references"
+    parameter_name = "kept"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("orphan", "orphans"), ("referenced", "referenced")]
+
+
+class BucketFilter(Typed):
+    title = parameter_name = "bucket"
+
+
+@admin.register(Artifact)
+class ArtifactsPage(KeysetPage, DetailPage):
+    detail_template = "console/artifact.html"
+    empty_text = "Nothing has been uploaded yet: PUT /api/v1/objects/{bucket}/{key}."
+    list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
+    list_filter: ClassVar = [KeptFilter, BucketFilter]
+    search_help_text = "A whole name: bucket/key"
+    longest_value: ClassVar[int] = 1100
+    export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        try:
+            return listing.artifacts(wanted)
+        except listing.ListingError as error:
+            raise IncorrectLookupParameters from error
+
+    @display(description="name")
+    def name(self, row: Artifact) -> str:
+        return words(str(row))
+
+    @display(description="references")
+    def kept(self, row: Artifact) -> str:
+        return tag("referenced" if row.is_referenced else "orphan", KINDS)
+
+    @display(description="size")
+    def bytes_held(self, row: Artifact) -> str:
+        return unbroken(amounts.size(row.size))
+
+    @display(description="media type")
+    def kind(self, row: Artifact) -> str:
+        return words(row.media_type)
+
+    @display(description="by")
+    def who(self, row: Artifact) -> str:
+        return words(row.created_by)
+
+    def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
+        found = keyset.cut(listing.references(row), size=SHOWN, at=request.GET.get("at", ""))
+        names = {one.pk: one for one in boundaries(request)}
+        references = [
+            {
+                "boundary": names.get(one.boundary_id),
+                "offset": one.offset,
+                "address": links.fact("fact", one.boundary_id, one.offset),
+            }
+            for one in found.rows
+        ]
+        return {
+            "artifact": row,
+            "kept": self.kept(row),
+            "size": amounts.size(row.size),
+            "exact": f"{row.size:,}",
+            "references": references,
+            "slice": found,
+            "orphan_age": amounts.span(settings.ERGON_ORPHAN_AGE),
+        }

@@ -1,0 +1,86 @@
+"""What people do with boundaries: open and close gates, set limits, make one."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from unfold.decorators import action
+
+from ergon_site.access.core.roles import Right
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.pages import ReasonForm, actor, done, holds
+from facts import provisioning
+from facts.admin.forms import BoundaryForm, LimitsForm
+from facts.core.errors import FactError
+from facts.models import Boundary
+from facts.provisioning import LARGEST
+
+WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+OPEN = {"title": "Open the gate", "description": "Facts are handed over again, and an alarm counts as seen."}
+CLOSE = {
+    "title": "Close the gate",
+    "description": "Nothing is handed over until somebody opens it. Both sides work on, and the backlog grows.",
+}
+LIMIT: dict[str, Any] = {
+    "submit_text": "Save",
+    "intro": "At a ceiling new facts are refused until there is room; nothing that is stored is removed by this.",
+}
+NEW: dict[str, Any] = {"submit_text": "Make the boundary", "intro": "Facts go one way. For both ways, make two."}
+
+
+class BoundaryChanges(DetailPage):
+    edit_right = Right.LEAD
+    refused_by = (FactError,)
+    actions_detail = ("open_gate", "close_gate", "limit")
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
+
+    @action(description="Open the gate", url_path="open", permissions=["operate"], dialog=WHY | OPEN)
+    def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        opened = provisioning.open_gate(*self._zones(request, object_id), **_why(request, form))
+        messages.success(request, f"Open: the boundary is {opened.gate}.")
+        return done(self.address(object_id))
+
+    @action(description="Close the gate", url_path="close", permissions=["operate"], dialog=WHY | CLOSE)
+    def close_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        provisioning.close_gate(*self._zones(request, object_id), **_why(request, form))
+        messages.success(request, "Closed: nothing is handed over until somebody opens it.")
+        return done(self.address(object_id))
+
+    @action(description="Ceilings and retention", url_path="limit", permissions=["change"])
+    def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        row = self.row(request, object_id)
+        form = LimitsForm(request.POST or None, initial={name: getattr(row, name) for name in LARGEST})
+        changed = self.attempt(form, lambda: self._limit(request, row, form))
+        title = f"Ceilings and retention of {row}"
+        return changed or self.page(request, "console/form.html", title, row, form=form, **LIMIT)
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = BoundaryForm(request.POST or None)
+        made = self.attempt(form, lambda: self._make(request, form))
+        return made or self.page(request, "console/form.html", "New boundary", form=form, **NEW)
+
+    def _zones(self, request: HttpRequest, object_id: str) -> tuple[str, str]:
+        row: Boundary = self.row(request, object_id)
+        return row.from_zone.name, row.to_zone.name
+
+    def _limit(self, request: HttpRequest, row: Boundary, form: LimitsForm) -> HttpResponse:
+        zones = (row.from_zone.name, row.to_zone.name)
+        provisioning.limit(*zones, form.allowance(), **_why(request, form))
+        messages.success(request, f"The limits of {row} are changed.")
+        return redirect(self.address(row.pk))
+
+    def _make(self, request: HttpRequest, form: BoundaryForm) -> HttpResponse:
+        zones = (form.cleaned_data["from_zone"], form.cleaned_data["to_zone"])
+        row = provisioning.create_boundary(*zones, **{**form.plan(), **_why(request, form)})
+        messages.success(request, f"The boundary {row} is made.")
+        return redirect(self.address(row.pk))
+
+
+def _why(request: HttpRequest, form: Any) -> dict[str, Any]:
+    return {"by": actor(request), "reason": form.cleaned_data["reason"]}

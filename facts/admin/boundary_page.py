@@ -1,0 +1,64 @@
+"""What the page of a boundary shows, and what of it changes by itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.utils import timezone
+
+from ergon_site.access.lists import tag
+from facts import standing
+from facts.admin import amounts, links
+from facts.models import Boundary
+from facts.standing import BoundaryStanding
+
+KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
+
+
+def live(row: Boundary) -> dict[str, Any]:
+    """What changes by itself on a boundary's page."""
+    stand = standing.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
+    return {
+        "boundary": stand.boundary,
+        "standing": stand,
+        "gate": tag(stand.boundary.gate, KINDS),
+        "figures": list(_figures(stand)),
+        "meters": list(_meters(stand)),
+        "ceilings": _ceilings(stand.boundary),
+        "consumers": stand.readers,
+        "read_at": timezone.now(),
+    }
+
+
+def frontier(stand: BoundaryStanding) -> str:
+    return "read, not handed over" if stand.is_read_only else offset(stand.boundary.frontier)
+
+
+def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
+    buffer = "forwardedfact" if stand.boundary.is_remote else "fact"
+    here = {"boundary": stand.boundary.pk}
+    for title, value, address in (
+        ("Backlog", f"{stand.flow.backlog:,}", links.facts(buffer, **here)),
+        ("Lag", amounts.span(stand.flow.lag), ""),
+        ("Frontier", frontier(stand), "" if stand.is_read_only else links.facts("forwardedfact", **here)),
+        ("Newest", offset(stand.newest), links.facts(buffer, **here)),
+    ):
+        yield {"title": title, "value": value, "address": address}
+
+
+def _meters(stand: BoundaryStanding) -> Iterator[dict[str, Any]]:
+    ceilings = _ceilings(stand.boundary)
+    held = {"Facts": f"{stand.rows:,}", "Bytes": amounts.size(stand.boundary.stored_bytes)}
+    for title, percent in (("Facts", stand.row_percent), ("Bytes", stand.byte_percent)):
+        value = held[title] if percent is None else f"{held[title]} of {ceilings[title]}"
+        yield {"title": title, "value": value, "meter": amounts.meter(percent)}
+
+
+def _ceilings(row: Boundary) -> dict[str, str]:
+    return {
+        "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no ceiling",
+        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no ceiling",
+    }
+
+
+def offset(number: int) -> str:
+    return f"{number:,}" if number >= 0 else "none yet"

@@ -1,0 +1,67 @@
+"""Facts in the store buffer and in the forward buffer: found by what they are called, read, and never changed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.http import HttpRequest
+
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import KeysetPage
+from facts import listing
+from facts.admin import fact_page
+from facts.admin.fact_list import FactColumns, boundaries
+from facts.models import Fact, ForwardedFact, Written
+
+
+class WrittenPage(FactColumns, KeysetPage, DetailPage):
+    """A buffer. A row is addressed by its boundary and its offset."""
+
+    detail_template = "console/fact.html"
+    longest_value: ClassVar[int] = 2000
+
+    def key_of(self, row: Written) -> str:
+        return f"{row.boundary_id}-{row.offset}"
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        boundary, _, offset = object_id.partition("-")
+        numbers = [int(part) if part.isdecimal() and len(part) < 19 else -1 for part in (boundary, offset)]  # noqa: PLR2004
+        rows: Any = self.model._default_manager.select_related("boundary__from_zone", "boundary__to_zone")  # noqa: SLF001
+        return rows.filter(boundary_id=numbers[0], offset=numbers[1]).first()
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        try:
+            return listing.facts(self.model, wanted, boundaries(request))
+        except listing.ListingError as error:
+            raise IncorrectLookupParameters from error
+
+    def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
+        known = {boundary.pk: boundary for boundary in boundaries(request)}
+        for row in rows:
+            row.boundary = known.get(row.boundary_id) or row.boundary
+        return rows
+
+    def details(self, request: HttpRequest, row: Written) -> dict[str, Any]:
+        return fact_page.of(row, boundaries(request))
+
+
+def shown(model: type[Written]) -> Callable[[type[WrittenPage]], type[WrittenPage]]:
+    """Register a page. Django's own way refuses keys of two columns, since its pages could not address such rows."""
+
+    def register(page: type[WrittenPage]) -> type[WrittenPage]:
+        admin.site._registry[model] = page(model, admin.site)  # noqa: SLF001
+        return page
+
+    return register
+
+
+@shown(Fact)
+class FactsPage(WrittenPage):
+    empty_text = "Nothing has been appended yet: POST /api/v1/facts."
+
+
+@shown(ForwardedFact)
+class ForwardedFactsPage(WrittenPage):
+    empty_text = "Nothing has been handed over yet: manage.py forward does it."

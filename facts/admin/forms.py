@@ -1,0 +1,107 @@
+"""What the pages of the boundary ask."""
+
+from dataclasses import asdict
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from ergon_site.access.pages import ReasonForm
+from facts.models import Boundary, Zone
+from facts.provisioning import LARGEST, LONGEST_CONSUMER, LONGEST_ZONE, Allowance
+
+PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
+STARTS = [("earliest", "the earliest fact that is kept"), ("latest", "what comes from now on"), ("offset", "an offset")]
+
+
+def _zones() -> list[tuple[str, str]]:
+    return [(zone.name, zone.name) for zone in Zone.objects.all()]
+
+
+def _boundaries() -> list[tuple[str, str]]:
+    return [(str(one.pk), str(one)) for one in Boundary.objects.select_related("from_zone", "to_zone")]
+
+
+def _ceiling(label: str, help_text: str) -> forms.IntegerField:
+    widget = UnfoldAdminIntegerFieldWidget
+    return forms.IntegerField(
+        label=label,
+        required=False,
+        min_value=1,
+        max_value=LARGEST["row_ceiling"],
+        widget=widget,
+        help_text=f"{help_text} Empty: no ceiling.",
+    )
+
+
+class ZoneForm(forms.Form):
+    # As it is typed: a zone's name is matched exactly, and blanks around it are told, not removed.
+    name = forms.CharField(max_length=LONGEST_ZONE, strip=False, widget=PLAIN, help_text="Such as Plant A.")
+    reason = ReasonForm.declared_fields["reason"]
+
+
+class LimitsForm(forms.Form):
+    """How much a store buffer may hold, and for how long."""
+
+    row_ceiling = _ceiling("Facts at most", "At this many, nothing new is taken.")
+    byte_ceiling = _ceiling("Bytes at most", "Likewise, of canonical JSON.")
+    keep_days = forms.IntegerField(
+        label="Keep for days",
+        initial=30,
+        min_value=1,
+        max_value=LARGEST["keep_days"],
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="Older facts may be removed once everybody has them, never before.",
+    )
+    reason = ReasonForm.declared_fields["reason"]
+
+    def allowance(self) -> Allowance:
+        return Allowance(**{name: self.cleaned_data[name] for name in LARGEST})
+
+
+class BoundaryForm(LimitsForm):
+    """Which way facts go, and where they come from."""
+
+    from_zone = forms.ChoiceField(choices=_zones, widget=UnfoldAdminSelectWidget)
+    to_zone = forms.ChoiceField(choices=_zones, widget=UnfoldAdminSelectWidget)
+    source_url = forms.URLField(
+        label="Peer",
+        required=False,
+        max_length=500,
+        assume_scheme="https",
+        widget=PLAIN,
+        help_text="The address of the deployment to pull from. Empty: facts are appended here.",
+    )
+    source_token_file = forms.CharField(
+        label="Token file", required=False, max_length=500, widget=PLAIN, help_text="On this host; holds a token."
+    )
+    source_consumer = forms.CharField(
+        label="Consumer at the peer", required=False, max_length=LONGEST_CONSUMER, widget=PLAIN
+    )
+    field_order = ("from_zone", "to_zone", "source_url", "source_token_file", "source_consumer")
+
+    def plan(self) -> dict[str, Any]:
+        source = {name: self.cleaned_data[name] for name in ("source_url", "source_token_file", "source_consumer")}
+        return {**source, **asdict(self.allowance())}
+
+
+class ConsumerForm(forms.Form):
+    """Who reads what, and from where on."""
+
+    name = forms.CharField(max_length=LONGEST_CONSUMER, strip=False, widget=PLAIN, help_text="It fetches by this name.")
+    boundary = forms.ChoiceField(choices=_boundaries, widget=UnfoldAdminSelectWidget)
+    start = forms.ChoiceField(choices=STARTS, widget=UnfoldAdminSelectWidget, label="Begins with")
+    offset = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=2**63 - 1,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="If so chosen.",
+    )
+    reason = ReasonForm.declared_fields["reason"]
+
+    def clean(self) -> dict[str, Any]:
+        asked = super().clean() or self.cleaned_data
+        if asked.get("start") == "offset" and asked.get("offset") is None and "offset" not in self.errors:
+            self.add_error("offset", "Say which offset is to be the first.")
+        return asked

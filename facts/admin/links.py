@@ -1,0 +1,39 @@
+"""Links between the pages of the boundary."""
+
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+
+from facts.models import Artifact, Boundary, Consumer
+
+
+def boundary(row: Boundary) -> str:
+    return reverse("admin:facts_boundary_change", args=[row.pk])
+
+
+def consumer(row: Consumer) -> str:
+    return reverse("admin:facts_consumer_change", args=[row.pk])
+
+
+def artifact(row: Artifact) -> str:
+    return reverse("admin:facts_artifact_change", args=[row.pk])
+
+
+def fact(buffer: str, boundary_id: int, offset: int) -> str:
+    """The page of a fact; `buffer` is fact or forwardedfact."""
+    return reverse(f"admin:facts_{buffer}_change", args=[f"{boundary_id}-{offset}"])
+
+
+def facts(buffer: str, **filters: Any) -> str:
+    """The list of a buffer, filtered."""
+    return f"{reverse(f'admin:facts_{buffer}_changelist')}?{urlencode(filters)}"
+
+
+def consumers(row: Boundary) -> str:
+    return f"{reverse('admin:facts_consumer_changelist')}?{urlencode({'boundary': row.pk})}"
+
+
+def anchor(address: str, text: Any) -> str:
+    return format_html('<a class="ergon-link" href="{}">{}</a>', address, text)

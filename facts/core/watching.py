@@ -1,0 +1,60 @@
+"""When a boundary or a consumer needs a person: the warning lines of operations, as rules."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from facts.core.gates import Gate
+
+# Seconds, facts, per cent, seconds.
+LAG, BACKLOG, FILL, SILENCE = 1.0, 10_000, 80.0, 60.0
+
+
+class Worry(StrEnum):
+    """What is beyond its line, the gravest first."""
+
+    ALARM = "alarm"
+    GATE = "gate"
+    FILL = "fill"
+    SILENCE = "silence"
+    BACKLOG = "backlog"
+    LAG = "lag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """How far behind somebody is: facts, the age of the oldest of them, and how long nothing has been confirmed."""
+
+    backlog: int
+    lag: float
+    silence: float
+
+
+def percent(held: int, ceiling: int | None) -> float | None:
+    """How full; None where there is no ceiling."""
+    return None if ceiling is None else 100.0 * held / ceiling
+
+
+def fullest(*percents: float | None) -> float | None:
+    """The ceiling that will be reached first decides."""
+    return max((one for one in percents if one is not None), default=None)
+
+
+def of_boundary(gate: Gate, alarm: str, fill: float | None, flow: Flow) -> Iterator[Worry]:
+    if alarm:
+        yield Worry.ALARM
+    if gate is not Gate.NORMAL:
+        yield Worry.GATE
+    if fill is not None and fill >= FILL:
+        yield Worry.FILL
+    yield from of_consumer(flow)
+    if flow.lag > LAG:
+        yield Worry.LAG
+
+
+def of_consumer(flow: Flow) -> Iterator[Worry]:
+    """A consumer is as late as it likes; it is only asked to go on confirming, and not to fall far behind."""
+    if flow.backlog and flow.silence > SILENCE:
+        yield Worry.SILENCE
+    if flow.backlog > BACKLOG:
+        yield Worry.BACKLOG

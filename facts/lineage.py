@@ -1,0 +1,114 @@
+"""What led to a fact and what followed from it, in both buffers, by indexes alone."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from facts.models import Fact, ForwardedFact, Written
+
+GENERATIONS = 3
+MOST = 20
+COLUMNS = 'boundary_id, "offset", message_id, subject, predicate, causation_id, written_at'
+# Inner selects, since SQLite takes no limit in a part of a union.
+PART = """
+SELECT * FROM (SELECT '{relation}' AS relation, '{buffer}' AS buffer, {columns} FROM {table}
+                WHERE {condition} ORDER BY "offset" LIMIT {most}) {name}
+"""
+BUFFERS = {"fact": Fact, "forwardedfact": ForwardedFact}
+
+
+class Relative(NamedTuple):
+    """Another fact, as a line of text needs it; `buffer` is the name of the list that it is in."""
+
+    relation: str
+    buffer: str
+    boundary_id: int
+    offset: int
+    message_id: str
+    subject: str
+    predicate: str
+    causation_id: str | None
+    written_at: datetime
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.boundary_id, self.offset
+
+
+class Lineage(NamedTuple):
+    """Causes, the nearest first; what names this one as its cause; what shares its correlation id."""
+
+    causes: list[Relative]
+    has_more_causes: bool
+    followed: list[Relative]
+    related: list[Relative]
+    has_more_related: bool
+    copies: list[Relative]
+
+
+def of(fact: Written, boundaries: Sequence[int]) -> Lineage:
+    found = _find(_around(fact))
+    here = (fact.boundary_id, fact.offset)
+    copies = [one for one in found if one.relation == "copy" and one.buffer != fact._meta.model_name]  # noqa: SLF001
+    followed = _once(one for one in found if one.relation == "followed")
+    causes, has_more = _causes(fact, boundaries)
+    shown = {here, *(one.place for one in [*followed, *causes])}
+    related = [one for one in found if one.relation == "related"]
+    others = _once(one for one in related if one.place not in shown)
+    return Lineage(causes, has_more, followed, others, len(related) >= MOST, copies)
+
+
+def _around(fact: Written) -> list[tuple[str, str, list[Any]]]:
+    asked: list[tuple[str, str, list[Any]]] = [
+        ("copy", 'boundary_id = %s AND "offset" = %s', [fact.boundary_id, fact.offset]),
+        ("followed", "causation_id = %s", [fact.message_id]),
+    ]
+    if fact.correlation_id:
+        asked.append(("related", "correlation_id = %s", [fact.correlation_id]))
+    return asked
+
+
+def _causes(fact: Written, boundaries: Sequence[int]) -> tuple[list[Relative], bool]:
+    """Generation by generation; a chain that comes back to itself ends there."""
+    chain: list[Relative] = []
+    seen, wanted = {fact.message_id}, fact.causation_id
+    for _ in range(GENERATIONS):
+        if not wanted or wanted in seen or not boundaries:
+            return chain, False
+        seen.add(wanted)
+        marks = ", ".join(["%s"] * len(boundaries))
+        found = _once(_find([("cause", f"boundary_id IN ({marks}) AND message_id = %s", [*boundaries, wanted])]))
+        chain += found
+        wanted = found[0].causation_id if found else None
+    return chain, bool(wanted and wanted not in seen)
+
+
+def _once(found: Any) -> list[Relative]:
+    """A fact that is in both buffers is told once, in the order in which they were written."""
+    by_place: dict[tuple[int, int], Relative] = {}
+    for one in found:
+        by_place.setdefault(one.place, one)
+    return sorted(by_place.values(), key=lambda one: (one.written_at, one.place))[:MOST]
+
+
+def _find(asked: Sequence[tuple[str, str, list[Any]]]) -> list[Relative]:
+    parts, given = [], []
+    for relation, condition, values in asked:
+        for buffer, model in BUFFERS.items():
+            part = {"relation": relation, "buffer": buffer, "columns": COLUMNS, "condition": condition}
+            parts.append(PART.format(**part, table=model._meta.db_table, most=MOST, name=f"{relation}_{buffer}"))  # noqa: SLF001
+            given += values
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(parts), given)
+        return [Relative._make([*row[:-1], _time(row[-1])]) for row in cursor.fetchall()]
+
+
+def _time(value: Any) -> datetime:
+    """SQLite tells times as texts."""
+    if isinstance(value, datetime):
+        return value
+    return timezone.make_aware(parse_datetime(value) or datetime.min, timezone.get_default_timezone())  # noqa: DTZ901

@@ -1,0 +1,100 @@
+"""Lists of facts and artifacts: each is led by an index, so that the millionth page costs what the first one does."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from django.db.models import Q
+
+from ergon_site.access.keyset import Lane
+from facts.models import Artifact, ArtifactReference, Boundary, Fact, ForwardedFact
+
+Buffer: TypeAlias = type[Fact] | type[ForwardedFact]
+
+# What a search may mean, in the order in which it is tried.
+MEANINGS = {"message": "a message id", "subject": "a subject", "correlation": "a correlation id"}
+LEADING = ("message", "correlation", "subject", "boundary")
+WINDOW = 10_000
+BY_BOUNDARY = "boundary by boundary, the newest of each first"
+
+
+class ListingError(ValueError):
+    """No list is filtered so."""
+
+
+def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundary]) -> Lane:
+    """The lane of a list of facts; the narrowest index leads, and the rest is looked for among what it finds."""
+    conditions, note = _conditions(asked, [one.pk for one in boundaries]), ""
+    if text := asked.get("q", "").strip():
+        meant, note = _meaning(buffer, text, boundaries)
+        conditions[meant] = conditions.get(meant, Q()) & _condition(meant, text, [one.pk for one in boundaries])
+    rows = buffer.objects.defer("content")
+    # In one boundary an offset is a place of its own: nothing else is needed to tell where a page ends.
+    order: tuple[str, ...] = ("-offset",) if "boundary" in conditions else ("-offset", "-boundary_id")
+    lead = next((conditions.pop(name) for name in LEADING if name in conditions), None)
+    if lead is None:
+        lead, order, note = Q(), ("-boundary_id", "-offset"), BY_BOUNDARY
+    rest = Q()
+    for condition in conditions.values():
+        rest &= condition
+    return Lane(rows=rows.filter(lead), order=order, rest=rest, window=WINDOW, is_counted=False, note=note)
+
+
+def artifacts(asked: Mapping[str, str]) -> Lane:
+    """The lane of a list of artifacts: all, those of a bucket by their keys, one by its name, or orphans by age."""
+    text, bucket, rest = asked.get("q", "").strip(), asked.get("bucket"), Q()
+    rows = Artifact.objects.all()
+    if asked.get("kept", "orphan") not in {"orphan", "referenced"}:
+        msg = "artifacts are orphans or referenced"
+        raise ListingError(msg)
+    is_orphans = asked.get("kept") == "orphan"
+    if "kept" in asked:
+        rest = Q(is_referenced=not is_orphans)
+    if text:
+        named, _, key = (bucket, "", text) if bucket else text.partition("/")
+        return Lane(rows=rows.filter(bucket=named, key=key), rest=rest, is_counted=False)
+    if is_orphans:
+        order, rest = ("-created_at", "-id"), Q(bucket=bucket) if bucket else Q()
+        return Lane(rows=rows.filter(is_referenced=False), order=order, rest=rest)
+    if bucket:
+        return Lane(rows=rows.filter(bucket=bucket), order=("key",), rest=rest, is_counted=False)
+    return Lane(rows=rows, rest=rest, is_counted=False)
+
+
+def references(artifact: Artifact) -> Lane:
+    """Which facts refer to an artifact."""
+    rows = ArtifactReference.objects.filter(artifact=artifact)
+    return Lane(rows=rows, order=("-boundary_id", "-offset"), is_counted=False)
+
+
+def _conditions(asked: Mapping[str, str], boundaries: Sequence[int]) -> dict[str, Q]:
+    found = {name: _condition(name, asked[name], boundaries) for name in MEANINGS if name in asked}
+    if "boundary" in asked:
+        if not asked["boundary"].isdecimal() or int(asked["boundary"]) not in boundaries:
+            msg = f"there is no boundary {asked['boundary']!r}"
+            raise ListingError(msg)
+        found["boundary"] = Q(boundary_id=int(asked["boundary"]))
+    return found
+
+
+def _condition(meaning: str, text: str, boundaries: Sequence[int]) -> Q:
+    match meaning:
+        case "message":
+            # The boundaries are named because the index that knows message ids begins with them.
+            return Q(boundary_id__in=boundaries, message_id=text)
+        case "subject":
+            return Q(subject=text)
+    return Q(correlation_id=text)
+
+
+def _meaning(buffer: Buffer, text: str, boundaries: Sequence[Boundary]) -> tuple[str, str]:
+    """What a searched text is here, and a word on what it is besides."""
+    keys: Any = [one.pk for one in boundaries]
+    meant = [name for name in MEANINGS if buffer.objects.filter(_condition(name, text, keys)).exists()]
+    if not meant:
+        return "message", f"it is no {', no '.join(_bare(name) for name in MEANINGS)} here"
+    others = " and ".join(MEANINGS[name] for name in meant[1:])
+    return meant[0], f"found as {MEANINGS[meant[0]]}{f'; it is also {others}: use the filters' if others else ''}"
+
+
+def _bare(meaning: str) -> str:
+    return MEANINGS[meaning].removeprefix("a ")

@@ -1,0 +1,53 @@
+"""Boundaries and facts in a real browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from ergon_site.access.models import AuditEntry
+from facts import ledger, provisioning
+from facts.models import Boundary
+from tests.console.test_browser import chromium, everywhere, fits, inside, page
+from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+
+# The browser sees pages, not databases: the other console tests run on both.
+pytestmark = pytest.mark.once
+
+__all__ = ["chromium", "inside", "page"]
+
+
+@everywhere
+def test_a_gate_is_closed_and_reconciled(inside: Page) -> None:
+    """From the dashboard, which says that the gate is closed, to a boundary that is normal again."""
+    make_boundary()
+    provisioning.close_gate(PLANT, OFFICE, by="grace", reason="the line moves")
+    ledger.append_many([draft(number) for number in range(150)])
+    inside.goto("/admin/")
+    inside.get_by_role("link", name="the gate is closed by grace: the line moves").click()
+    expect(inside.get_by_text("Both sides work on.")).to_be_visible()
+    assert fits(inside)
+    inside.get_by_role("button", name="Open the gate").click()
+    inside.get_by_label("Reason").fill("it has moved")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Open: the boundary is reconciling.")).to_be_visible()
+    expect(inside.get_by_text("the backlog is being handed over")).to_be_visible()
+    inside.clock.install()
+    inside.reload()
+    Boundary.objects.update(frontier=149, gate="normal")
+    inside.clock.fast_forward(5000)
+    expect(inside.get_by_text("the backlog is being handed over")).to_be_hidden()
+    assert AuditEntry.objects.get(action="boundary.open").reason == "it has moved"
+
+
+@everywhere
+def test_a_fact_is_found_and_its_lineage_followed(inside: Page) -> None:
+    make_boundary()
+    ledger.append(draft(1, message_id="created", correlation_id="order:1"))
+    ledger.append(draft(2, message_id="released", causation_id="created", correlation_id="order:1"))
+    inside.goto("/admin/facts/fact/")
+    inside.get_by_placeholder("A whole message id, subject or correlation id").fill("released")
+    inside.keyboard.press("Enter")
+    inside.get_by_role("link", name="released", exact=True).click()
+    expect(inside.get_by_role("heading", name="What led to it")).to_be_visible()
+    assert fits(inside)
+    inside.get_by_role("link", name="created").click()
+    expect(inside.get_by_role("heading", name="What followed from it")).to_be_visible()

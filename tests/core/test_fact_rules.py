@@ -1,0 +1,168 @@
+"""The rules of the boundary as tables: what a fact is, how the frontier moves, what gates do, who is needed when."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from ergon_site.access.core import json_text
+from facts.core import drafts, frontier, gates, watching
+from facts.core.drafts import Reference
+from facts.core.errors import InvalidFactError
+from facts.core.gates import Gate
+from facts.core.limits import Limits, limits_in
+from facts.core.watching import Flow, Worry
+
+ENVELOPE = {"message_id": "m", "from_zone": "a", "to_zone": "b", "produced_at_unix_ms": 0}
+FACT = {"subject": "k:i", "predicate": "was_seen", "object_json": None}
+
+
+def fault(envelope: Any = ENVELOPE, fact: Any = FACT, **more: Any) -> str:
+    """Where the first fault is; empty for none."""
+    try:
+        drafts.check({"envelope": envelope, "fact": fact, **more}, Limits(labels=2))
+    except InvalidFactError as error:
+        return error.pointer
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({}, ""),
+        ({"produced_at_unix_ms": 1.0}, ""),
+        ({"produced_at_unix_ms": 2**53 - 1}, ""),
+        ({"produced_at_unix_ms": 2**53}, "produced_at_unix_ms"),
+        ({"produced_at_unix_ms": 0.5}, "produced_at_unix_ms"),
+        ({"produced_at_unix_ms": float("nan")}, "produced_at_unix_ms"),
+        ({"produced_at_unix_ms": float("inf")}, "produced_at_unix_ms"),
+        ({"produced_at_unix_ms": None}, "produced_at_unix_ms"),
+        ({"to_zone": "a"}, "to_zone"),
+        ({"message_id": "a\x7f"}, "message_id"),
+        ({"correlation_id": "c", "object_schema": "s", "labels": {"a": "", "b": "x"}}, ""),
+        ({"correlation_id": ""}, "correlation_id"),
+        ({"labels": []}, "labels"),
+        ({"labels": {"a": "", "b": "", "c": ""}}, "labels"),
+        ({"labels": {"": ""}}, "labels/"),
+        ({"labels": {"a~/": 1}}, "labels/a~0~1"),
+        ({"else": 1}, "else"),
+    ],
+)
+def test_an_envelope_is_checked_field_by_field(changes: dict[str, Any], pointer: str) -> None:
+    assert fault({**ENVELOPE, **changes}) == (pointer and f"/envelope/{pointer}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"subject": "k:scope/i d"}, ""),
+        ({"subject": "k:"}, "subject"),
+        ({"subject": "k: i"}, "subject"),
+        ({"subject": "a:b/c/d"}, "subject"),
+        ({"subject": 5}, "subject"),
+        ({"predicate": "was__seen"}, "predicate"),
+        ({"predicate": "x" * 129}, "predicate"),
+        ({"else": 1}, "else"),
+    ],
+)
+def test_a_statement_is_checked_field_by_field(changes: dict[str, Any], pointer: str) -> None:
+    assert fault(fact={**FACT, **changes}) == (pointer and f"/fact/{pointer}")
+
+
+def test_what_is_missing_or_of_another_kind_is_named() -> None:
+    assert fault({"message_id": "m"}) == "/envelope/from_zone"
+    assert fault(fact=[]) == "/fact"
+    assert fault(more=1) == "/more"
+    with pytest.raises(InvalidFactError, match="the body must be an object"):
+        drafts.check(5, Limits())
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (None, None),
+        ({"bucket": "b"}, None),
+        (
+            {"bucket": "b", "key": "k", "digest": "d", "size": 1, "file_name": "f"},
+            Reference("b", "k", "d", 1),
+        ),
+    ],
+)
+def test_a_bucket_and_a_key_are_a_reference(value: Any, found: Any) -> None:
+    assert drafts.reference_in({"object_json": value}) == found
+
+
+@pytest.mark.parametrize(("part", "value"), [("size", True), ("size", "1"), ("digest", None), ("key", 5)])
+def test_a_reference_has_all_its_parts(part: str, value: Any) -> None:
+    whole = {"bucket": "b", "key": "k", "digest": "d", "size": 1}
+    with pytest.raises(InvalidFactError) as caught:
+        drafts.reference_in({"object_json": whole | {part: value}})
+    assert caught.value.pointer == f"/fact/object_json/{part}"
+
+
+def test_the_frontier_stops_at_the_first_gap_and_never_goes_down() -> None:
+    assert frontier.advance(-1, [0, 1, 2, 4, 5]) == 2
+    assert frontier.advance(2, [3, 4, 5]) == 5
+    assert frontier.advance(5, [0, 1]) == 5
+
+
+@given(st.lists(st.lists(st.integers(0, 30))))
+def test_the_frontier_is_the_end_of_what_has_no_gap(batches: list[list[int]]) -> None:
+    reached, known = -1, set[int]()
+    for batch in batches:
+        known.update(batch)
+        reached = frontier.advance(reached, known)
+        assert set(range(reached + 1)) <= known
+        assert reached + 1 not in known
+
+
+def test_gates_close_after_failures_and_open_as_the_backlog_allows() -> None:
+    assert gates.after_failure(Gate.NORMAL, gates.FAILURES - 1) is Gate.NORMAL
+    assert gates.after_failure(Gate.NORMAL, gates.FAILURES) is Gate.AUTONOMOUS
+    assert gates.after_success(Gate.AUTONOMOUS, gates.SMALL + 1) is Gate.RECONCILING
+    assert gates.after_success(Gate.RECONCILING, gates.SMALL) is Gate.NORMAL
+    assert gates.after_success(Gate.NORMAL, 10**9) is Gate.NORMAL
+    assert gates.reopened(gates.SMALL + 1) is Gate.RECONCILING
+    assert gates.reopened(0) is Gate.NORMAL
+    assert gates.may_try(Gate.AUTONOMOUS, is_closed_by_person=False)
+    assert not gates.may_try(Gate.AUTONOMOUS, is_closed_by_person=True)
+
+
+def test_limits_are_told_by_name_and_none_is_made_up() -> None:
+    assert limits_in({"subject": 5}) == Limits(subject=5)
+    for wrong in ({"sbject": 5}, {"subject": 0}, {"subject": True}, {"subject": "5"}):
+        with pytest.raises(ValueError, match=r"sbject|above 0"):
+            limits_in(wrong)
+
+
+STILL = Flow(backlog=0, lag=0.0, silence=0.0)
+
+
+@pytest.mark.parametrize(
+    ("gate", "alarm", "fill", "flow", "worries"),
+    [
+        (Gate.NORMAL, "", None, STILL, []),
+        (Gate.NORMAL, "", 79.9, Flow(backlog=10_000, lag=1.0, silence=60.0), []),
+        (Gate.NORMAL, "", 80.0, Flow(backlog=10_001, lag=1.1, silence=0.0), [Worry.FILL, Worry.BACKLOG, Worry.LAG]),
+        (Gate.NORMAL, "", None, Flow(backlog=1, lag=0.0, silence=60.1), [Worry.SILENCE]),
+        (Gate.NORMAL, "", None, Flow(backlog=0, lag=0.0, silence=99.0), []),
+        (Gate.RECONCILING, "", None, STILL, [Worry.GATE]),
+        (Gate.AUTONOMOUS, "other bytes", None, STILL, [Worry.ALARM, Worry.GATE]),
+    ],
+)
+def test_a_boundary_needs_a_person_beyond_its_warning_lines(
+    gate: Gate, alarm: str, fill: float | None, flow: Flow, worries: list[Worry]
+) -> None:
+    assert list(watching.of_boundary(gate, alarm, fill, flow)) == worries
+
+
+def test_the_nearer_ceiling_tells_how_full_a_buffer_is() -> None:
+    assert watching.fullest(watching.percent(5, 10), watching.percent(9, 10), watching.percent(1, None)) == 90.0
+    assert watching.fullest(None, None) is None
+
+
+def test_a_name_that_occurs_twice_is_refused_where_it_matters() -> None:
+    assert json_text.parse(b'{"a": 1, "a": 2}') == {"a": 2}
+    assert json_text.parse(b'{"a": {"b": 1}, "b": 2}', refuses_repeats=True) == {"a": {"b": 1}, "b": 2}
+    with pytest.raises(json_text.MalformedJSONError, match="'b' occurs twice"):
+        json_text.parse(b'{"a": {"b": 1, "c": 2, "b": 1}}', refuses_repeats=True)
