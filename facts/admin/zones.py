@@ -38,9 +38,9 @@ class ZonesPage(DetailPage):
     def zone(self, row: Zone) -> str:
         return words(row.name)
 
-    @display(description="this deployment", boolean=True)
-    def is_here(self, row: Zone) -> bool:
-        return row.name == settings.ERGON_ZONE
+    @display(description="this deployment")
+    def is_here(self, row: Zone) -> str:
+        return "yes" if row.name == settings.ERGON_ZONE else ""
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:
         beside = Boundary.objects.filter(Q(from_zone=row) | Q(to_zone=row))

@@ -130,6 +130,9 @@ class Exchange:
             if page is None or (until_empty and not page.facts):
                 break
             handled += yield from self._handle(page, handler, name)
+            if not page.facts:
+                # A boundary on which many wait answers some of them at once.
+                yield Pause(WAITS[-1])
         return handled
 
     def _handle(self, page: Page, handler: Callable[[Fetched], Any], name: str) -> Steps[int]:
