@@ -264,6 +264,6 @@ def test_a_stop_ends_the_waiting_for_a_boundary_that_is_away() -> None:
     assert handled == 0
 
 
-def test_an_empty_page_is_followed_by_the_next_while_it_runs() -> None:
+def test_an_empty_page_is_followed_by_a_breath_and_the_next_while_it_runs() -> None:
     seen, handled = play(Exchange("erp").consume(print), page(), problem(404, "unknown_consumer"))
-    assert (names(seen), handled.code) == (["Ask", "Ask"], "unknown_consumer")
+    assert (names(seen), handled.code) == (["Ask", "Pause 0.2", "Ask"], "unknown_consumer")
