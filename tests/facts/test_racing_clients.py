@@ -110,6 +110,7 @@ def test_clients_that_race_on_the_same_and_on_different_ids_leave_no_gap() -> No
     prove_race(racers=32, each=10)
 
 
+@pytest.mark.postgresql
 def test_a_server_that_is_killed_among_appends_keeps_all_that_it_confirmed() -> None:
     prove_kills(kills=2, producers=8)
 

@@ -132,10 +132,12 @@ def prove_kills(plant: Deployment, folder: Path, *, kills: int) -> None:
         check(load, server.url, token)
 
 
+@pytest.mark.postgresql
 def test_a_link_that_is_cut_and_healed_loses_nothing(plant: Deployment, tmp_path: Path) -> None:
     prove_a_cut(plant, tmp_path, cuts=1, seconds=0.5)
 
 
+@pytest.mark.postgresql
 def test_a_forwarder_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(
     plant: Deployment, tmp_path: Path
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_forwarder_that_is_killed_over_and_over_loses_nothing(plant: Deploymen
     prove_kills(plant, tmp_path, kills=60)
 
 
+@pytest.mark.postgresql
 def test_of_two_forwarders_one_serves_a_boundary_and_the_other_takes_over(plant: Deployment, tmp_path: Path) -> None:
     with plant.server() as server:
         token = provision(plant, server.url, tmp_path)
