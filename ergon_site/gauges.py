@@ -20,7 +20,7 @@ log = structlog.get_logger("ergon.gauges")
 
 NAMES = (
     *("ergon_pipeline_waiting", "ergon_pipeline_oldest_seconds", "ergon_pipeline_running", "ergon_pipeline_paused"),
-    *("ergon_dead_letters_open", "ergon_workers_alive"),
+    *("ergon_dead_letters_open", "ergon_workers_alive", "ergon_executors_processes", "ergon_executors_failing"),
     *("bsfg_replication_lag_seconds", "bsfg_frontier_offset", "bsfg_store_buffer_fill_percent", "bsfg_gate_state"),
     *("bsfg_consumer_backlog", "bsfg_orphan_objects"),
 )

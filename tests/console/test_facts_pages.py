@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -41,7 +42,7 @@ def fact_page(boundary: Boundary, offset: int, buffer: str = "fact") -> str:
 def store(**changes: Any) -> Artifact:
     named = {"bucket": "batch-files", "key": "order 1/label.pdf", "digest": f"sha256:{'a' * 64}", "size": 2048576}
     return Artifact.objects.create(
-        **named | {"media_type": "application/pdf", "stored_as": "ba/1", "created_by": "client:press"} | changes
+        **named | {"media_type": "application/pdf", "stored_as": uuid4().hex, "created_by": "client:press"} | changes
     )
 
 

@@ -51,7 +51,7 @@ FROM ({numbers}) numbered
 """
 ARTIFACT = """
 INSERT INTO facts_artifact (bucket, key, digest, size, media_type, stored_as, created_by, created_at, is_referenced)
-SELECT 'b' || (n %% 10), 'k-' || n, 'sha256:d', n, '', '', '', CURRENT_TIMESTAMP, n %% 50 <> 0
+SELECT 'b' || (n %% 10), 'k-' || n, 'sha256:d', n, '', 's-' || n, '', CURRENT_TIMESTAMP, n %% 50 <> 0
 FROM ({numbers}) numbered
 """
 REFERENCE = """

@@ -406,6 +406,7 @@ def test_every_code_of_the_specification_has_its_status() -> None:
         ),
         **dict.fromkeys(["conflicting_duplicate", "object_conflict", "offset_out_of_range"], 409),
         "history_truncated": 410,
+        "length_required": 411,  # of our own: an upload that could be cut without anybody noticing
         "payload_too_large": 413,
         **dict.fromkeys(["unknown_artifact", "digest_mismatch"], 422),
         "buffer_full": 429,

@@ -251,7 +251,7 @@ def test_an_order_that_comes_while_processes_start_is_not_lost(tmp_path: Path) -
     mark = tmp_path / "starting"
     (tmp_path / "sitecustomize.py").write_text(SLOW_TO_COME.format(mark=str(mark)))
     with consumer("orders", "--processes", "2", PYTHONPATH=str(tmp_path)) as parent:
-        eventually(lambda: mark.exists() and mark.read_text().count("\n") == 3, "parent and children have begun")
+        eventually(lambda: mark.exists() and mark.read_text().count("\n") >= 2, "the children have begun")
         interrupt_all(parent.pid)
         _, errors = parent.communicate(timeout=60)
         assert (parent.returncode, "process_died" in errors) == (0, False), errors
