@@ -20,7 +20,7 @@ from facts.models import Artifact
 from tests.facts.bytes_of import BUCKET, digest, files
 from tests.processes import Site, eventually
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("_empty_storage")]
 MIB = 1024 * 1024
 MOST_MEMORY = 150 * MIB
 PATH = f"/api/v1/objects/{BUCKET}/large"
