@@ -33,6 +33,9 @@ def a_scene() -> tuple[str, Worker]:
 def test_executors_are_followed_from_the_menu_to_the_job_in_hand(inside: Page) -> None:
     job, worker = a_scene()
     inside.clock.install()
+    inside.goto("/admin/")
+    expect(inside.get_by_text("The executor node keeps dying")).to_be_visible()
+    assert fits(inside)
     inside.goto("/admin/engines/executor/")
     expect(inside.get_by_role("heading", name="python")).to_be_visible()
     expect(inside.get_by_text("Backing off: starts again in")).to_be_visible()

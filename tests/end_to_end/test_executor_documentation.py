@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,6 @@ def test_the_handlers_in_python_run_as_the_page_says(tmp_path: Path) -> None:
     assert DeadLetter.objects.get(uid="refused").message == "no such customer"
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_the_executor_in_node_runs_as_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "executor.mjs").write_text(example("js").replace('"not yet", 2', '"not yet", 0'))
     run({"node": {"command": ["node", "executor.mjs"], "cwd": str(tmp_path)}, "python": {"command": ["cat"]}}, *NODE)

@@ -1,13 +1,10 @@
 """`manage.py submit PIPELINE`: JSON Lines become transactions, a thousand with each statement."""
 
-import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
 from itertools import islice
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -15,6 +12,7 @@ from engines import pipelines, transactions
 from engines.management.base import EngineCommand, as_json, json_value
 from engines.management.drafts import Line, LineError, read
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
+from ergon_site.access.shell.commands import opened
 
 BATCH = 1000
 
@@ -41,7 +39,7 @@ class Command(EngineCommand):
         if payload is not None:
             self._submit([Line(1, Draft(*payload))])
             return
-        with _opened(input) as file:
+        with opened(input) as file:
             lines = read(file)
             self._check(lines) if check else self._submit(lines)
 
@@ -95,18 +93,6 @@ class Command(EngineCommand):
 def _payload(text: str) -> tuple[Any]:
     # In a tuple: null is a payload, and None says that none was given.
     return (json_value(text),)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        msg = f"{path}: {error.strerror}"
-        raise CommandError(msg) from None
 
 
 def _batches(lines: Iterable[Line]) -> Iterator[tuple[list[Line], LineError | None]]:

@@ -5,10 +5,11 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from getpass import getuser
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
@@ -154,3 +155,16 @@ def _plain(value: Any) -> Any:
 
 def _told(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """A file that a command reads, or what is piped in; one that cannot be read is told in one line."""
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
+        raise CommandError(msg) from None

@@ -1,16 +1,13 @@
 """`manage.py facts append|fetch|confirm|put|truncate`: the boundary of this database, for people and scripts."""
 
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
 from itertools import islice
-from pathlib import Path
 from typing import IO, Any
 
 from django.core.management.base import CommandError
 
 from ergon_site.access.core import json_text
-from ergon_site.access.shell.commands import actor, as_json, one_line
+from ergon_site.access.shell.commands import actor, as_json, one_line, opened
 from ergon_site.access.shell.options import add_reason, seconds, whole
 from ergon_site.access.shell.tables import printable
 from facts import artifacts, ledger
@@ -55,7 +52,7 @@ class Command(VerbsCommand):
 
     def append(self, *, input: str, **_: Any) -> None:  # noqa: A002
         refused = 0
-        with _opened(input) as file:
+        with opened(input) as file:
             for batch in _batches(_lines(file)):
                 appended = iter(ledger.append_many([draft for _, draft in batch if not isinstance(draft, FactError)]))
                 for number, draft in batch:
@@ -77,7 +74,7 @@ class Command(VerbsCommand):
         self.tell({"cursor_advanced_to": cursor}, f"the cursor of {consumer} is at {cursor:,}")
 
     def put(self, *, bucket: str, key: str, file: str, media_type: str, **_: Any) -> None:
-        with _opened(file) as stream:
+        with opened(file) as stream:
             artifact, is_new = artifacts.put(bucket, key, stream, media_type=media_type, by=actor())
         told = {name: getattr(artifact, name) for name in ("bucket", "key", "digest", "size", "media_type")}
         word = "new" if is_new else "repeated"
@@ -137,15 +134,3 @@ def _sentence(truncated: Truncated) -> str:
     if truncated.held_back:
         text += f"; {truncated.held_back:,} more are over their time, held back by {', '.join(truncated.held_back_by)}"
     return text
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        msg = f"{path}: {error.strerror}"
-        raise CommandError(msg) from None
