@@ -9,7 +9,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from engines.admin.fields import json_value
-from engines.core.policy import Policy
+from engines.core.rules import Policy
 from ergon_site.access.detail import sentence
 
 LONGEST_NUMBER = 20

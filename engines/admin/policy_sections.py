@@ -8,7 +8,8 @@ from django import forms
 
 from engines.core import outlook
 from engines.core.outlook import Outlook
-from engines.core.policy import Policy, RetryPolicy
+from engines.core.policy import RetryPolicy
+from engines.core.rules import Policy
 
 if TYPE_CHECKING:
     from engines.admin.policy_form import PolicyForm

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from engines.core import naming, outlook
-from engines.core.policy import ConsumerPolicy, Policy, ProducerPolicy, RetryPolicy
+from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
+from engines.core.rules import Policy
 
 
 def leaves(kind: Any) -> Iterator[Any]:

@@ -1,0 +1,95 @@
+"""What makes a dataclass a policy: every field has a rule, a meaning and a unit, and JSON goes in and out."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, NoReturn, Self
+
+from engines.core import backoff as waits
+from engines.core.errors import PolicyError
+
+
+class Policy:
+    """What every policy can do."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for one in fields(self):  # type: ignore[arg-type]
+            value, bounds = getattr(self, one.name), one.metadata
+            if not (value is None and bounds["optional"]) and not bounds["check"](value):
+                self.refuse(one.name, f"must be {bounds['bound']}, not {value!r}")
+        self.check()
+
+    def check(self) -> None:
+        """Bounds between fields."""
+
+    @classmethod
+    def refuse(cls, name: str, problem: str) -> NoReturn:
+        msg = f"{cls.__name__}.{name} {problem}"
+        raise PolicyError(msg, (name,))
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {name: value.to_dict() if isinstance(value, Policy) else value for name, value in values.items()}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            msg = f"{cls.__name__} is not JSON: {error}"
+            raise PolicyError(msg) from None
+        return cls.from_dict(values)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """The policy with these fields and the defaults of the others; unknown names are refused."""
+        if not isinstance(values, Mapping):
+            msg = f"{cls.__name__} must be an object, not {values!r}"
+            raise PolicyError(msg)
+        known = {one.name: one.metadata.get("kind") for one in fields(cls)}  # type: ignore[arg-type]
+        for name in values:
+            if name not in known:
+                cls.refuse(str(name), f"is unknown; there are: {', '.join(known)}")
+        return cls(**{name: cls._read(name, known[name], value) for name, value in values.items()})
+
+    @classmethod
+    def _read(cls, name: str, kind: type["Policy"] | None, value: Any) -> Any:
+        if kind is None:
+            return value
+        try:
+            return kind.from_dict(value)
+        except PolicyError as error:
+            # The whole way to the field: steps.process.retry.max_attempts.
+            msg = f"{cls.__name__}.{name}{str(error).removeprefix(kind.__name__)}"
+            raise PolicyError(msg, (name, *error.path)) from None
+
+
+def rule(bound: str, check: Callable[[Any], bool], *, optional: bool = False) -> dict[str, Any]:
+    """What a field's value must be, in words for people and as a check."""
+    return {"bound": f"{bound} or null" if optional else bound, "check": check, "optional": optional}
+
+
+def part(kind: type[Policy], meaning: str) -> dict[str, Any]:
+    """A policy within a policy."""
+    is_one = rule(f"a {kind.__name__}", lambda value: isinstance(value, kind))
+    return {**is_one, "kind": kind, **means(meaning)}
+
+
+def means(meaning: str, unit: str = "") -> dict[str, Any]:
+    """What a field is for, in the words that pages show, and what its number counts."""
+    return {"meaning": meaning, "unit": unit}
+
+
+WHOLE = rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
+WHOLE_OR_NONE = rule("a whole number of at least 1", WHOLE["check"], optional=True)
+DURATION = rule("a number of seconds of at least 0", waits.is_duration)
+TIME_LIMIT = rule("a number of seconds above 0", lambda value: waits.is_duration(value) and value > 0, optional=True)
+FACTOR = rule("a number of at least 1", lambda value: waits.is_duration(value) and value >= 1)
+FLAG = rule("true or false", lambda value: type(value) is bool)
+OBJECT = rule("an object", lambda value: isinstance(value, Mapping))
+NAME = rule("a name", lambda value: isinstance(value, str) and value != "", optional=True)
