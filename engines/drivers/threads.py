@@ -160,14 +160,15 @@ class ThreadDriver:
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context(self._run.observer.batch(one, len(transactions)))
         with self._changed:
-            # A batch in reserve, so that the next one is here before the slots run dry.
-            self._room = max(self.work.concurrency, len(transactions))
             self._run.backlog.add(Entry(transaction.id, transaction, run) for transaction in transactions)
             self._run.in_hand = []
             if self._run.is_stopping:
                 return
             idle = max(0, min(self.work.concurrency - self._serving, len(transactions)))
             self._serving += idle
+            # A batch in reserve, so that the next one is here before the slots run dry; but what can begin at once
+            # begins before anything else is asked for.
+            self._room = 0 if idle == len(transactions) else max(self.work.concurrency, len(transactions))
         for _ in range(idle):
             self._pool.submit(self._serve)
 

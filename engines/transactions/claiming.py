@@ -27,6 +27,7 @@ class Lease:
 
     id: int
     token: int
+    owner: int
     pipeline_id: int
     policy_version: int | None
     rescues: int = 0
@@ -57,7 +58,7 @@ def claim(pipeline_id: int, count: int, worker: int, *, is_own: bool = False) ->
     `is_own` says that this thread's connection serves for little else, and may be set up for claims.
     """
     rows = statements().claim(pipeline_id, count, worker, settings().lease, is_own=is_own)
-    return [_leased(pipeline_id, row) for row in rows]
+    return [_leased(pipeline_id, worker, row) for row in rows]
 
 
 def begin(lease: Lease) -> bool:
@@ -66,7 +67,7 @@ def begin(lease: Lease) -> bool:
     A worker takes with it all that it holds, most of it never begun. Who is poison shows from the second time on: only
     what was begun counts as rescued again.
     """
-    return lease.rescues == 0 or statements().begin(lease.id, lease.token)
+    return lease.rescues == 0 or statements().begin(lease.id, lease.token, lease.owner)
 
 
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
@@ -100,7 +101,7 @@ def _rescue(worker: int | None) -> Rescue:
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
+def _leased(pipeline_id: int, worker: int, row: list[Any]) -> LeasedTransaction:
     record_id, token, version, rescues, spent, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
@@ -112,11 +113,11 @@ def _leased(pipeline_id: int, row: list[Any]) -> LeasedTransaction:
         source=source,
         created_at=datetime.fromtimestamp(created_at, UTC),
         trace_context=trace_context or {},
-        lease=Lease(record_id, token, pipeline_id, version, rescues, spent),
+        lease=Lease(record_id, token, worker, pipeline_id, version, rescues, spent),
     )
 
 
 def _document(leases: Iterable[Lease]) -> str:
     # In order of their ids, so that two statements never wait for each other.
-    rows = sorted((lease.id, lease.token) for lease in leases)
-    return orjson.dumps([{"id": number, "token": token} for number, token in rows]).decode()
+    ordered = sorted(leases, key=lambda lease: lease.id)
+    return orjson.dumps([{"id": one.id, "token": one.token, "owner": one.owner} for one in ordered]).decode()

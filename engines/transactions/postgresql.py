@@ -37,7 +37,7 @@ INSERT = _INSERT.format(
 # JSON text is read several times faster than a hundred rows of thirteen columns.
 CLAIM = """
 WITH p AS MATERIALIZED (
-  SELECT policy.active_id AS version FROM engines_pipeline pipeline JOIN engines_policy policy
+  SELECT policy.active_id AS version{commit} FROM engines_pipeline pipeline JOIN engines_policy policy
     ON policy.id = pipeline.policy_id WHERE pipeline.id = %s AND pipeline.paused_at IS NULL),
 c AS MATERIALIZED (
   SELECT id FROM engines_transactionrecord
@@ -55,6 +55,10 @@ SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
   ORDER BY priority DESC, available_at, id)::text FROM u
 """
 
+# A claim need not wait for the disk: the settlement does, and the claim with it. One that a crash of the server takes
+# back is made anew with the same token, perhaps by somebody else, so a lease is told by its owner as well.
+UNFLUSHED = ", set_config('synchronous_commit', 'off', true)"
+
 # "+ 0": statistics say that nothing runs, and a plan that believes them walks through every dead entry of an index.
 _ATTEMPTS = """a AS (
   INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome,
@@ -69,9 +73,9 @@ SETTLE = f"""
 WITH s AS (
   UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
     lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint, state smallint, result jsonb, error jsonb,
-    category smallint)
-  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, state smallint, result jsonb,
+    error jsonb, category smallint)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
   RETURNING t.id, t.pipeline_id, t.state, EXTRACT(epoch FROM now() - COALESCE(t.started_at, now())) AS seconds),
 {_ATTEMPTS},
 m AS (
@@ -88,30 +92,30 @@ POSTPONE = f"""
 WITH s AS (
   UPDATE engines_transactionrecord t SET state = 0, available_at = now() + u.seconds * interval '1 second',
     error = u.error, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint, seconds float8, error jsonb)
-  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, seconds float8, error jsonb)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
   RETURNING t.id),
 {_ATTEMPTS}
 SELECT id FROM s
 """
 
 BEGIN = """
-UPDATE engines_transactionrecord SET started_at = now() WHERE id = %s AND fencing_token = %s AND state + 0 = 1
-RETURNING id
+UPDATE engines_transactionrecord SET started_at = now()
+WHERE id = %s AND fencing_token = %s AND lease_owner + 0 = %s RETURNING id
 """
 
 RENEW = """
 UPDATE engines_transactionrecord t SET lease_expires_at = now() + %s * interval '1 second'
-FROM json_to_recordset(%s) AS u (id bigint, token bigint)
-WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1 RETURNING t.id
+FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint)
+WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner RETURNING t.id
 """
 
 RELEASE = """
 WITH r AS (
   UPDATE engines_transactionrecord t SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
     attempts = t.attempts - 1
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint)
-  WHERE t.id = u.id AND t.fencing_token = u.token AND t.state + 0 = 1 RETURNING t.id, t.pipeline_id),
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint)
+  WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner RETURNING t.id, t.pipeline_id),
 n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
 SELECT r.id, (SELECT count(*) FROM n) FROM r
 """
@@ -155,11 +159,9 @@ def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) 
 def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False) -> list[list[Any]]:
     """`is_own`: on a connection that does nothing else, and may be prepared for it."""
     # The count is part of the text, because a plan that is kept must know it.
-    statement, parameters = CLAIM.format(count=count), [pipeline_id, pipeline_id, worker, lease]
-    if is_own and _is_tuned():
-        [(text,)] = _prepared(statement, parameters)
-    else:
-        [(text,)] = _rows(statement, parameters)
+    statement = CLAIM.format(count=count, commit=UNFLUSHED if is_own else "")
+    ask = _prepared if is_own and _is_tuned() else _rows
+    [(text,)] = ask(statement, [pipeline_id, pipeline_id, worker, lease])
     return payloads.decode(text) or []
 
 
@@ -179,8 +181,8 @@ def _is_tuned() -> bool:
 _tuned: WeakSet[Any] = WeakSet()
 
 
-def begin(record_id: int, token: int) -> bool:
-    return bool(_rows(BEGIN, [record_id, token]))
+def begin(record_id: int, token: int, owner: int) -> bool:
+    return bool(_rows(BEGIN, [record_id, token, owner]))
 
 
 def settle(records: str, attempts: str, worker: int | None) -> set[int]:

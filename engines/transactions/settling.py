@@ -63,7 +63,7 @@ def _settle_with_letters(ordered: Sequence[Settlement], records: str, attempts: 
 
 def _record(settlement: Settlement) -> str:
     lease = settlement.transaction.lease
-    head = f'{{"id":{lease.id},"token":{lease.token}'
+    head = f'{{"id":{lease.id},"token":{lease.token},"owner":{lease.owner}'
     match settlement.outcome:
         case Success(None):
             return f'{head},"state":2}}'
@@ -81,7 +81,7 @@ def _postponed(lease: Lease, outcome: Any) -> dict[str, Any]:
     """Why it waits is kept with it, and how many attempts are behind it."""
     later: Later = outcome
     error = failures.summary(later.failure, _tried(lease)) | {"spent": later.spent}
-    return {"id": lease.id, "token": lease.token, "seconds": later.seconds, "error": error}
+    return {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
 
 
 def _result(value: Any) -> str:

@@ -51,7 +51,7 @@ SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s AND
 SETTLE = """
 UPDATE engines_transactionrecord SET state = %s, result = %s, error = %s, category = %s, lease_owner = NULL,
   lease_expires_at = NULL, finished_at = %s
-WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING pipeline_id, started_at
+WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING pipeline_id, started_at
 """
 ATTEMPT = """
 INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome, category,
@@ -68,18 +68,19 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + 
 POSTPONE = """
 UPDATE engines_transactionrecord SET state = 0, available_at = %s, error = %s, lease_owner = NULL,
   lease_expires_at = NULL, started_at = NULL
-WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
+WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING id
 """
 BEGIN = """
-UPDATE engines_transactionrecord SET started_at = %s WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
+UPDATE engines_transactionrecord SET started_at = %s WHERE id = %s AND fencing_token = %s AND lease_owner = %s
+RETURNING id
 """
 RENEW = """
-UPDATE engines_transactionrecord SET lease_expires_at = %s WHERE id = %s AND fencing_token = %s AND state = 1
+UPDATE engines_transactionrecord SET lease_expires_at = %s WHERE id = %s AND fencing_token = %s AND lease_owner = %s
 RETURNING id
 """
 RELEASE = """
 UPDATE engines_transactionrecord SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
-  attempts = attempts - 1 WHERE id = %s AND fencing_token = %s AND state = 1 RETURNING id
+  attempts = attempts - 1 WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING id
 """
 LAPSED = """
 SELECT id, lease_owner, rescues = 0 OR started_at IS NOT NULL FROM engines_transactionrecord
@@ -160,8 +161,8 @@ def _claimed(*row: Any) -> list[Any]:
     return [*keys, *values, _time(created_at).timestamp(), payloads.decode(trace_context)]
 
 
-def begin(record_id: int, token: int) -> bool:
-    return bool(_each(BEGIN, [[_text(timezone.now()), record_id, token]]))
+def begin(record_id: int, token: int, owner: int) -> bool:
+    return bool(_each(BEGIN, [[_text(timezone.now()), record_id, token, owner]]))
 
 
 @transaction.atomic
@@ -172,7 +173,7 @@ def settle(records: str, attempts: str, worker: int | None) -> set[int]:
     with connection.cursor() as cursor:
         for one in json.loads(records):
             texts = [None if one.get(name) is None else json.dumps(one[name]) for name in ("result", "error")]
-            cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), one["id"], one["token"]])
+            cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), *_lease(one)])
             for pipeline_id, started_at in cursor.fetchall():
                 settled.add(one["id"])
                 ended.setdefault(pipeline_id, []).append(
@@ -191,7 +192,7 @@ def settle(records: str, attempts: str, worker: int | None) -> set[int]:
 def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
     now = timezone.now()
     rows = (
-        [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), one["id"], one["token"]]
+        [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), *_lease(one)]
         for one in json.loads(records)
     )
     postponed = _each(POSTPONE, rows)
@@ -220,12 +221,16 @@ def _attempt(attempt: dict[str, Any], now: datetime, worker: int | None) -> list
 @transaction.atomic
 def renew(leases: str, seconds: float) -> set[int]:
     until = _text(timezone.now() + timedelta(seconds=seconds))
-    return _each(RENEW, ([until, one["id"], one["token"]] for one in json.loads(leases)))
+    return _each(RENEW, ([until, *_lease(one)] for one in json.loads(leases)))
 
 
 @transaction.atomic
 def release(leases: str) -> set[int]:
-    return _each(RELEASE, ([one["id"], one["token"]] for one in json.loads(leases)))
+    return _each(RELEASE, (_lease(one) for one in json.loads(leases)))
+
+
+def _lease(one: dict[str, Any]) -> list[Any]:
+    return [one["id"], one["token"], one["owner"]]
 
 
 def is_any_to_rescue(worker: int | None) -> bool:

@@ -84,6 +84,19 @@ def test_a_settle_after_the_lease_was_lost_changes_nothing_and_is_reported() -> 
     assert [attempt.delivery for attempt in Attempt.objects.all()] == [2]
 
 
+def test_a_claim_that_a_crash_took_back_settles_nothing_for_whoever_claims_anew() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    (lost,) = claim(pipeline)
+    TransactionRecord.objects.update(state=0, lease_owner=None, lease_expires_at=None, fencing_token=0)
+    (anew,) = transactions.claim(pipeline.pk, 1, lost.lease.owner + 1)
+    assert anew.lease.token == lost.lease.token
+    assert settle([lost], Success("lost")) == [lost]
+    assert transactions.heartbeat([lost.lease]) == set()
+    assert transactions.release([lost.lease]) == 0
+    assert settle([anew], Success("anew")) == []
+
+
 def test_a_heartbeat_keeps_leases_and_tells_which_are_lost() -> None:
     pipeline = make_pipeline()
     submit(pipeline, 2)

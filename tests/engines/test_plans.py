@@ -20,7 +20,11 @@ SELECT 'seed-' || n, %s, CASE WHEN n %% 50 = 0 THEN 3 ELSE 2 END, 0, now() - n *
   now() - n * interval '1 second', now(), now(), 1, 1 FROM generate_series(1, %s) n
 """
 STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
-    "claim": (postgresql.CLAIM.format(count=100), [1, 1, 1, 30.0], {"t_claim", "engines_transactionrecord_pkey"}),
+    "claim": (
+        postgresql.CLAIM.format(count=100, commit=""),
+        [1, 1, 1, 30.0],
+        {"t_claim", "engines_transactionrecord_pkey"},
+    ),
     "settle": (
         postgresql.SETTLE,
         ['[{"id": 1, "token": 1, "state": 2}]', 1, '[{"id": 1, "token": 1, "step": 1}]', 1],
