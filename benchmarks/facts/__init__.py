@@ -20,6 +20,7 @@ least and the most stand beside them. Nothing is asserted.
 
 import argparse
 import os
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,21 +32,27 @@ from benchmarks.facts.rounds import Figures, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
+PARTS = ("append", "http", "growth")
 
 
 def main() -> None:
     options = _options()
     figures = Figures()
     rounds, share = (1, 0.05) if options.quick else (ROUNDS, 1.0)
+    # A run that is cut short shows what it has, and ends its servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     (ROOT / "var").mkdir(exist_ok=True)
     with TemporaryDirectory(dir=ROOT / "var", prefix="benchmark-") as name, ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o755)
         set_up(folder, stack)
-        contenders = {**at_once(folder, stack, share), **over_http.contenders(folder, stack, share)}
+        appending, asking = at_once(folder, stack, share), over_http.contenders(folder, stack, share)
+        contenders = (appending if "append" in options.only else {}) | (asking if "http" in options.only else {})
         try:
             measure(contenders, figures, rounds)
-            growth.measure(figures, [10_000, 10_000_000 if options.large else 100_000 if options.quick else 1_000_000])
+            if "growth" in options.only:
+                most = 10_000_000 if options.large else 100_000 if options.quick else 1_000_000
+                growth.measure(figures, [10_000, most])
         finally:
             report.show(figures)
 
@@ -72,4 +79,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks facts", description="The fact boundary beside others.")
     parser.add_argument("--quick", action="store_true", help="one short round: does everything run?")
     parser.add_argument("--large", action="store_true", help="grow to ten million facts, which takes long")
-    return parser.parse_args(sys.argv[1:])
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
+    options = parser.parse_args(sys.argv[1:])
+    options.only = [options.only] if options.only else PARTS
+    return options

@@ -31,9 +31,10 @@ class Figures:
 
 def measure(contenders: Mapping[str, Contender], figures: Figures, rounds: int) -> None:
     for number in range(1, rounds + 1):
-        print(f"  round {number} of {rounds}", flush=True)
         for name, run in contenders.items():
-            figures.keep(name, run())
+            told = run()
+            figures.keep(name, told)
+            print(f"  round {number} of {rounds}: {name}", *(f"{kind} {told[kind]:,.1f}" for kind in told), flush=True)
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
