@@ -10,12 +10,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from engines import pipelines, policies
-from engines.admin.policy_fields import leaves
-from engines.admin.policy_form import PolicyForm
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
 from engines.pipelines import Plan
+from ergon_site.access.core.ruled import leaves
 from ergon_site.access.models import AuditEntry
+from ergon_site.access.policies.form import PolicyForm
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
