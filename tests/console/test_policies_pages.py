@@ -107,6 +107,12 @@ def test_an_invalid_policy_is_told_at_its_field_and_never_kept(
     assert 'value="7"' in page
 
 
+def test_what_no_column_can_keep_is_told_above_the_form(browse: Client, policy: Policy) -> None:
+    page = browse.post(address(policy), filled(policy, **{"steps.fetch.connector_name": "a\0b"})).content.decode()
+    assert "The policy holds U+0000, which no database text can." in page
+    assert PolicyVersion.objects.filter(policy=policy).count() == 1
+
+
 def test_somebody_who_was_slower_is_told_kindly_and_loses_nothing(browse: Client, policy: Policy) -> None:
     mine = filled(policy, **{ATTEMPTS: "7"})
     policies.write("patient", {"loop": {"batch": {"size": 9}}}, by="grace", reason="bigger batches", expected=1)

@@ -59,8 +59,7 @@ def sections(form: PolicyForm, layout: Layout) -> Iterator[Section]:
     within = tuple(f"{path}." for path in paths)
     rest = [form[path] for path, _ in ruled.leaves(form.kind) if not path.startswith(within)]
     if rest:
-        title = layout.rest if paths else ""
-        yield Section(key="rest", title=title, meaning="", groups=[Group(title="", meaning="", fields=rest)])
+        yield Section(key="rest", title=layout.rest, meaning="", groups=[Group(title="", meaning="", fields=rest)])
 
 
 def _section(form: PolicyForm, path: str, layout: Layout) -> Section:

@@ -85,4 +85,4 @@ class VersionPage(DetailPage):
 
 def _beside_the_one_in_force(version: VersionRow) -> dict[str, Any]:
     policy, in_force = version.policy, version.policy.active
-    return {"in_force": in_force, "changes": history.between(policy, in_force, version)}
+    return {"in_force": in_force, "changes": history.between(policy, in_force, version) if in_force else []}
