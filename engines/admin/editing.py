@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from engines.admin import parts
 from engines.admin.forms import PayloadForm
-from engines.core import differences
 from engines.core.errors import EngineError
+from ergon_site.access.core import differences
 from ergon_site.access.detail import DetailPage, sentence
 
 

@@ -1,25 +1,15 @@
 """Form fields that the pages of the engines share."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.db.models import Model
 from django.utils.html import format_html, format_html_join
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from engines.core import naming
-from ergon_site.access.core import json_text
 from ergon_site.access.detail import sentence
-
-
-class WhyField(forms.CharField):
-    """The reason of a change."""
-
-    def __init__(self) -> None:
-        widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
-        super().__init__(label="Reason", max_length=500, widget=widget, help_text="Kept in the audit log.")
 
 
 class NameField(forms.CharField):
@@ -52,25 +42,3 @@ class Suggestions(UnfoldAdminTextInputWidget):
         box = super().render(name, value, {**(attrs or {}), "list": key}, renderer)
         options = format_html_join("", '<option value="{}"></option>', ((known,) for known in self.names()))
         return format_html('{}<datalist id="{}">{}</datalist>', box, key, options)
-
-
-class JsonField(forms.CharField):
-    """A JSON value, typed in."""
-
-    def __init__(self, *, rows: int = 12, **options: Any) -> None:
-        attrs = {"rows": rows, "data-json": True, "spellcheck": "false", "autocomplete": "off"}
-        super().__init__(widget=UnfoldAdminTextareaWidget(attrs=attrs), strip=False, **options)
-
-    def prepare_value(self, value: Any) -> Any:
-        return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-
-    def clean(self, value: Any) -> Any:
-        return json_value(super().clean(value))
-
-
-def json_value(text: str) -> Any:
-    """The value of a JSON text, or a refusal that says where it is wrong."""
-    try:
-        return json_text.parse(text.encode())
-    except json_text.MalformedJSONError as error:
-        raise forms.ValidationError(str(error).replace("The body", "This")) from None

@@ -13,9 +13,10 @@ from unfold.widgets import (
 )
 
 from engines import registry
-from engines.admin.fields import JsonField, NameField, Suggestions, WhyField
+from engines.admin.fields import NameField, Suggestions
 from engines.models import DIRECTIONS, Pipeline, Policy
 from engines.pipelines import Plan
+from ergon_site.access.fields import JsonField, WhyField
 
 LONGEST_KEPT = 36_500
 PRIORITIES = {"min_value": -(2**31), "max_value": 2**31 - 1}

@@ -12,12 +12,13 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from engines import schedules
-from engines.admin.fields import JsonField, NameField, Suggestions, WhyField
+from engines.admin.fields import NameField, Suggestions
 from engines.clock import database_time
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
 from ergon_site.access.detail import sentence
+from ergon_site.access.fields import JsonField, WhyField
 
 RUNS = 5
 

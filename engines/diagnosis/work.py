@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from engines import policies as policy_verbs, registry
+from engines import registry
 from engines.conf import settings
 from engines.core.errors import PolicyError
 from engines.diagnosis.finding import Finding, ok, problem
@@ -33,7 +33,7 @@ def policies() -> Iterator[Finding]:
     faults = []
     for policy in Policy.objects.select_related("active"):
         try:
-            policy_verbs.read(policy.kind, policy.active.body if policy.active else None)
+            policy.read(policy.active.body if policy.active else None)
         except PolicyError as error:
             hint = f"activate another version: manage.py policy versions {policy.name}"
             faults.append(problem("policies", f"{policy.name}: {error}", hint))

@@ -6,7 +6,6 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from engines import dead_letters
-from engines.core import differences
 from engines.core.states import LetterState, State
 from engines.dead_letters import AS_IT_WAS
 from engines.models import DeadLetter, TransactionRecord
@@ -15,6 +14,7 @@ from engines.transactions.errors import NotFinishedError, NotPendingError
 from engines.transactions.finding import find
 from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
+from ergon_site.access.core import differences
 
 
 @transaction.atomic

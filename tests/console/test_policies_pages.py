@@ -10,12 +10,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from engines import pipelines, policies
-from engines.admin.policy_fields import leaves
-from engines.admin.policy_form import PolicyForm
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
 from engines.pipelines import Plan
+from ergon_site.access.core.ruled import leaves
 from ergon_site.access.models import AuditEntry
+from ergon_site.access.policies.form import PolicyForm
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -105,6 +105,12 @@ def test_an_invalid_policy_is_told_at_its_field_and_never_kept(
     assert words in wrong
     assert PolicyVersion.objects.filter(policy=policy).count() == 1
     assert 'value="7"' in page
+
+
+def test_what_no_column_can_keep_is_told_above_the_form(browse: Client, policy: Policy) -> None:
+    page = browse.post(address(policy), filled(policy, **{"steps.fetch.connector_name": "a\0b"})).content.decode()
+    assert "The policy holds U+0000, which no database text can." in page
+    assert PolicyVersion.objects.filter(policy=policy).count() == 1
 
 
 def test_somebody_who_was_slower_is_told_kindly_and_loses_nothing(browse: Client, policy: Policy) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engines.core import differences, explanation, failures, states
+from engines.core import explanation, failures, states
 from engines.core.errors import ExceptionType, TransactionException
 from engines.core.fingerprint import fingerprint, normalise
 from engines.core.journal import Attempted
@@ -14,6 +14,7 @@ from engines.core.pace import FIRST, Pace
 from engines.core.policy import ConsumerPolicy, ConsumerSteps, ProcessPolicy, ProducerPolicy, RetryPolicy
 from engines.core.states import State
 from engines.core.steps import Stage
+from ergon_site.access.core import differences
 
 
 def test_states_have_words_and_ends() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from django.db.models import Count
 
 from engines import policies
-from engines.core.differences import changes
 from engines.management.base import VerbsCommand, actor, as_json, json_file, moment, pretty
 from engines.models import Policy, PolicyVersion
+from ergon_site.access.core.differences import changes
 from ergon_site.access.shell.options import add_reason, whole
 from ergon_site.access.shell.tables import printable
 

@@ -2,15 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from engines.admin.fields import json_value
-from engines.core.rules import Policy
 from ergon_site.access.detail import sentence
+from ergon_site.access.fields import json_value
 
 LONGEST_NUMBER = 20
 LONGEST_TEXT = 100
@@ -47,6 +46,7 @@ INPUTS: dict[Any, Input] = {
     int | None: WHOLE,
     float: DECIMAL,
     float | None: DECIMAL,
+    str: TEXT,
     str | None: TEXT,
     bool: FLAG,
     Mapping[str, Any]: OBJECT,
@@ -93,12 +93,3 @@ class RuleField(forms.Field):
             msg = f"At most {self.input.longest} characters."
             raise forms.ValidationError(msg)
         return self.input.read(text)
-
-
-def leaves(kind: type[Policy], path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:
-    """Every field of a policy that is none itself, with the way to it."""
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if "kind" in one.metadata:
-            yield from leaves(one.metadata["kind"], f"{path}{one.name}.")
-        else:
-            yield f"{path}{one.name}", one

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
 
-from engines import policies
-from engines.core import differences
-from engines.models import Policy, PolicyVersion
 from ergon_site.access.buttons import Button, bar, button
+from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
+from ergon_site.access.policies.models import PolicyRow, VersionRow
 
 VERSIONS = 20
 CHANGES = 6
@@ -31,53 +31,60 @@ class Change:
 class Entry:
     """A version in the table; the one in force has no button."""
 
-    version: PolicyVersion
+    version: VersionRow
+    address: str
     changes: list[Change]
     not_shown: int
     button: Button | None
 
 
-def history(request: HttpRequest, policy: Policy) -> dict[str, Any]:
-    """The newest versions, and whether there are earlier ones."""
+def told(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
+    """The newest versions, and the address of all of them if there are earlier ones."""
     versions = list(policy.versions.all()[: VERSIONS + 1])
     entries = [_entry(request, policy, version) for version in versions[:VERSIONS]]
     refusals = bar(*(entry.button for entry in entries if entry.button))["refusals"]
-    return {"entries": entries, "refusals": refusals, "has_earlier": len(versions) > VERSIONS}
+    every = f"{page(versions[0], 'changelist')}?policy__id__exact={policy.pk}" if len(versions) > VERSIONS else ""
+    return {"entries": entries, "refusals": refusals, "all_versions": every}
 
 
-def conflict(policy: Policy, expected: int) -> dict[str, Any]:
+def conflict(policy: PolicyRow, expected: int) -> dict[str, Any]:
     """Who was quicker, and what they changed since the version that a form was opened with."""
     opened = policy.versions.filter(number=expected).first()
-    assert policy.active is not None  # noqa: S101 (a policy is made with its first version)
-    return {"version": policy.active, "changes": between(opened, policy.active, policy.kind) if opened else []}
+    return {"version": policy.active, "changes": between(policy, opened, policy.active) if opened else []}
 
 
-def between(earlier: PolicyVersion, later: PolicyVersion, kind: str) -> list[Change]:
+def between(policy: PolicyRow, earlier: VersionRow, later: VersionRow) -> list[Change]:
     """How two versions differ, whatever came in between; fields that one leaves out have their defaults."""
-    bodies = (policies.read(kind, version.body).to_dict() for version in (earlier, later))
-    return list(_told(differences.changes(*bodies)))
+    bodies = (policy.read(version.body).to_dict() for version in (earlier, later))
+    return list(_changes(differences.changes(*bodies)))
 
 
-def activation(request: HttpRequest, policy: Policy, version: PolicyVersion) -> Button | None:
+def activation(request: HttpRequest, policy: PolicyRow, version: VersionRow) -> Button | None:
     """The button that puts a version in force, unless it is."""
     if policy.active is None or version.pk == policy.active.pk:
         return None
     title = "Roll back" if version.number < policy.active.number else "Activate"
-    address = reverse("admin:engines_policyversion_activate", args=[version.pk])
-    return button(request, title, address, right=Right.EDIT_POLICIES)
+    return button(request, title, page(version, "activate", version.pk), right=Right.EDIT_POLICIES)
 
 
-def _entry(request: HttpRequest, policy: Policy, version: PolicyVersion) -> Entry:
-    changes = list(_told(version.changes))
+def page(row: Model, name: str, *args: Any) -> str:
+    """The address of one of the pages of a row's table."""
+    opts = row._meta  # noqa: SLF001 (Django's own way)
+    return reverse(f"admin:{opts.app_label}_{opts.model_name}_{name}", args=args)
+
+
+def _entry(request: HttpRequest, policy: PolicyRow, version: VersionRow) -> Entry:
+    changes = list(_changes(version.changes))
     return Entry(
         version=version,
+        address=page(version, "change", version.pk),
         changes=changes[:CHANGES],
         not_shown=max(0, len(changes) - CHANGES),
         button=activation(request, policy, version),
     )
 
 
-def _told(changes: list[dict[str, Any]]) -> Iterator[Change]:
+def _changes(changes: list[dict[str, Any]]) -> Iterator[Change]:
     for one in changes:
         before, after = (json.dumps(one[side]) if side in one else "nothing" for side in ("before", "after"))
         yield Change(path=one["path"], before=before, after=after)

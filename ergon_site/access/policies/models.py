@@ -1,0 +1,85 @@
+"""What the rows of policies share, whichever app they are of: a policy, and its versions that never change.
+
+An app derives both, adds the columns that tell its policies apart, and joins them: `active` of a policy is one of its
+versions, `policy` of a version is its policy.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+from django.db import models
+from django.db.models.functions import Now
+
+from ergon_site.access.core.ruled import Ruled
+
+BETWEEN = "/"
+
+
+class InForce(NamedTuple):
+    """A policy as it is now, and the row that says so."""
+
+    version_id: int
+    policy: Ruled
+
+
+class PolicyRow(models.Model):
+    """A policy: its name, and which of its versions is in force."""
+
+    # The columns that tell one policy from another; together they are its name.
+    identity: ClassVar[tuple[str, ...]] = ("name",)
+
+    active: Any
+    versions: Any
+
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return told(*self.key)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(getattr(self, column) for column in self.identity)
+
+    @property
+    def value_class(self) -> type[Ruled]:
+        """The class of what its versions say."""
+        raise NotImplementedError
+
+    @property
+    def in_force(self) -> InForce:
+        """What it says now."""
+        return InForce(self.active.pk, self.read(self.active.body))
+
+    def read(self, body: Any) -> Ruled:
+        """What a JSON value says, complete and checked."""
+        return self.value_class.from_dict(body)
+
+
+class VersionRow(models.Model):
+    """What a policy said at one time, by whom and why. Written once: let a migration say `AppendOnly` of its table."""
+
+    policy: Any
+
+    number = models.PositiveIntegerField()
+    body = models.JSONField()
+    changes = models.JSONField(default=list, help_text="What differs from the version in force when it was written.")
+    author = models.CharField(max_length=150)
+    reason = models.TextField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        abstract = True
+        ordering: ClassVar = ["-number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["policy", "number"], name="%(app_label)s_%(class)s_number"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy} v{self.number}"
+
+
+def told(*key: str) -> str:
+    """A policy's name, of however many columns it is made."""
+    return BETWEEN.join(key)

@@ -1,0 +1,102 @@
+"""The console's page of a policy: what it says, what its next version shall say, and the versions that there were."""
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+
+from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.detail import sentence
+from ergon_site.access.pages import actor
+from ergon_site.access.policies import history
+from ergon_site.access.policies.errors import PolicyRefusal, StalePolicyError
+from ergon_site.access.policies.form import PolicyForm
+from ergon_site.access.policies.listing import PolicyList
+from ergon_site.access.policies.sections import Layout, sections
+
+NEW: dict[str, Any] = {
+    "submit_text": "Make the policy",
+    "intro": "Every field begins with its default. You set them on the next page.",
+}
+
+
+class PolicyPage(PolicyList):
+    """An app names its `verbs` (`Policies`, or functions alike) and the `new_form`: the identity, and the reason."""
+
+    verbs: Any
+    new_form: ClassVar[type[forms.Form]]
+    # What becomes of a version that is put in force.
+    effect: ClassVar[str] = ""
+    refused_by: ClassVar[tuple[type[Exception], ...]] = (PolicyRefusal, ValueError)
+    detail_template = "console/policy.html"
+
+    def layout(self, policy: Any) -> Layout:
+        """How the form is laid out."""
+        return Layout()
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What a template of the app's own shows besides."""
+        return {}
+
+    def first_body(self, new: dict[str, Any]) -> dict[str, Any]:
+        """What a policy that `new_form` asks for says at first, where that is not the default."""
+        return {}
+
+    def get_urls(self) -> list[URLPattern]:
+        view, name = self.admin_site.admin_view(self.preview_view), f"{self.opts.app_label}_{self.opts.model_name}"
+        return [path("<path:object_id>/preview/", view, name=f"{name}_preview"), *super().get_urls()]
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = self.new_form(request.POST or None)
+        made = self.attempt(form, lambda: self._begin(request, form.cleaned_data))
+        return made or self.page(request, "console/form.html", self.new_title, form=form, **NEW)
+
+    def change_view(self, request: HttpRequest, object_id: str, *_: Any, **__: Any) -> HttpResponse:
+        policy, may_edit = self.row(request, object_id), self.has_change_permission(request)
+        if request.method == "POST" and not may_edit:
+            raise PermissionDenied
+        form, quicker = PolicyForm(policy, request.POST or None, is_open=may_edit), None
+        if form.is_valid():
+            try:
+                return self._write(request, policy, form)
+            except StalePolicyError:
+                policy = self.row(request, object_id)
+                quicker = history.conflict(policy, form.cleaned_data["expected"])
+                form = form.reopened(policy, request.POST)
+            except self.refused_by as error:
+                form.add_error(None, sentence(error))
+        refusal = "" if may_edit else reason_missing(Right.EDIT_POLICIES)
+        context = {"form": form, "conflict": quicker, "refusal": refusal} | self._laid_out(form, policy)
+        context |= history.told(request, policy) | self.details(request, policy)
+        return self.page(request, self.detail_template, str(policy), policy, **context)
+
+    def preview_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What is drawn, as the form has it now."""
+        policy = self.row(request, object_id)
+        context = self._laid_out(PolicyForm(policy, request.POST or None), policy)
+        return TemplateResponse(request, "console/policy_preview.html", context)
+
+    def _laid_out(self, form: PolicyForm, policy: Any) -> dict[str, Any]:
+        layout = self.layout(policy)
+        preview = history.page(policy, "preview", policy.pk) if layout.drawings else ""
+        return {"sections": list(sections(form, layout)), "preview_address": preview}
+
+    def _begin(self, request: HttpRequest, new: dict[str, Any]) -> HttpResponse:
+        key = [new[column] for column in self.model.identity]
+        terms = {name: value for name, value in new.items() if name not in self.model.identity}
+        version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
+        messages.success(request, f"The policy {version.policy} is made. Set its fields here.")
+        return redirect(self.address(version.policy_id))
+
+    def _write(self, request: HttpRequest, policy: Any, form: PolicyForm) -> HttpResponse:
+        terms = {name: form.cleaned_data[name] for name in ("reason", "expected")}
+        version = self.verbs.write(*policy.key, body=form.body(), by=actor(request), **terms)
+        messages.success(request, f"Version {version.number} is in force. {self.effect}".strip())
+        return redirect(self.address(policy.pk))

@@ -1,0 +1,88 @@
+"""The console's page of one version of a policy: what it says, what it changed, and putting it in force."""
+
+import json
+from typing import Any, ClassVar
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from unfold.decorators import action, display
+
+from ergon_site.access.buttons import bar
+from ergon_site.access.core.roles import Right
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.pages import ReasonForm, actor, done, holds
+from ergon_site.access.policies import history
+from ergon_site.access.policies.models import VersionRow
+
+
+class ActivationForm(ReasonForm):
+    """Asks why, and says what will change."""
+
+    form_before_template = "console/activation.html"
+    versions: ClassVar[QuerySet[Any]]
+
+    def get_before_template_context(self, request: HttpRequest, object_id: Any = None) -> dict[str, Any]:
+        version = self.versions.get(pk=object_id)
+        return {"version": version, **_beside_the_one_in_force(version)}
+
+
+def activation(version_model: type[VersionRow], effect: str = "") -> Any:
+    """The action that puts a version in force; `effect` says what becomes of it."""
+    rows: QuerySet[Any] = version_model._default_manager.all()  # noqa: SLF001 (Django's own way)
+    dialog = {
+        "title": "Put this version in force",
+        "description": effect,
+        "form_class": type("ActivationForm", (ActivationForm,), {"versions": rows.select_related("policy__active")}),
+        "form_submit_text": "Confirm",
+    }
+
+    @action(description="Activate", url_path="activate", permissions=["activate"], dialog=dialog)
+    def activate(page: "VersionPage", request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return page.put_in_force(request, object_id, reason=form.cleaned_data["reason"])
+
+    return activate
+
+
+class VersionPage(DetailPage):
+    """An app names its `verbs` (`Policies`, or functions alike) and its `activate`, an `activation`."""
+
+    verbs: Any
+    detail_template = "console/policy_version.html"
+    list_display = ("__str__", "is_active", "author", "created_at", "reason")
+    list_filter: ClassVar = ["policy"]
+    search_help_text = "The beginning of a policy's name or of an author."
+    ordering = ("-id",)
+    actions_detail = ("activate",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.select_related("policy__active")
+
+    @display(description="in force", label={"in force": "success"})
+    def is_active(self, version: Any) -> str | None:
+        return "in force" if version.policy.active == version else None
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        press = history.activation(request, row.policy, row)
+        return {
+            "bar": bar(*([press] if press else [])),
+            "policy": row.policy,
+            "policy_address": history.page(row.policy, "change", row.policy.pk),
+            "says": json.dumps(row.policy.read(row.body).to_dict(), indent=2, ensure_ascii=False),
+            **_beside_the_one_in_force(row),
+        }
+
+    def has_activate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.EDIT_POLICIES) and self.get_object(request, object_id or "") is not None
+
+    def put_in_force(self, request: HttpRequest, object_id: str, *, reason: str) -> HttpResponse:
+        version = self.row(request, object_id)
+        self.verbs.activate(*version.policy.key, number=version.number, by=actor(request), reason=reason)
+        messages.success(request, f"Version {version.number} of {version.policy} is in force now.")
+        return done(history.page(version.policy, "change", version.policy.pk))
+
+
+def _beside_the_one_in_force(version: VersionRow) -> dict[str, Any]:
+    policy, in_force = version.policy, version.policy.active
+    return {"in_force": in_force, "changes": history.between(policy, in_force, version) if in_force else []}

@@ -1,0 +1,1 @@
+"""A small app with policies of its own, told apart by two names: what an app has to write to have them."""
