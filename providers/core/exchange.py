@@ -1,9 +1,8 @@
 """What goes into a call and what comes out of it: frozen values."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from providers.core.errors import ProviderError
 
@@ -15,6 +14,14 @@ class Outcome(StrEnum):
     RETRY = "retry"
     FAILED = "failed"
     DEAD_LETTER = "dead_letter"
+
+
+class Who(NamedTuple):
+    """Whose calls of what: one capability of one provider, for one tenant."""
+
+    tenant_id: str
+    provider_name: str
+    capability: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +85,3 @@ class ProviderExecutionResult:
         """Raise the canonical error of an execution that failed."""
         if self.error is not None:
             raise self.error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """A terminal failure, for whoever listens to dead letters, and the request, to make it again."""
-
-    tenant_id: str
-    campaign_id: str | None
-    task_name: str
-    provider_name: str
-    capability: str
-    operation: str
-    idempotency_key: str
-    correlation_id: str
-    reason_code: str
-    error_type: str
-    error_message: str
-    attempts: int
-    request: Mapping[str, Any] = field(default_factory=dict)

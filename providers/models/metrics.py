@@ -64,7 +64,7 @@ class ProviderMinute(models.Model):
     executions = models.PositiveIntegerField(default=0, db_default=0)
     successful_executions = models.PositiveIntegerField(default=0, db_default=0)
     refusals = models.PositiveIntegerField(default=0, db_default=0)
-    buckets = models.JSONField(default=dict, help_text="How many attempts took how long, by bucket.")
+    buckets = models.JSONField(default=dict, db_default={}, help_text="How many attempts took how long, by bucket.")
 
     class Meta:
         db_table = "provider_minutes"
