@@ -1,12 +1,12 @@
 """What every provider is: a name, a capability, an implementation; and the one way to call it."""
 
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import structlog
 from asgiref.sync import sync_to_async
 
 from providers import calls, policies, telemetry
@@ -23,7 +23,7 @@ from providers.drivers import aio, threads
 from providers.drivers.store import Store
 from providers.drivers.work import Work
 
-logger = logging.getLogger("providers")
+log = structlog.get_logger("ergon.providers")
 LONGEST = {"tenant_id": 100, "operation": 100, "correlation_id": 200, "idempotency_key": 200}
 _DEFAULTS = ProviderPolicy()
 
@@ -175,19 +175,16 @@ def _refuse_mistakes(given: Mapping[str, Any]) -> None:
 
 def _logged(result: ProviderExecutionResult, ticket: Ticket) -> ProviderExecutionResult:
     """One line for each execution, with the fields that the documents name."""
-    level = logging.INFO if result.ok else logging.WARNING
-    logger.log(
-        level,
+    tell = log.info if result.ok else log.warning
+    tell(
         "provider execution",
-        extra={
-            **ticket.who._asdict(),
-            "campaign_id": ticket.campaign_id,
-            "operation": ticket.operation,
-            "correlation_id": ticket.context.correlation_id,
-            "idempotency_key": ticket.key,
-            "attempt": len(result.attempts),
-            "reason_code": result.reason_code,
-            "outcome": result.outcome.value,
-        },
+        **ticket.who._asdict(),
+        campaign_id=ticket.campaign_id,
+        operation=ticket.operation,
+        correlation_id=ticket.context.correlation_id,
+        idempotency_key=ticket.key,
+        attempt=len(result.attempts),
+        reason_code=result.reason_code,
+        outcome=result.outcome.value,
     )
     return result

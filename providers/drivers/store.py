@@ -1,9 +1,10 @@
 """The database's side of an execution, and what is done without it."""
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import structlog
 
 from providers import calls, telemetry
 from providers.calls import Ticket
@@ -14,7 +15,7 @@ from providers.core.gate import Admission, Asked, Decision
 from providers.core.policy import StoreFailure
 from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, StoreLost, Taken
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("ergon.providers")
 T = TypeVar("T")
 # A lease outlives the deadline of whoever holds it: nobody else may begin while it may still be calling.
 SLACK = 5.0
@@ -88,10 +89,8 @@ class Store:
                 return verb()
         except calls.LOST as error:
             telemetry.store_failures.add(1, {telemetry.VERB: name})
-            logger.warning(
-                "provider store unavailable",
-                extra={"verb": name, "error_type": type(error).__name__, **self._ticket.who._asdict()},
-            )
+            about = {"verb": name, "error_type": type(error).__name__, **self._ticket.who._asdict()}
+            log.warning("provider store unavailable", **about)
             return None
 
     def _allows_local(self) -> bool:

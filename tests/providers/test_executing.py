@@ -4,11 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from providers import (
     Outcome,
     ProviderBadRequestError,
+    ProviderExecutionResult,
     ProviderTimeoutError,
     ProviderUsageError,
 )
@@ -21,6 +23,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def rows() -> list[tuple[Any, ...]]:
     columns = ("attempt_number", "outcome", "reason_code", "retryable")
     return list(ProviderExecutionMetric.objects.order_by("id").values_list(*columns))
+
+
+def awaited(provider: Scripted) -> ProviderExecutionResult:
+    asked = {"operation": "snapshot", "payload": {}, "context": context()}
+    return async_to_sync(provider.aexecute)(tenant_id=TENANT, **asked)
 
 
 def test_a_success_is_returned_and_written_down() -> None:
@@ -93,8 +100,7 @@ def test_the_transaction_around_a_test_is_nobodys() -> None:
 
 def test_an_awaited_execution_follows_the_same_rules() -> None:
     provider = Scripted(TimeoutError("slow"), {"rank": 1})
-    asked = provider.aexecute(tenant_id=TENANT, operation="snapshot", payload={}, context=context())
-    result = asyncio.run(asked)
+    result = awaited(provider)
     assert result.ok
     assert rows() == [(1, "retry", "timeout", True), (2, "success", None, False)]
 
@@ -107,8 +113,7 @@ def test_an_awaited_call_that_takes_too_long_is_cut_off() -> None:
             await asyncio.sleep(60)
             return {}
 
-    asked = Slow().aexecute(tenant_id=TENANT, operation="snapshot", payload={}, context=context())
-    assert asyncio.run(asked).reason_code == "timeout"
+    assert awaited(Slow()).reason_code == "timeout"
 
 
 def test_an_answer_that_is_no_dict_is_invalid() -> None:
