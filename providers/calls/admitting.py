@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from providers.calls import gates, running, statements
-from providers.calls.statements import Dialect
+from providers.calls.dialects import Dialect
 from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderQuotaExceededError, ProviderRateLimitError
 from providers.core.exchange import Who
@@ -51,11 +51,11 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
 
 def told(row: running.Row, asked: Asked) -> Admission:
     """What the statement returned, as the rules say it."""
-    word, generation, number, is_limited, start, end, open_until, override, override_until, cooling, probes, now = row
+    word, generation, number, limit, start, end, open_until, override, override_until, cooling, probes, now = row
     decision = Decision(word)
     if decision.is_admission:
         permit = Permit(generation, str(number) if decision is Decision.PROBE else None)
-        return Admission(decision, permit, start if is_limited else None, asked.cost if is_limited else 0)
+        return Admission(decision, permit) if limit is None else Admission(decision, permit, start, asked.cost)
     if decision is Decision.QUOTA:
         return Admission(decision, retry_after=end - now)
     if decision is Decision.COOLING:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from providers.calls import running, statements
-from providers.calls.statements import Dialect
+from providers.calls.dialects import Dialect
 from providers.calls.tickets import Ticket
 from providers.core.steps import Busy, Claimed, Replay, Taken
 from providers.models.claims import ClaimState

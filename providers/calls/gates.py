@@ -29,5 +29,5 @@ def show_quota(who: Who) -> None:
 
 
 def now_of_database() -> datetime:
-    [(seconds,)] = running.rows(f"SELECT {running.dialect().clock}", {})  # noqa: S608 (a constant)
+    [(seconds,)] = running.rows(f"SELECT {running.dialect().clock}", {})
     return datetime.fromtimestamp(seconds, UTC)

@@ -123,6 +123,6 @@ def _breaker(gate: Gate) -> dict[str, Any]:
     return {"state": gate.state, "generation": gate.generation, **override}
 
 
-def _record(action: str, who: Who, by: str, reason: str, before: Any, after: Any) -> None:  # noqa: PLR0913, PLR0917
+def _record(action: str, who: Who, by: str, reason: str, before: Any, after: Any) -> None:
     target = f"{who.provider_name} {who.capability} of {who.tenant_id}"[:300]
     audit.record(actor=by, action=action, target=target, reason=reason, before=before, after=after)

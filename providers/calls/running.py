@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
-from providers.calls.statements import POSTGRESQL, SQLITE, Dialect
+from providers.calls.dialects import POSTGRESQL, SQLITE, Dialect
 from providers.core.errors import ProviderUsageError
 
 PREPARED_FROM = 2

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from providers.calls import burying, claiming, gates, rating, running, statements
+from providers.calls.dialects import Dialect
 from providers.calls.running import Row
-from providers.calls.statements import Dialect
 from providers.calls.tickets import Ticket
 from providers.core import histogram
 from providers.core.errors import ProviderError

@@ -4,60 +4,11 @@ Each decision is built in layers, from what the row holds to what it becomes, so
 are those of `providers.core.gate`; tests compare the two over histories made by chance.
 """
 
-from typing import NamedTuple
+from providers.calls.dialects import Dialect
 
-_WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text) AND provider_gates.provider_name = CAST(%(provider)s AS text)
+_WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
+  AND provider_gates.provider_name = CAST(%(provider)s AS text)
   AND provider_gates.capability = CAST(%(capability)s AS text)"""
-
-
-class Dialect(NamedTuple):
-    """What the databases say differently."""
-
-    clock: str  # seconds since 1970
-    greatest: str
-    least: str
-    empty: str
-    live: str  # the probes whose place has not lapsed
-    count: str
-    add: str
-    drop: str
-    first_bucket: str
-    next_bucket: str
-    moment: str  # of seconds since 1970, as a column of the visible tables keeps it
-
-
-POSTGRESQL = Dialect(
-    clock="CAST(EXTRACT(epoch FROM statement_timestamp()) AS double precision)",
-    greatest="GREATEST",
-    least="LEAST",
-    empty="CAST('{}' AS jsonb)",
-    live="""COALESCE((SELECT jsonb_object_agg(key, value) FROM jsonb_each(probes) WHERE CAST(value AS double precision)
-      > now), '{}')""",
-    count="(SELECT count(*) FROM jsonb_object_keys(live))",
-    add="live || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
-    drop="probes - CAST(%(probe)s AS text)",
-    first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
-    next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
-      to_jsonb(COALESCE(CAST(m.buckets->>CAST(%(bucket)s AS text) AS bigint), 0) + 1))""",
-    moment="to_timestamp({0})",
-)
-SQLITE = Dialect(
-    clock="((julianday('now') - 2440587.5) * 86400.0)",
-    greatest="max",
-    least="min",
-    empty="'{}'",
-    live="(SELECT json_group_object(key, value) FROM json_each(probes) WHERE value > now)",
-    count="(SELECT count(*) FROM json_each(live))",
-    add="json_set(live, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
-    drop="json_remove(probes, '$.\"' || %(probe)s || '\"')",
-    first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
-    next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',
-      COALESCE(json_extract(m.buckets, '$.\"' || %(bucket)s || '\"'), 0) + 1)""",
-    # As Django writes them, so that both name a window alike.
-    moment="""strftime('%%Y-%%m-%%d %%H:%%M:%%S', floor({0}), 'unixepoch') ||
-      CASE WHEN round(({0} - floor({0})) * 1000000) > 0
-        THEN printf('.%%06d', min(999999, round(({0} - floor({0})) * 1000000))) ELSE '' END""",
-)
 
 
 def admission(dialect: Dialect) -> str:
@@ -99,7 +50,7 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
             provider_gates.admissions, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost LIMIT 1) AS row
       ) AS times) AS windows LIMIT 1) AS decided)
 WHERE {_WHO}
-RETURNING decision, generation, admissions, quota_limit IS NOT NULL, window_start, window_end, open_until, override,
+RETURNING decision, generation, admissions, quota_limit, window_start, window_end, open_until, override,
   override_until, cooldown_until, probes, decided_at
 """
 
@@ -125,7 +76,8 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
               AND (decision <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
          THEN {d.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END,
     settlements + 1, decision, now
-  FROM (SELECT *, CASE WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 OR next_state = 'open' THEN 'ended'
+  FROM (SELECT *, CASE
+        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 OR next_state = 'open' THEN 'ended'
         WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
     FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state
       FROM (SELECT *,

@@ -78,8 +78,8 @@ class RetryPolicy(Policy):
         """Call until it succeeds, fails for good, or attempts or `budget` seconds run out; errors become ours."""
         ends_at = None if budget is None else clock() + budget
         tries: list[Try] = []
-        for number in range(1, self.max_attempts + 1):
-            started = clock()
+        while True:
+            number, started = len(tries) + 1, clock()
             try:
                 value = call()
             except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
@@ -90,9 +90,8 @@ class RetryPolicy(Policy):
             delay = self.next_delay(failure, number, None if ends_at is None else ends_at - now, random)
             tries.append(Try(number, now - started, failure, delay))
             if delay is None:
-                break
+                return Tries(None, failure, tuple(tries))
             sleep(delay)
-        return Tries(None, tries[-1].error, tuple(tries))
 
     def next_delay(
         self, error: ProviderError, attempt: int, left: float | None, random: Random = chance.random

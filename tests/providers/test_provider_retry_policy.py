@@ -62,7 +62,8 @@ def test_two_workers_do_not_wait_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ProviderAuthError(), ProviderQuotaExceededError(), ProviderBadRequestError(), ProviderResponseFormatError()]
+    "error",
+    [ProviderAuthError(), ProviderQuotaExceededError(), ProviderBadRequestError(), ProviderResponseFormatError()],
 )
 def test_retry_policy_stops_on_non_retryable_errors(error: ProviderError) -> None:
     clock = Clock()
