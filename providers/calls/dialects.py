@@ -11,7 +11,7 @@ class Dialect(NamedTuple):
     least: str
     empty: str
     live: str  # the probes whose place has not lapsed
-    count: str
+    how_many: str
     add: str
     drop: str
     first_bucket: str
@@ -26,7 +26,7 @@ POSTGRESQL = Dialect(
     empty="CAST('{}' AS jsonb)",
     live="""COALESCE((SELECT jsonb_object_agg(key, value) FROM jsonb_each(probes) WHERE CAST(value AS double precision)
       > now), '{}')""",
-    count="(SELECT count(*) FROM jsonb_object_keys(live))",
+    how_many="(SELECT count(*) FROM jsonb_object_keys(live))",
     add="live || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
     drop="probes - CAST(%(probe)s AS text)",
     first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
@@ -40,7 +40,7 @@ SQLITE = Dialect(
     least="min",
     empty="'{}'",
     live="(SELECT json_group_object(key, value) FROM json_each(probes) WHERE value > now)",
-    count="(SELECT count(*) FROM json_each(live))",
+    how_many="(SELECT count(*) FROM json_each(live))",
     add="json_set(live, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
     drop="json_remove(probes, '$.\"' || %(probe)s || '\"')",
     first_bucket="json_object(CAST(%(bucket)s AS text), 1)",

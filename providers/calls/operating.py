@@ -38,7 +38,7 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
     gate.save()
     gates.show_quota(who)
     _record("quota.set", who, by, reason, before, _quota(gate))
-    return QuotaState.objects.get(**who._asdict(), window_start=moment(gate.window_start))
+    return QuotaState.objects.filter(**who._asdict()).get(window_start=moment(gate.window_start or 0.0))
 
 
 @transaction.atomic
@@ -118,8 +118,8 @@ def _quota(gate: Gate) -> dict[str, Any] | None:
 
 
 def _breaker(gate: Gate) -> dict[str, Any]:
-    until = moment(gate.override_until)
-    override = {"override": gate.override, "until": until and until.isoformat()} if gate.override else {}
+    until = None if gate.override_until is None else moment(gate.override_until).isoformat()
+    override = {"override": gate.override, "until": until} if gate.override else {}
     return {"state": gate.state, "generation": gate.generation, **override}
 
 

@@ -29,7 +29,7 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
   FROM (SELECT *, CASE
       WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
       WHEN effective = 'open' THEN 'circuit'
-      WHEN effective = 'half_open' AND {d.count} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
+      WHEN effective = 'half_open' AND {d.how_many} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
       WHEN now < cooldown_until THEN 'cooling'
       WHEN effective = 'half_open' THEN 'probe'
       ELSE 'admitted' END AS decision

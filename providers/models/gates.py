@@ -103,6 +103,6 @@ class Gate(OfCapability):
         return Quota(limit, window, start, end, self.used, self.previous_start, self.previous_used)
 
 
-def moment(seconds: float | None) -> datetime | None:
+def moment(seconds: float) -> datetime:
     """A time of the gate, for people."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return datetime.fromtimestamp(seconds, UTC)

@@ -97,7 +97,8 @@ def test_any_payload_has_a_key() -> None:
     deep: Any = {}
     for _ in range(200):
         deep = {"deeper": deep}
-    assert request({"at": AT, 1: {2, 3} - {3}, "deep": deep}).key
+    odd: Any = {"at": AT, 1: {2}, "deep": deep}
+    assert request(odd).key
     assert idempotency.canonical({"b": 1, "a": "é"}) == '{"a":"\\u00e9","b":1}'
 
 

@@ -99,6 +99,7 @@ def outage(policy: str) -> None:
 
 def lose() -> None:
     from django.db import connection
+
     from tests.providers.making import scripted
 
     def answer(_: Any) -> dict[str, Any]:

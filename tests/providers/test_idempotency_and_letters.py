@@ -1,4 +1,4 @@
-"""Requests that are made once, dead letters that are kept with the end they tell of, and calls that are written once."""
+"""Requests that are made once, dead letters kept with the end they tell of, and calls that are written once."""
 
 import time
 from datetime import timedelta
@@ -97,7 +97,8 @@ def test_a_tasks_terminal_failure_is_kept_as_a_dead_letter() -> None:
     assert (letter.payload["reason_code"], letter.payload["attempts"], letter.published_at) == ("timeout", 2, None)
     assert "abcdefgh" not in letter.payload["error_message"]
     assert letter.request["payload"] == {"keyword": "tea\ufffd"}
-    grave = DeadLetter.objects.get(pk=letter.dead_letter_id)
+    grave = DeadLetter.objects.get()
+    assert grave.pk == letter.dead_letter_id
     assert (grave.source, grave.step, grave.uid) == ("rank/rank_snapshot", "snapshot", result.correlation_id)
 
 

@@ -77,7 +77,8 @@ def test_retryable_errors_are_tried_again_until_it_succeeds() -> None:
     clock = Clock()
     call = failing(TimeoutError("slow"), ProviderConnectionError())
     tries = POLICY.run(call, clock=clock, sleep=clock.sleep, random=lambda: 0.5)
-    assert (tries.ok, tries.value, clock.slept) == (True, "done", pytest.approx([0.2, 0.4]))
+    assert (tries.ok, tries.value) == (True, "done")
+    assert clock.slept == pytest.approx([0.2, 0.4])
     assert [one.number for one in tries.attempts] == [1, 2, 3]
     assert isinstance(tries.attempts[0].error, ProviderTimeoutError)
     tries.raise_for_failure()
@@ -86,7 +87,8 @@ def test_retryable_errors_are_tried_again_until_it_succeeds() -> None:
 def test_a_wait_that_would_cross_the_budget_is_not_begun() -> None:
     clock = Clock()
     tries = POLICY.run(failing(*[TimeoutError()] * 9), budget=0.5, clock=clock, sleep=clock.sleep, random=lambda: 0.5)
-    assert (len(tries.attempts), clock.slept) == (2, pytest.approx([0.2]))
+    assert len(tries.attempts) == 2
+    assert clock.slept == pytest.approx([0.2])
 
 
 @pytest.mark.django_db(transaction=True)
