@@ -51,22 +51,32 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
 
 def told(row: running.Row, asked: Asked) -> Admission:
     """What the statement returned, as the rules say it."""
-    word, generation, number, limit, start, end, open_until, override, override_until, cooling, probes, now = row
+    word, generation, number, limit, start, refusal = row
     decision = Decision(word)
     if decision.is_admission:
         permit = Permit(generation, str(number) if decision is Decision.PROBE else None)
         return Admission(decision, permit) if limit is None else Admission(decision, permit, start, asked.cost)
+    return Admission(decision, retry_after=_wait(decision, *(_read(refusal))))
+
+
+def _wait(decision: Decision, now: float, end: float, *about: Any) -> float | None:
+    """For how long a call is refused; None if nobody can tell."""
+    open_until, override, override_until, cooling, probes = about
     if decision is Decision.QUOTA:
-        return Admission(decision, retry_after=end - now)
+        return end - now
     if decision is Decision.COOLING:
-        return Admission(decision, retry_after=cooling - now)
+        return float(cooling - now)
     if override and (override_until is None or override_until > now):
-        return Admission(decision, retry_after=None if override_until is None else override_until - now)
+        return None if override_until is None else float(override_until - now)
     if open_until is not None and now < open_until:
-        return Admission(decision, retry_after=open_until - now)
-    leases = json.loads(probes) if isinstance(probes, str) else probes
-    until = min((until for until in leases.values() if until > now), default=now)
-    return Admission(decision, retry_after=max(0.0, until - now))
+        return float(open_until - now)
+    leases = [until for until in _read(probes).values() if until > now]
+    return float(min(leases, default=now) - now)
+
+
+def _read(value: Any) -> Any:
+    """SQLite returns JSON as it is written."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 @cache

@@ -16,6 +16,7 @@ class Dialect(NamedTuple):
     drop: str
     first_bucket: str
     next_bucket: str
+    listed: str  # values as a list of JSON
     moment: str  # of seconds since 1970, as a column of the visible tables keeps it
 
 
@@ -32,6 +33,7 @@ POSTGRESQL = Dialect(
     first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
       to_jsonb(COALESCE(CAST(m.buckets->>CAST(%(bucket)s AS text) AS bigint), 0) + 1))""",
+    listed="jsonb_build_array",
     moment="to_timestamp({0})",
 )
 SQLITE = Dialect(
@@ -46,6 +48,7 @@ SQLITE = Dialect(
     first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',
       COALESCE(json_extract(m.buckets, '$.\"' || %(bucket)s || '\"'), 0) + 1)""",
+    listed="json_array",
     # As Django writes them, so that both name a window alike.
     moment="""strftime('%%Y-%%m-%%d %%H:%%M:%%S', floor({0}), 'unixepoch') ||
       CASE WHEN round(({0} - floor({0})) * 1000000) > 0

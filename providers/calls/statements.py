@@ -50,8 +50,9 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
             provider_gates.admissions, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost LIMIT 1) AS row
       ) AS times) AS windows LIMIT 1) AS decided)
 WHERE {_WHO}
-RETURNING decision, generation, admissions, quota_limit, window_start, window_end, open_until, override,
-  override_until, cooldown_until, probes, decided_at
+RETURNING decision, generation, admissions, quota_limit, window_start,
+  CASE WHEN decision NOT IN ('admitted', 'probe') THEN {d.listed}(decided_at, window_end, open_until, override,
+    override_until, cooldown_until, probes) END
 """
 
 
