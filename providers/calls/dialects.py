@@ -10,8 +10,7 @@ class Dialect(NamedTuple):
     greatest: str
     least: str
     empty: str
-    live: str  # the probes whose place has not lapsed
-    how_many: str
+    how_many: str  # probes whose place has not lapsed
     add: str
     drop: str
     first_bucket: str
@@ -25,10 +24,9 @@ POSTGRESQL = Dialect(
     greatest="GREATEST",
     least="LEAST",
     empty="CAST('{}' AS jsonb)",
-    live="""COALESCE((SELECT jsonb_object_agg(key, value) FROM jsonb_each(probes) WHERE CAST(value AS double precision)
-      > now), '{}')""",
-    how_many="(SELECT count(*) FROM jsonb_object_keys(live))",
-    add="live || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
+    # A function, not a query of its own: that would cost something even where nothing is probed.
+    how_many="jsonb_array_length(jsonb_path_query_array(probes, '$.* ? (@ > $now)', jsonb_build_object('now', now)))",
+    add="probes || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
     drop="probes - CAST(%(probe)s AS text)",
     first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
@@ -41,9 +39,8 @@ SQLITE = Dialect(
     greatest="max",
     least="min",
     empty="'{}'",
-    live="(SELECT json_group_object(key, value) FROM json_each(probes) WHERE value > now)",
-    how_many="(SELECT count(*) FROM json_each(live))",
-    add="json_set(live, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
+    how_many="(SELECT count(*) FROM json_each(probes) WHERE value > now)",
+    add="json_set(probes, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
     drop="json_remove(probes, '$.\"' || %(probe)s || '\"')",
     first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',

@@ -36,8 +36,7 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
     FROM (SELECT *,
         CASE WHEN is_over THEN {d.greatest}(begin, window_end) ELSE window_start END AS present_start,
         CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
-        CASE WHEN is_over THEN 0 ELSE used END AS present_used,
-        CASE WHEN effective = 'half_open' THEN {d.live} ELSE {d.empty} END AS live
+        CASE WHEN is_over THEN 0 ELSE used END AS present_used
       FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
           floor(now / quota_window) * quota_window AS begin,
           CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override

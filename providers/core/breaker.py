@@ -92,7 +92,8 @@ class Breaker:
         """Let one call through that was not refused."""
         if self.state_at(now) is BreakerState.CLOSED:
             return self, Permit(self.generation)
-        probes = {**self.live_probes(now), probe: now + lease}
+        # Places that have lapsed are no longer counted; they go with the next change of state.
+        probes = {**self.probes, probe: now + lease}
         if self.state is BreakerState.HALF_OPEN:
             return replace(self, probes=probes), Permit(self.generation, probe)
         turned = replace(

@@ -6,6 +6,7 @@ Written once for threads and asyncio: the rules yield what they want done and ar
 import random as chance
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from providers.core.breaker import verdict_of
 from providers.core.errors import (
@@ -45,6 +46,15 @@ REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
     Decision.CIRCUIT: (ProviderCircuitOpenError, "the breaker is open"),
     Decision.COOLING: (ProviderRateLimitError, "the provider has asked for a pause"),
 }
+
+
+class Made(NamedTuple):
+    """An attempt that was made: the time that it had, and the time that it took."""
+
+    number: int
+    admission: Admission
+    timeout: float | None
+    duration: float
 
 
 @dataclass(slots=True)
@@ -148,26 +158,25 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
         began = execution.clock()
         answer: Answered | Failed = yield Call(number, timeout)
         duration = execution.clock() - began
+        made = Made(number, admission, timeout, duration)
         if isinstance(answer, Answered):
-            return (yield from succeed(execution, number, admission, duration, answer.payload))
+            return (yield from succeed(execution, made, answer.payload))
         failure = answer.error
-        delay, decision = yield from fail(execution, number, admission, duration, failure)
+        delay, decision = yield from fail(execution, made, failure)
         if decision is not Decision.RETRY:
             return execution.result(failure, suppressed=decision is Decision.SUPPRESSED)
         yield Sleep(delay)
         number += 1
 
 
-def succeed(
-    execution: Execution, number: int, admission: Admission, duration: float, payload: dict[str, object]
-) -> Steps[ProviderExecutionResult]:
+def succeed(execution: Execution, made: Made, payload: dict[str, object]) -> Steps[ProviderExecutionResult]:
     """A success is never thrown away, however late it comes."""
-    execution.attempts.append(Attempt(number, milliseconds(duration), Outcome.SUCCESS))
+    execution.attempts.append(Attempt(made.number, milliseconds(made.duration), Outcome.SUCCESS))
     yield Settle(
-        attempt=number,
-        admission=admission,
-        duration=duration,
-        budget=execution.timeout(),
+        attempt=made.number,
+        admission=made.admission,
+        duration=made.duration,
+        budget=made.timeout,
         verdict=verdict_of(None),
         outcome=Outcome.SUCCESS,
         payload=payload,
@@ -175,21 +184,19 @@ def succeed(
     return execution.result(payload=payload)
 
 
-def fail(
-    execution: Execution, number: int, admission: Admission, duration: float, error: ProviderError
-) -> Steps[tuple[float, Decision]]:
+def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[float, Decision]]:
     """Settle an attempt that failed; the wait before the next one, and whether there is to be one."""
     policy = execution.policy
     pause = None if error.retry_after is None else min(error.retry_after, policy.retry_after_ceiling)
     error.retry_after = pause
-    delay = policy.retry.next_delay(error, number, execution.left(), execution.random)
+    delay = policy.retry.next_delay(error, made.number, execution.left(), execution.random)
     execution.has_left = not error.never_left or (execution.has_left and not policy.quota_per_attempt)
     end = execution.end_of(error)
     decision: Decision = yield Settle(
-        attempt=number,
-        admission=admission,
-        duration=duration,
-        budget=execution.timeout(),
+        attempt=made.number,
+        admission=made.admission,
+        duration=made.duration,
+        budget=made.timeout,
         verdict=verdict_of(error, count_rate_limited=policy.count_rate_limited),
         outcome=end,
         # Somebody who comes back by itself is not kept waiting through a pause.
@@ -201,7 +208,8 @@ def fail(
         cooldown=pause,
     )
     outcome = Outcome.RETRY if decision is Decision.RETRY else end
-    execution.attempts.append(Attempt(number, milliseconds(duration), outcome, error.reason_code, error.http_status))
+    told = Attempt(made.number, milliseconds(made.duration), outcome, error.reason_code, error.http_status)
+    execution.attempts.append(told)
     return delay or 0.0, decision
 
 
