@@ -1,1 +1,72 @@
-"""Calls to outside providers: quota, breaker, retry, idempotency, health."""
+"""Calls to outside providers: quota, breaker, retry, idempotency, health.
+
+Every public name is loaded when it is first asked for, so that the rules alone need no configured Django.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from providers.base import ProviderBase as ProviderBase
+    from providers.core.breaker import BreakerPolicy as BreakerPolicy, CircuitBreaker as CircuitBreaker
+    from providers.core.budget import RetryBudget as RetryBudget
+    from providers.core.errors import (
+        ProviderAuthError as ProviderAuthError,
+        ProviderBadRequestError as ProviderBadRequestError,
+        ProviderCircuitOpenError as ProviderCircuitOpenError,
+        ProviderConnectionError as ProviderConnectionError,
+        ProviderDependencyError as ProviderDependencyError,
+        ProviderError as ProviderError,
+        ProviderInternalError as ProviderInternalError,
+        ProviderQuotaExceededError as ProviderQuotaExceededError,
+        ProviderRateLimitError as ProviderRateLimitError,
+        ProviderResponseFormatError as ProviderResponseFormatError,
+        ProviderTimeoutError as ProviderTimeoutError,
+        ProviderUsageError as ProviderUsageError,
+    )
+    from providers.core.exchange import (
+        Outcome as Outcome,
+        ProviderExecutionContext as ProviderExecutionContext,
+        ProviderExecutionResult as ProviderExecutionResult,
+    )
+    from providers.core.policy import ProviderPolicy as ProviderPolicy
+    from providers.core.retry import RetryPolicy as RetryPolicy
+    from providers.models import QuotaState as QuotaState
+
+_HOMES = {
+    "providers.base": ["ProviderBase"],
+    "providers.core.breaker": ["BreakerPolicy", "CircuitBreaker"],
+    "providers.core.budget": ["RetryBudget"],
+    "providers.core.errors": [
+        "ProviderAuthError",
+        "ProviderBadRequestError",
+        "ProviderCircuitOpenError",
+        "ProviderConnectionError",
+        "ProviderDependencyError",
+        "ProviderError",
+        "ProviderInternalError",
+        "ProviderQuotaExceededError",
+        "ProviderRateLimitError",
+        "ProviderResponseFormatError",
+        "ProviderTimeoutError",
+        "ProviderUsageError",
+    ],
+    "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult"],
+    "providers.core.policy": ["ProviderPolicy"],
+    "providers.core.retry": ["RetryPolicy"],
+    "providers.models": ["QuotaState"],
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 (one list serves both)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        msg = f"module 'providers' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,190 @@
+"""What every provider is: a name, a capability, an implementation; and the one way to call it."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import structlog
+from asgiref.sync import sync_to_async
+
+from providers import calls, policies, telemetry
+from providers.calls import Ticket
+from providers.core import calling
+from providers.core.breaker import BreakerPolicy
+from providers.core.budget import RetryBudget
+from providers.core.errors import ProviderUsageError
+from providers.core.exchange import ProviderExecutionContext, ProviderExecutionResult, Who
+from providers.core.idempotency import Request
+from providers.core.policy import ProviderPolicy
+from providers.core.retry import RetryPolicy
+from providers.drivers import aio, threads
+from providers.drivers.store import Store
+from providers.drivers.work import Work
+
+log = structlog.get_logger("ergon.providers")
+LONGEST = {"tenant_id": 100, "operation": 100, "correlation_id": 200, "idempotency_key": 200}
+_DEFAULTS = ProviderPolicy()
+
+
+class ProviderBase(ABC):
+    """A capability of an outside provider.
+
+    Subclasses name themselves and write `_execute_impl`, which makes one attempt: it returns a dict, raises, and keeps
+    to `context.timeout`. Everything around it (quota, breaker, retries, idempotency, metrics, health) is here. The
+    other class attributes are defaults of the policy.
+    """
+
+    provider_name: ClassVar[str]
+    capability: ClassVar[str]
+    version: ClassVar[int] = 1
+    # Of each operation, the fields of the payload that make it the same request; others count whole.
+    idempotency_fields: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    retry_policy: ClassVar[RetryPolicy] = _DEFAULTS.retry
+    breaker_policy: ClassVar[BreakerPolicy] = _DEFAULTS.breaker
+    retry_budget: ClassVar[RetryBudget] = _DEFAULTS.budget
+    timeout: ClassVar[float | None] = _DEFAULTS.timeout
+    retry_after_ceiling: ClassVar[float] = _DEFAULTS.retry_after_ceiling
+    count_rate_limited: ClassVar[bool] = _DEFAULTS.count_rate_limited
+    quota_per_attempt: ClassVar[bool] = _DEFAULTS.quota_per_attempt
+    cost: ClassVar[int] = _DEFAULTS.cost
+    on_store_failure: ClassVar[str] = _DEFAULTS.on_store_failure
+    probe_lease: ClassVar[float] = _DEFAULTS.probe_lease
+    deduplicate: ClassVar[bool] = _DEFAULTS.deduplicate
+    idempotency_lease: ClassVar[float] = _DEFAULTS.idempotency_lease
+    idempotency_wait: ClassVar[float] = _DEFAULTS.idempotency_wait
+    replay_for: ClassVar[float] = _DEFAULTS.replay_for
+
+    @abstractmethod
+    def _execute_impl(
+        self,
+        *,
+        tenant_id: str,
+        campaign_id: str | None,
+        operation: str,
+        payload: dict[str, Any],
+        context: ProviderExecutionContext,
+    ) -> dict[str, Any]:
+        """Make one attempt."""
+
+    # A subclass that can be awaited says how; otherwise its `_execute_impl` runs in a thread.
+    _aexecute_impl: Any = None
+
+    def execute(
+        self,
+        *,
+        tenant_id: str,
+        campaign_id: str | None = None,
+        operation: str,
+        payload: dict[str, Any],
+        context: ProviderExecutionContext,
+    ) -> ProviderExecutionResult:
+        """Call the provider under its policy. It always returns a result; only mistakes of the program raise."""
+        ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
+        calls.refuse_open_transaction()
+        with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
+            result = threads.drive(*self._parts(ticket, payload))
+            return executing.ended(_logged(result, ticket))
+
+    async def aexecute(
+        self,
+        *,
+        tenant_id: str,
+        campaign_id: str | None = None,
+        operation: str,
+        payload: dict[str, Any],
+        context: ProviderExecutionContext,
+    ) -> ProviderExecutionResult:
+        """The same on the event loop, by the same rules."""
+        ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
+        await sync_to_async(calls.refuse_open_transaction)()
+        with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
+            result = await aio.drive(*self._parts(ticket, payload))
+            return executing.ended(_logged(result, ticket))
+
+    def _ticket(
+        self,
+        tenant_id: str,
+        campaign_id: str | None,
+        operation: str,
+        payload: dict[str, Any],
+        context: ProviderExecutionContext,
+    ) -> Ticket:
+        who = Who(tenant_id, self.provider_name, self.capability)
+        fields = self.idempotency_fields.get(operation)
+        request = Request(*who, operation, self.version, payload, fields)
+        given = {"tenant_id": tenant_id, "operation": operation, "correlation_id": context.correlation_id}
+        if context.idempotency_key is not None:
+            given["idempotency_key"] = context.idempotency_key
+        _refuse_mistakes(given)
+        return Ticket(
+            who=who,
+            operation=operation,
+            key=context.idempotency_key or request.key,
+            fingerprint=request.fingerprint,
+            policy=policies.in_force(self),
+            context=context,
+            campaign_id=campaign_id,
+            payload=payload,
+            version=self.version,
+        )
+
+    def _parts(self, ticket: Ticket, payload: dict[str, Any]) -> tuple[Any, Work, Store]:
+        """The rules, what they call and what they ask."""
+        context, policy = ticket.context, ticket.policy
+        is_guarded = context.idempotency_key is not None or policy.deduplicate
+        execution = calling.Execution(policy, context, time.monotonic, is_guarded=is_guarded)
+        asked = {
+            "tenant_id": ticket.who.tenant_id,
+            "campaign_id": ticket.campaign_id,
+            "operation": ticket.operation,
+            "payload": payload,
+        }
+        asynchronous = self._aexecute_impl and partial(_given, self._aexecute_impl, asked)
+        work = Work(context, self._attributes(ticket), partial(_given, self._execute_impl, asked), asynchronous)
+        return calling.execute(execution), work, Store(ticket, time.monotonic)
+
+    def _attributes(self, ticket: Ticket) -> dict[str, str]:
+        return {
+            telemetry.PROVIDER: self.provider_name,
+            telemetry.CAPABILITY: self.capability,
+            telemetry.OPERATION: ticket.operation,
+        }
+
+
+def _given(implementation: Any, asked: Mapping[str, Any], context: ProviderExecutionContext) -> Any:
+    return implementation(**asked, context=context)
+
+
+def _about(ticket: Ticket) -> dict[str, str]:
+    return {"tenant_id": ticket.who.tenant_id, "correlation_id": ticket.context.correlation_id}
+
+
+def _refuse_mistakes(given: Mapping[str, Any]) -> None:
+    """A missing tenant is refused, never defaulted."""
+    for name, value in given.items():
+        if not isinstance(value, str) or not value.strip():
+            msg = f"{name} is missing: {value!r}"
+            raise ProviderUsageError(msg)
+        if len(value) > LONGEST[name] or "\x00" in value:
+            msg = f"{name} is longer than {LONGEST[name]} characters, or holds a U+0000"
+            raise ProviderUsageError(msg)
+
+
+def _logged(result: ProviderExecutionResult, ticket: Ticket) -> ProviderExecutionResult:
+    """One line for each execution, with the fields that the documents name."""
+    tell = log.info if result.ok else log.warning
+    tell(
+        "provider execution",
+        **ticket.who._asdict(),
+        campaign_id=ticket.campaign_id,
+        operation=ticket.operation,
+        correlation_id=ticket.context.correlation_id,
+        idempotency_key=ticket.key,
+        attempt=len(result.attempts),
+        reason_code=result.reason_code,
+        outcome=result.outcome.value,
+    )
+    return result

@@ -1,0 +1,38 @@
+"""VERBS of provider calls: passing the gate, settling what came of it, and what operators do to both.
+
+Admission is one statement on one row; on PostgreSQL a settlement is one statement too. None of them runs inside the
+caller's transaction.
+"""
+
+from providers.calls.admitting import admit, reserve
+from providers.calls.claiming import claim
+from providers.calls.gates import now_of_database
+from providers.calls.operating import OrderError, drop_quota, force_closed, force_open, reset, set_quota
+from providers.calls.pruning import Pruned, prune
+from providers.calls.rating import rate, rollup
+from providers.calls.running import LOST, lost_connections_closed, refuse_open_transaction
+from providers.calls.settling import refuse, settle
+from providers.calls.tickets import Ticket
+
+__all__ = [
+    "LOST",
+    "OrderError",
+    "Pruned",
+    "Ticket",
+    "admit",
+    "claim",
+    "drop_quota",
+    "force_closed",
+    "force_open",
+    "lost_connections_closed",
+    "now_of_database",
+    "prune",
+    "rate",
+    "refuse",
+    "refuse_open_transaction",
+    "reserve",
+    "reset",
+    "rollup",
+    "set_quota",
+    "settle",
+]

@@ -1,0 +1,84 @@
+"""VERBS: admit, reserve. Breaker and quota are decided together, in one statement on one row."""
+
+import json
+from functools import cache
+from typing import Any
+
+from providers.calls import gates, running, statements
+from providers.calls.dialects import Dialect
+from providers.core.breaker import BreakerPolicy, Permit
+from providers.core.errors import ProviderCircuitOpenError, ProviderQuotaExceededError, ProviderRateLimitError
+from providers.core.exchange import Who
+from providers.core.gate import Admission, Asked, Decision
+
+
+def admit(who: Who, asked: Asked) -> Admission:
+    """Let one call pass, or say why not and for how long. What is refused spends nothing."""
+    given = given_for(who, asked)
+    statement = _statement(running.dialect())
+    found = running.rows_again(statement, given)
+    if not found:
+        gates.make(who)
+        found = running.rows(statement, given)
+    return told(found[0], asked)
+
+
+def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 1) -> Admission:
+    """Use so much of the quota's present window; raises if that is spent, or if the gate is shut."""
+    admission = admit(Who(tenant_id, provider_name, capability), Asked(BreakerPolicy(), cost))
+    match admission.decision:
+        case Decision.QUOTA:
+            raise ProviderQuotaExceededError(retry_after=admission.retry_after, never_left=True)
+        case Decision.CIRCUIT:
+            raise ProviderCircuitOpenError(retry_after=admission.retry_after, never_left=True)
+        case Decision.COOLING:
+            raise ProviderRateLimitError(retry_after=admission.retry_after, never_left=True)
+    gates.show_quota(Who(tenant_id, provider_name, capability))
+    return admission
+
+
+def given_for(who: Who, asked: Asked) -> dict[str, Any]:
+    tenant_id, provider_name, capability = who
+    return {
+        "tenant": tenant_id,
+        "provider": provider_name,
+        "capability": capability,
+        "cost": asked.cost,
+        "half_open_max_calls": asked.breaker.half_open_max_calls,
+        "probe_lease": asked.probe_lease,
+    }
+
+
+def told(row: running.Row, asked: Asked) -> Admission:
+    """What the statement returned, as the rules say it."""
+    word, generation, number, limit, start, refusal = row
+    decision = Decision(word)
+    if decision.is_admission:
+        permit = Permit(generation, str(number) if decision is Decision.PROBE else None)
+        return Admission(decision, permit) if limit is None else Admission(decision, permit, start, asked.cost)
+    return Admission(decision, retry_after=_wait(decision, *(_read(refusal))))
+
+
+def _wait(decision: Decision, now: float, end: float, *about: Any) -> float | None:
+    """For how long a call is refused; None if nobody can tell."""
+    open_until, override, override_until, cooling, probes = about
+    if decision is Decision.QUOTA:
+        return end - now
+    if decision is Decision.COOLING:
+        return float(cooling - now)
+    if override and (override_until is None or override_until > now):
+        return None if override_until is None else float(override_until - now)
+    if open_until is not None and now < open_until:
+        return float(open_until - now)
+    leases = [until for until in _read(probes).values() if until > now]
+    return float(min(leases, default=now) - now)
+
+
+def _read(value: Any) -> Any:
+    """SQLite returns JSON as it is written."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+@cache
+def _statement(dialect: Dialect) -> str:
+    return statements.admission(dialect)

@@ -1,0 +1,75 @@
+"""A terminal failure of a task: published to whoever listens, and shown in the list of all dead letters."""
+
+import json
+from typing import Any
+
+from engines import dead_letters
+from engines.core import failures
+from engines.core.errors import ExceptionType
+from engines.dead_letters import Grave
+from providers.calls.gates import now_of_database
+from providers.calls.tickets import Ticket
+from providers.core.errors import ProviderError
+from providers.models import OutboxLetter
+
+STEP = 20
+CATEGORIES = {"timeout": ExceptionType.TIMEOUT, "bad_request": ExceptionType.BUSINESS}
+
+
+def bury(ticket: Ticket, error: ProviderError, attempts: int) -> OutboxLetter:
+    """Keep a dead letter, in the database transaction of the end that it tells of."""
+    payload = told(ticket, error, attempts)
+    request = request_of(ticket)
+    # The fields are the documents'; what is needed to ask again stands beside them.
+    grave = Grave(
+        source=source_of(ticket.who.provider_name, ticket.who.capability),
+        uid=ticket.context.correlation_id,
+        step=ticket.operation[:STEP],
+        category=CATEGORIES.get(error.reason_code, ExceptionType.SYSTEM).value,
+        error_type=payload["error_type"],
+        message=payload["error_message"],
+        traceback=failures.traceback_of(error),
+        payload=request["payload"],
+        details={**payload, "request": {name: value for name, value in request.items() if name != "payload"}},
+    )
+    [letter] = dead_letters.keep([grave])
+    return OutboxLetter.objects.create(payload=payload, request=request, dead_letter_id=letter.pk)
+
+
+def source_of(provider_name: str, capability: str) -> str:
+    """How dead letters of a capability are known among all others."""
+    return f"{provider_name}/{capability}"[:200]
+
+
+def told(ticket: Ticket, error: ProviderError, attempts: int) -> dict[str, Any]:
+    """What is published: the thirteen fields of the documents."""
+    return {
+        "tenant_id": ticket.who.tenant_id,
+        "campaign_id": ticket.campaign_id,
+        "task_name": ticket.context.task_name,
+        "provider_name": ticket.who.provider_name,
+        "capability": ticket.who.capability,
+        "operation": ticket.operation,
+        "idempotency_key": ticket.key,
+        "correlation_id": ticket.context.correlation_id,
+        "reason_code": error.reason_code,
+        "error_type": type(error).__name__,
+        "error_message": failures.storable(error.message),
+        "attempts": attempts,
+        "occurred_at": now_of_database().isoformat(),
+    }
+
+
+def request_of(ticket: Ticket) -> dict[str, Any]:
+    """What was asked, to ask it again."""
+    asked = {
+        **ticket.who._asdict(),
+        "campaign_id": ticket.campaign_id,
+        "operation": ticket.operation,
+        "version": ticket.version,
+        "idempotency_key": ticket.context.idempotency_key,
+        "payload": dict(ticket.payload),
+    }
+    # Columns of JSON refuse what JSON itself may hold.
+    plain: dict[str, Any] = json.loads(json.dumps(asked, default=str).replace("\\u0000", "\\ufffd"))
+    return plain

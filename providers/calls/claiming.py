@@ -1,0 +1,44 @@
+"""VERB: claim. A request that has a key is made by one caller at a time, and its success is given again."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from providers.calls import running, statements
+from providers.calls.dialects import Dialect
+from providers.calls.tickets import Ticket
+from providers.core.steps import Busy, Claimed, Replay, Taken
+from providers.models.claims import ClaimState
+
+
+def claim(ticket: Ticket, *, lease: float) -> Claimed | Replay | Busy | Taken:
+    """Take the key of a request; or what stands in the way. Settling the request lets go of it."""
+    token = secrets.token_hex(16)
+    given = {
+        **ticket.named,
+        "key": ticket.key,
+        "operation": ticket.operation,
+        "fingerprint": ticket.fingerprint,
+        "token": token,
+        "lease": lease,
+    }
+    [(holder, fingerprint, state, answer, left)] = running.rows(_statement(running.dialect()), given)
+    if holder == token:
+        return Claimed(token)
+    if fingerprint != ticket.fingerprint:
+        return Taken()
+    if state == ClaimState.SUCCEEDED.value:
+        return Replay(json.loads(answer))
+    return Busy(max(0.0, left))
+
+
+def kept(payload: Mapping[str, Any] | None) -> str:
+    """An answer as it is kept: what JSON does not know is kept as text."""
+    return json.dumps(payload, default=str)
+
+
+@cache
+def _statement(dialect: Dialect) -> str:
+    return statements.claim(dialect)

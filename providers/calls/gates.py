@@ -1,0 +1,33 @@
+"""The gate's row: made when it is first asked for, and its quota shown in the visible table."""
+
+from datetime import UTC, datetime
+
+from providers.calls import running, statements
+from providers.core.exchange import Who
+from providers.models import Gate, QuotaState
+
+
+def make(who: Who) -> None:
+    """Make the gate of a capability; a quota that somebody wrote for the present window becomes the gate's."""
+    now = now_of_database()
+    quota = QuotaState.objects.filter(**who._asdict(), window_start__lte=now, window_end__gt=now)
+    row = quota.order_by("-window_start").first()
+    gate = Gate(**who._asdict())
+    if row is not None:
+        gate.quota_limit, gate.used = row.limit_count, row.used_count
+        gate.quota_window = (row.window_end - row.window_start).total_seconds()
+        gate.window_start, gate.window_end = row.window_start.timestamp(), row.window_end.timestamp()
+    Gate.objects.bulk_create([gate], ignore_conflicts=True)
+
+
+def show_quota(who: Who) -> None:
+    """Bring the visible state of the present window up to date."""
+    dialect = running.dialect()
+    named = dict(zip(("tenant", "provider", "capability"), who, strict=True))
+    upsert = statements.quota(dialect, is_refusal=False).format(gate=f"({statements.PLAIN_GATE}) AS g")
+    running.rows(upsert, {**named, "reserved_in": None})
+
+
+def now_of_database() -> datetime:
+    [(seconds,)] = running.rows(f"SELECT {running.dialect().clock}", {})
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,128 @@
+"""VERBS of operators: set_quota, drop_quota, force_open, force_closed, reset. Each is seen by all processes at once."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+
+from ergon_site.access import audit
+from providers.calls import gates
+from providers.core.breaker import BreakerState
+from providers.core.exchange import Who
+from providers.core.quota import opened
+from providers.models import Gate, ProviderHealthState, QuotaState
+from providers.models.gates import moment
+
+
+class OrderError(ValueError):
+    """What an operator asks for makes no sense."""
+
+    code = "invalid_order"
+
+
+@transaction.atomic
+def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "") -> QuotaState:
+    """Allow so many calls in each window of so many seconds. What this window has used already stays used."""
+    if limit < 0 or window <= 0:
+        msg = "a quota is a limit of at least 0 and a window above 0 seconds"
+        raise OrderError(msg)
+    gate = _locked(who)
+    before = _quota(gate)
+    fresh = opened(limit, window, gates.now_of_database().timestamp())
+    if gate.quota_window == window and gate.window_end is not None and gate.window_end > fresh.start:
+        gate.quota_limit = limit
+    else:
+        gate.quota_limit, gate.quota_window, gate.used = limit, window, 0
+        gate.window_start, gate.window_end = fresh.start, fresh.end
+        gate.previous_start, gate.previous_used = None, 0
+    gate.save()
+    gates.show_quota(who)
+    _record("quota.set", who, by, reason, before, _quota(gate))
+    return QuotaState.objects.filter(**who._asdict()).get(window_start=moment(gate.window_start or 0.0))
+
+
+@transaction.atomic
+def drop_quota(who: Who, *, by: str, reason: str = "") -> None:
+    """No quota from now on; what its windows counted stays to be seen."""
+    gate = _locked(who)
+    before = _quota(gate)
+    gate.quota_limit = gate.quota_window = gate.window_start = gate.window_end = gate.previous_start = None
+    gate.used = gate.previous_used = 0
+    gate.save()
+    now = gates.now_of_database()
+    QuotaState.objects.filter(**who._asdict(), window_end__gt=now, window_start__lt=now).update(window_end=now)
+    _record("quota.drop", who, by, reason, before, None)
+
+
+def force_open(who: Who, *, by: str, reason: str, lasting: timedelta | None = None) -> Gate:
+    """Let no call pass, whatever the breaker says, until it is reset or the time is over."""
+    return _override(who, BreakerState.OPEN, by=by, reason=reason, lasting=lasting)
+
+
+def force_closed(who: Who, *, by: str, reason: str, lasting: timedelta | None = None) -> Gate:
+    """Let calls pass, whatever the breaker says; quota and pauses hold."""
+    return _override(who, BreakerState.CLOSED, by=by, reason=reason, lasting=lasting)
+
+
+@transaction.atomic
+def reset(who: Who, *, by: str, reason: str) -> Gate:
+    """Close the breaker, end an override and a pause, and refill the retry budget."""
+    gate = _locked(who)
+    before = _breaker(gate)
+    gate.state, gate.open_until, gate.probes = BreakerState.CLOSED.value, None, {}
+    gate.consecutive_failures = gate.successes = 0
+    gate.generation += 1  # what is still under way no longer counts
+    gate.cooldown_until = gate.retry_tokens = gate.override_until = None
+    gate.override = gate.override_reason = gate.override_by = ""
+    gate.save()
+    shown = {"breaker_state": gate.state, "consecutive_failures": 0}
+    ProviderHealthState.objects.filter(**who._asdict()).update(**shown)
+    _record("breaker.reset", who, by, reason, before, _breaker(gate))
+    return gate
+
+
+@transaction.atomic
+def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: timedelta | None) -> Gate:
+    if not reason.strip():
+        msg = "say why: an override without a reason helps nobody"
+        raise OrderError(msg)
+    if lasting is not None and lasting <= timedelta():
+        msg = "an override lasts for longer than 0 seconds"
+        raise OrderError(msg)
+    gate = _locked(who)
+    before = _breaker(gate)
+    gate.override, gate.override_reason, gate.override_by = state.value, reason, by
+    gate.override_until = None if lasting is None else (gates.now_of_database() + lasting).timestamp()
+    gate.save()
+    verb = "force_open" if state is BreakerState.OPEN else "force_closed"
+    _record(f"breaker.{verb}", who, by, reason, before, _breaker(gate))
+    return gate
+
+
+def _locked(who: Who) -> Gate:
+    if not all(who):
+        msg = "name a tenant, a provider and a capability"
+        raise OrderError(msg)
+    rows = Gate.objects.select_for_update().filter(**who._asdict())
+    gate = rows.first()
+    if gate is None:
+        gates.make(who)
+        gate = rows.get()
+    return gate
+
+
+def _quota(gate: Gate) -> dict[str, Any] | None:
+    if gate.quota_limit is None:
+        return None
+    return {"limit": gate.quota_limit, "window": gate.quota_window, "used": gate.used}
+
+
+def _breaker(gate: Gate) -> dict[str, Any]:
+    until = None if gate.override_until is None else moment(gate.override_until).isoformat()
+    override = {"override": gate.override, "until": until} if gate.override else {}
+    return {"state": gate.state, "generation": gate.generation, **override}
+
+
+def _record(action: str, who: Who, by: str, reason: str, before: Any, after: Any) -> None:
+    target = f"{who.provider_name} {who.capability} of {who.tenant_id}"[:300]
+    audit.record(actor=by, action=action, target=target, reason=reason, before=before, after=after)

@@ -1,0 +1,67 @@
+"""VERB: prune. What is older than its time goes; the database lets go of calls only then."""
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from ergon_site.access import audit
+from providers.calls.gates import now_of_database
+from providers.models import (
+    IdempotencyClaim,
+    OutboxLetter,
+    ProviderExecutionMetric,
+    ProviderMinute,
+    QuotaState,
+    Retention,
+    TaskExecution,
+)
+
+KEPT = timedelta(days=30)
+BATCH = 5000
+
+
+class Pruned(NamedTuple):
+    """How many rows of each kind are gone."""
+
+    metrics: int
+    minutes: int
+    claims: int
+    letters: int
+    tasks: int
+    quotas: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = "") -> Pruned:
+    """Remove calls and what belongs to them once they are older than this; done by somebody, it is written down."""
+    before = now_of_database() - older_than
+    Retention.objects.update_or_create(pk=1, defaults={"metrics_before": before})
+    minute = int(before.timestamp() // 60)
+    claims = IdempotencyClaim.objects.filter(lease_until__lt=before.timestamp())
+    tasks = TaskExecution.objects.filter(started_at__lt=before, finished_at__isnull=False, metrics__isnull=True)
+    pruned = Pruned(
+        metrics=_delete(ProviderExecutionMetric.objects.filter(created_at__lt=before)),
+        minutes=_delete(ProviderMinute.objects.filter(minute__lt=minute)),
+        claims=_delete(claims),
+        letters=_delete(OutboxLetter.objects.filter(published_at__lt=before)),
+        tasks=_delete(tasks),
+        quotas=_delete(QuotaState.objects.filter(window_end__lt=before)),
+    )
+    if by is not None:
+        after = {"older_than_days": older_than / timedelta(days=1), **pruned._asdict()}
+        audit.record(actor=by, action="providers.prune", target="provider calls", reason=reason, after=after)
+    return pruned
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    """In portions, so that nobody waits long."""
+    count = 0
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        with transaction.atomic():
+            count += rows.model._default_manager.filter(pk__in=ids).delete()[0]  # noqa: SLF001 (Django's own name)
+    return count

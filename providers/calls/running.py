@@ -1,0 +1,78 @@
+"""How statements are run: planned once for each connection, outside any transaction where they can be."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+
+from providers.calls.dialects import POSTGRESQL, SQLITE, Dialect
+from providers.core.errors import ProviderUsageError
+
+PREPARED_FROM = 2
+Row = tuple[Any, ...]
+# A database that is away, as against a statement that is wrong.
+LOST = (OperationalError, InterfaceError)
+
+
+def is_postgresql() -> bool:
+    return connection.vendor == "postgresql"
+
+
+def dialect() -> Dialect:
+    return POSTGRESQL if is_postgresql() else SQLITE
+
+
+def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
+    """What a statement returns.
+
+    Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
+    """
+    if not is_postgresql() or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        with connection.cursor() as cursor:
+            cursor.execute(statement, given)
+            return list(cursor.fetchall()) if cursor.description else []
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    raw.prepare_threshold = PREPARED_FROM
+    with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+        cursor.execute(statement, given)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def rows_again(statement: str, given: Mapping[str, Any]) -> list[Row]:
+    """The same for what may be carried out twice: a connection that the server has dropped is made anew."""
+    try:
+        return rows(statement, given)
+    except LOST:
+        if connection.in_atomic_block or not is_postgresql() or connection.is_usable():
+            raise
+        connection.close()
+        return rows(statement, given)
+
+
+@contextmanager
+def lost_connections_closed() -> Iterator[None]:
+    """What fails because the database is away leaves no broken connection behind."""
+    try:
+        yield
+    except DatabaseError:
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
+        raise
+
+
+def refuse_open_transaction() -> None:
+    """A call inside the caller's transaction is refused: its rollback would un-spend what was spent.
+
+    The transaction that a test case wraps around each test is none of the caller's; Django marks it, and looks for the
+    mark itself where a block must be the outermost (`atomic(durable=True)`).
+    """
+    blocks = connection.atomic_blocks
+    if any(not getattr(block, "_from_testcase", False) for block in blocks):
+        msg = "a provider is called inside transaction.atomic(): call it before or after, never within"
+        raise ProviderUsageError(msg)
+
+
+atomic = transaction.atomic

@@ -1,0 +1,201 @@
+"""VERBS: settle, refuse. How an attempt came out, in one statement: the call, its minute, the gate, what is visible.
+
+A terminal failure of a task is kept as a dead letter in the same database transaction.
+"""
+
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+from providers.calls import burying, claiming, gates, rating, running, statements
+from providers.calls.dialects import Dialect
+from providers.calls.running import Row
+from providers.calls.tickets import Ticket
+from providers.core import histogram
+from providers.core.errors import ProviderError
+from providers.core.exchange import Outcome
+from providers.core.gate import Decision
+from providers.core.quota import Reservation
+from providers.core.steps import Refuse, Settle
+from providers.models.claims import ClaimState
+
+SEEN = "g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h"
+
+
+def settle(ticket: Ticket, step: Settle) -> Decision:
+    """Write down how an attempt came out; whether it may be tried again."""
+    given = _given_for(ticket, step)
+    is_limited, is_guarded = step.admission.window_start is not None, ticket.token is not None
+    with running.atomic() if _is_together(step.outcome) else nullcontext():
+        run = _settle_at_once if running.is_postgresql() else _settle_one_by_one
+        word, gate_id, now, rated_at, attempts = run(given, is_limited=is_limited, is_guarded=is_guarded)
+        decision = Decision(word)
+        if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
+            burying.bury(ticket, step.error, step.attempt)
+    if rating.is_due(now, rated_at, attempts):
+        rating.rate(gate_id, ticket.who)
+    return decision
+
+
+def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> None:
+    """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
+    given = _refused(ticket, step, decision)
+    shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
+    is_guarded = ticket.token is not None
+    with running.atomic() if _is_together(step.outcome) else nullcontext():
+        run = _refuse_at_once if running.is_postgresql() else _refuse_one_by_one
+        if not run(given, shows_quota=shows_quota, is_guarded=is_guarded):
+            gates.make(ticket.who)
+            run(given, shows_quota=shows_quota, is_guarded=is_guarded)
+        if step.outcome is Outcome.DEAD_LETTER:
+            burying.bury(ticket, step.error, step.attempt - 1)
+
+
+def _is_together(outcome: Outcome) -> bool:
+    """Whether several statements must hold or fail together."""
+    return outcome is Outcome.DEAD_LETTER or not running.is_postgresql()
+
+
+def _settle_at_once(given: dict[str, Any], *, is_limited: bool, is_guarded: bool) -> Row:
+    return running.rows(_settlement(running.dialect(), is_limited, is_guarded), given)[0]
+
+
+@cache
+def _settlement(dialect: Dialect, is_limited: bool, is_guarded: bool) -> str:  # noqa: FBT001 (of a cache)
+    retried = {"gate": "g", "is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
+    parts = {
+        "g": statements.gate_settlement(dialect),
+        "m": statements.METRIC,
+        "n": statements.minute(dialect),
+        "h": statements.health(dialect) + "RETURNING h.rated_at, h.attempts_1h",
+    }
+    if is_limited:
+        parts["q"] = statements.quota(dialect, is_refusal=False)
+    if is_guarded:
+        parts["c"] = statements.claim_end(dialect)
+    return _together(parts, retried, f"SELECT {SEEN} FROM g, h")
+
+
+def _settle_one_by_one(given: dict[str, Any], *, is_limited: bool, is_guarded: bool) -> Row:
+    dialect = running.dialect()
+    retried = {
+        "gate": f"({statements.PLAIN_GATE}) AS g",
+        "is_retried": "g.decision = 'retry'",
+        "is_suppressed": "g.decision = 'suppressed'",
+    }
+    running.rows(statements.gate_settlement(dialect), given)
+    for part in (statements.METRIC, statements.minute(dialect), statements.health(dialect)):
+        running.rows(part.format(**retried), given)
+    if is_limited:
+        running.rows(statements.quota(dialect, is_refusal=False).format(**retried), given)
+    if is_guarded:
+        running.rows(statements.claim_end(dialect).format(**retried), given)
+    seen = f"SELECT {SEEN} FROM {retried['gate']}, provider_health_states h {_OF_GATE}"
+    return running.rows(seen, given)[0]
+
+
+_OF_GATE = """WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability"""
+
+
+def _refuse_at_once(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> bool:
+    return bool(running.rows(_refusal(running.dialect(), shows_quota, is_guarded), given))
+
+
+@cache
+def _refusal(dialect: Dialect, shows_quota: bool, is_guarded: bool) -> str:  # noqa: FBT001 (of a cache)
+    parts = {
+        "g": statements.refund(dialect) if shows_quota else statements.PLAIN_GATE,
+        "m": statements.METRIC,
+        "n": statements.refused_minute(dialect),
+    }
+    if shows_quota:
+        parts["q"] = statements.quota(dialect, is_refusal=True)
+    if is_guarded:
+        parts["c"] = statements.claim_end(dialect)
+    ended = {"gate": "g", "is_retried": "false", "is_suppressed": "false"}
+    return _together(parts, ended, "SELECT g.id FROM g")
+
+
+def _refuse_one_by_one(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> bool:
+    dialect = running.dialect()
+    ended = {"gate": f"({statements.PLAIN_GATE}) AS g", "is_retried": "false", "is_suppressed": "false"}
+    if not running.rows(statements.refund(dialect) if shows_quota else statements.PLAIN_GATE, given):
+        return False
+    running.rows(statements.METRIC.format(**ended), given)
+    running.rows(statements.refused_minute(dialect).format(**ended), given)
+    if shows_quota:
+        running.rows(statements.quota(dialect, is_refusal=True).format(**ended), given)
+    if is_guarded:
+        running.rows(statements.claim_end(dialect).format(**ended), given)
+    return True
+
+
+def _together(parts: dict[str, str], words: dict[str, str], seen: str) -> str:
+    # The first part is formatted already: what it says of JSON has braces of its own.
+    told = [f"{name} AS ({part if name == 'g' else part.format(**words)})" for name, part in parts.items()]
+    return f"WITH {', '.join(told)} {seen}"
+
+
+def _given_for(ticket: Ticket, step: Settle) -> dict[str, Any]:
+    policy = ticket.policy
+    is_success = step.outcome is Outcome.SUCCESS
+    return {
+        **_row(ticket, step.attempt, step.error, step.outcome),
+        **_refunded(step.refund),
+        "duration_ms": round(step.duration * 1000, 3),
+        "budget_ms": None if step.budget is None else max(0.0, round(step.budget * 1000, 3)),
+        "bucket": str(histogram.bucket_of(step.duration * 1000)),
+        "is_success": int(is_success),
+        "verdict": step.verdict.value,
+        "generation": step.admission.permit.generation,
+        "probe": step.admission.permit.probe,
+        "wants_retry": int(step.wants_retry),
+        "refunds_retry": int(step.refunds_retry),
+        "reserved_in": step.admission.window_start,
+        "cooldown": step.cooldown,
+        "capacity": policy.budget.capacity,
+        "earned": policy.budget.earned_by_success,
+        "failure_threshold": policy.breaker.failure_threshold,
+        "success_threshold": policy.breaker.success_threshold,
+        "open_cooldown_seconds": policy.breaker.open_cooldown_seconds,
+        "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
+        "answer": claiming.kept(step.payload) if is_success and ticket.token else None,
+    }
+
+
+def _refused(ticket: Ticket, step: Refuse, decision: Decision | None) -> dict[str, Any]:
+    return {
+        **_row(ticket, step.attempt, step.error, step.outcome),
+        **_refunded(step.refund),
+        "duration_ms": 0.0,
+        "budget_ms": None,
+        "reserved_in": step.refund.window_start,
+        "is_exhausted": int(decision is Decision.QUOTA),
+        "claim_state": ClaimState.FAILED.value,
+        "answer": None,
+    }
+
+
+def _row(ticket: Ticket, attempt: int, error: ProviderError | None, outcome: Outcome) -> dict[str, Any]:
+    context, policy = ticket.context, ticket.policy
+    return {
+        **ticket.named,
+        "task_execution": context.task_execution_id,
+        "operation": ticket.operation,
+        "key": ticket.key,
+        "correlation": context.correlation_id,
+        "attempt": attempt,
+        # Of a task that comes back, attempts are counted by whoever reschedules it.
+        "max_attempts": policy.retry.max_attempts,
+        "outcome": outcome.value,
+        "reason": None if error is None else error.reason_code,
+        "retryable": error is not None and error.retryable,
+        "http_status": None if error is None else error.http_status,
+        "token": ticket.token,
+        "lease": policy.idempotency_lease,
+        "replay_for": policy.replay_for,
+    }
+
+
+def _refunded(refund: Reservation) -> dict[str, Any]:
+    return {"refund": refund.amount, "refund_start": refund.window_start}

@@ -1,0 +1,226 @@
+"""The gate's statements: one text for both databases, which differ in the clock and in what they do with JSON.
+
+Each decision is built in layers, from what the row holds to what it becomes, so that each rule is said once. The rules
+are those of `providers.core.gate`; tests compare the two over histories made by chance.
+"""
+
+from providers.calls.dialects import Dialect
+
+_WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
+  AND provider_gates.provider_name = CAST(%(provider)s AS text)
+  AND provider_gates.capability = CAST(%(capability)s AS text)"""
+
+
+def admission(dialect: Dialect) -> str:
+    """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
+    d = dialect
+    return f"""
+UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
+  previous_start, previous_used, admissions, decision, decided_at) = (
+  SELECT CASE WHEN decision = 'probe' THEN 'half_open' ELSE state END,
+    generation + CASE WHEN decision = 'probe' AND state = 'open' THEN 1 ELSE 0 END,
+    CASE WHEN decision = 'probe' AND state = 'open' THEN 0 ELSE successes END,
+    CASE WHEN decision = 'probe' THEN NULL ELSE open_until END,
+    CASE WHEN decision = 'probe' THEN {d.add} ELSE probes END,
+    present_start, present_end,
+    present_used + CASE WHEN quota_limit IS NOT NULL AND decision IN ('admitted', 'probe') THEN cost ELSE 0 END,
+    CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
+    admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now
+  FROM (SELECT *, CASE
+      WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
+      WHEN effective = 'open' THEN 'circuit'
+      WHEN effective = 'half_open' AND {d.how_many} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
+      WHEN now < cooldown_until THEN 'cooling'
+      WHEN effective = 'half_open' THEN 'probe'
+      ELSE 'admitted' END AS decision
+    FROM (SELECT *,
+        CASE WHEN is_over THEN {d.greatest}(begin, window_end) ELSE window_start END AS present_start,
+        CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
+        CASE WHEN is_over THEN 0 ELSE used END AS present_used
+      FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
+          floor(now / quota_window) * quota_window AS begin,
+          CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override
+               WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
+        FROM (SELECT provider_gates.state, provider_gates.generation, provider_gates.successes,
+            provider_gates.open_until, provider_gates.probes, provider_gates.cooldown_until,
+            provider_gates.quota_limit, provider_gates.quota_window, provider_gates.window_start,
+            provider_gates.window_end, provider_gates.used, provider_gates.previous_start,
+            provider_gates.previous_used, provider_gates.override, provider_gates.override_until,
+            provider_gates.admissions, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost LIMIT 1) AS row
+      ) AS times) AS windows LIMIT 1) AS decided)
+WHERE {_WHO}
+RETURNING decision, generation, admissions, quota_limit, window_start,
+  CASE WHEN decision NOT IN ('admitted', 'probe') THEN {d.listed}(decided_at, window_end, open_until, override,
+    override_until, cooldown_until, probes) END
+"""
+
+
+def gate_settlement(dialect: Dialect) -> str:
+    """How a call came out, taken in by the gate: breaker, retry budget, cooldown, refund."""
+    d = dialect
+    return f"""
+UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
+  retry_tokens, used, settlements, decision, decided_at) = (
+  SELECT next_state, generation + CASE WHEN trips OR closes THEN 1 ELSE 0 END,
+    CASE WHEN fails THEN consecutive_failures + 1 WHEN closes OR (succeeds AND state = 'closed') THEN 0
+         ELSE consecutive_failures END,
+    CASE WHEN trips OR closes THEN 0 WHEN succeeds AND state = 'half_open' THEN successes + 1 ELSE successes END,
+    CASE WHEN trips THEN now + CAST(%(open_cooldown_seconds)s AS double precision) WHEN closes THEN NULL
+         ELSE open_until END,
+    CASE WHEN trips OR closes THEN {d.empty}
+         WHEN is_current AND CAST(%(probe)s AS text) IS NOT NULL THEN {d.drop} ELSE probes END,
+    CASE WHEN cooldown IS NULL THEN cooldown_until ELSE {d.greatest}(COALESCE(cooldown_until, 0), now + cooldown) END,
+    CASE WHEN verdict = 'success' THEN {d.least}(capacity, tokens + CAST(%(earned)s AS double precision))
+         WHEN decision = 'retry' THEN {d.least}(capacity, tokens) - 1 ELSE tokens END,
+    CASE WHEN window_start = CAST(%(refund_start)s AS double precision)
+              AND (decision <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
+         THEN {d.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END,
+    settlements + 1, decision, now
+  FROM (SELECT *, CASE
+        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 OR next_state = 'open' THEN 'ended'
+        WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
+    FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state
+      FROM (SELECT *,
+          fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
+          succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
+        FROM (SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
+            is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
+            COALESCE(retry_tokens, capacity) AS tokens
+          FROM (SELECT provider_gates.state, provider_gates.generation, provider_gates.consecutive_failures,
+              provider_gates.successes, provider_gates.open_until, provider_gates.probes,
+              provider_gates.cooldown_until, provider_gates.retry_tokens, provider_gates.window_start,
+              provider_gates.used, provider_gates.settlements, {d.clock} AS now,
+              provider_gates.generation = CAST(%(generation)s AS bigint) AS is_current,
+              CAST(%(verdict)s AS text) AS verdict, CAST(%(cooldown)s AS double precision) AS cooldown,
+              CAST(%(capacity)s AS double precision) AS capacity LIMIT 1) AS row
+        ) AS facts) AS turns) AS states LIMIT 1) AS decided)
+WHERE {_WHO}
+RETURNING *
+"""
+
+
+def refund(dialect: Dialect) -> str:
+    """The reservation of a call that was not made after all."""
+    return f"""
+UPDATE provider_gates SET used = CASE WHEN window_start = CAST(%(refund_start)s AS double precision)
+  THEN {dialect.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END
+WHERE {_WHO} RETURNING *
+"""
+
+
+# In the statements below, {gate} is the gate's row as it has just become.
+METRIC = """
+INSERT INTO provider_execution_metrics (tenant_id, provider_name, capability, task_execution_id, operation,
+  idempotency_key, correlation_id, attempt_number, max_attempts, duration_ms, timeout_budget_ms, outcome, reason_code,
+  retryable, http_status, retry_suppressed)
+SELECT g.tenant_id, g.provider_name, g.capability, CAST(%(task_execution)s AS bigint), CAST(%(operation)s AS text),
+  CAST(%(key)s AS text), CAST(%(correlation)s AS text), CAST(%(attempt)s AS integer), CAST(%(max_attempts)s AS integer),
+  CAST(%(duration_ms)s AS double precision), CAST(%(budget_ms)s AS double precision),
+  CASE WHEN {is_retried} THEN 'retry' ELSE CAST(%(outcome)s AS text) END, CAST(%(reason)s AS text),
+  CAST(%(retryable)s AS boolean), CAST(%(http_status)s AS smallint), {is_suppressed}
+FROM {gate}
+"""
+
+
+def minute(dialect: Dialect) -> str:
+    """One attempt more in this minute."""
+    d = dialect
+    return f"""
+INSERT INTO provider_minutes AS m (gate_id, minute, attempts, successes, executions, successful_executions, buckets)
+SELECT g.id, CAST(floor(g.decided_at / 60) AS bigint), 1, CAST(%(is_success)s AS bigint),
+  CASE WHEN g.decision = 'retry' THEN 0 ELSE 1 END, CAST(%(is_success)s AS bigint), {d.first_bucket}
+FROM {{gate}} WHERE true
+ON CONFLICT (gate_id, minute) DO UPDATE SET attempts = m.attempts + 1, successes = m.successes + excluded.successes,
+  executions = m.executions + excluded.executions,
+  successful_executions = m.successful_executions + excluded.successful_executions, buckets = {d.next_bucket}
+"""
+
+
+def refused_minute(dialect: Dialect) -> str:
+    """One refusal more in this minute."""
+    return f"""
+INSERT INTO provider_minutes AS m (gate_id, minute, refusals)
+SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint), 1 FROM {{gate}} WHERE true
+ON CONFLICT (gate_id, minute) DO UPDATE SET refusals = m.refusals + 1
+"""
+
+
+def health(dialect: Dialect) -> str:
+    """What is seen of the breaker, and the last error and success. Neither erases the other."""
+    now = dialect.moment.format("g.decided_at")
+    return f"""
+INSERT INTO provider_health_states AS h (tenant_id, provider_name, capability, breaker_state, consecutive_failures,
+  last_error_code, last_error_at, last_success_at, updated_at)
+SELECT g.tenant_id, g.provider_name, g.capability, g.state, g.consecutive_failures, CAST(%(reason)s AS text),
+  CASE WHEN CAST(%(reason)s AS text) IS NOT NULL THEN {now} END,
+  CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}
+FROM {{gate}} WHERE true
+ON CONFLICT (tenant_id, provider_name, capability) DO UPDATE SET breaker_state = excluded.breaker_state,
+  consecutive_failures = excluded.consecutive_failures,
+  last_error_code = COALESCE(excluded.last_error_code, h.last_error_code),
+  last_error_at = COALESCE(excluded.last_error_at, h.last_error_at),
+  last_success_at = COALESCE(excluded.last_success_at, h.last_success_at), updated_at = excluded.updated_at
+"""
+
+
+def quota(dialect: Dialect, *, is_refusal: bool) -> str:
+    """The visible state of the present window, and of the one before if the call was reserved in that."""
+    start, end = dialect.moment.format("w.window_start"), dialect.moment.format("w.window_end")
+    now = dialect.moment.format(dialect.clock)
+    exhausted = f"CASE WHEN CAST(%(is_exhausted)s AS bigint) = 1 THEN {now} END" if is_refusal else "NULL"
+    return f"""
+INSERT INTO provider_quota_states AS q (tenant_id, provider_name, capability, window_start, window_end, limit_count,
+  used_count, last_exhausted_at, updated_at)
+SELECT w.tenant_id, w.provider_name, w.capability, {start}, {end}, w.quota_limit, w.used,
+  {exhausted}, {now}
+FROM (
+  SELECT g.tenant_id, g.provider_name, g.capability, g.window_start, g.window_end, g.quota_limit, g.used FROM {{gate}}
+  WHERE g.quota_limit IS NOT NULL
+  UNION ALL
+  SELECT g.tenant_id, g.provider_name, g.capability, g.previous_start, g.previous_start + g.quota_window,
+    g.quota_limit, g.previous_used FROM {{gate}}
+  WHERE g.quota_limit IS NOT NULL AND g.previous_start = CAST(%(reserved_in)s AS double precision)) AS w WHERE true
+ON CONFLICT (tenant_id, provider_name, capability, window_start) DO UPDATE SET limit_count = excluded.limit_count,
+  used_count = excluded.used_count,
+  last_exhausted_at = COALESCE(q.last_exhausted_at, excluded.last_exhausted_at), updated_at = excluded.updated_at
+"""
+
+
+def claim(dialect: Dialect) -> str:
+    """Take a key that is free, whose lease has lapsed, or whose request failed; whose it is then shows by its token."""
+    d = dialect
+    taken = f"""c.lease_until <= {d.clock} AND (c.state <> 'claimed' OR c.fingerprint = excluded.fingerprint)
+      OR c.state = 'failed' AND c.fingerprint = excluded.fingerprint"""
+    kept = ", ".join(
+        f"{name} = CASE WHEN {taken} THEN excluded.{name} ELSE c.{name} END"
+        for name in ("operation", "fingerprint", "state", "token", "lease_until", "answer", "finished_at")
+    )
+    return f"""
+INSERT INTO provider_idempotency_claims AS c (tenant_id, provider_name, capability, key, operation, fingerprint, state,
+  token, lease_until, answer, finished_at)
+VALUES (%(tenant)s, %(provider)s, %(capability)s, %(key)s, %(operation)s, %(fingerprint)s, 'claimed', %(token)s,
+  {d.clock} + CAST(%(lease)s AS double precision), NULL, NULL)
+ON CONFLICT (tenant_id, provider_name, capability, key) DO UPDATE SET {kept}
+RETURNING token, fingerprint, state, answer, lease_until - {d.clock}
+"""
+
+
+def claim_end(dialect: Dialect) -> str:
+    """How a claimed request came out; one that is tried again stays claimed, for longer."""
+    d = dialect
+    return f"""
+UPDATE provider_idempotency_claims SET
+  state = CASE WHEN {{is_retried}} THEN 'claimed' ELSE CAST(%(claim_state)s AS text) END,
+  answer = CAST(%(answer)s AS text),
+  finished_at = CASE WHEN {{is_retried}} THEN NULL ELSE {d.moment.format(d.clock)} END,
+  lease_until = {d.clock} + CASE WHEN {{is_retried}} THEN CAST(%(lease)s AS double precision)
+    ELSE CAST(%(replay_for)s AS double precision) END
+FROM {{gate}}
+WHERE provider_idempotency_claims.tenant_id = g.tenant_id
+  AND provider_idempotency_claims.provider_name = g.provider_name
+  AND provider_idempotency_claims.capability = g.capability AND key = CAST(%(key)s AS text)
+  AND token = CAST(%(token)s AS text)
+"""
+
+
+PLAIN_GATE = f"SELECT * FROM provider_gates WHERE {_WHO}"

@@ -1,0 +1,30 @@
+"""One execution as the verbs know it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from providers.core.exchange import ProviderExecutionContext, Who
+from providers.core.policy import ProviderPolicy
+
+
+@dataclass(slots=True, kw_only=True)
+class Ticket:
+    """Who asks for what, under which policy; and the token of its claim, while it holds one."""
+
+    who: Who
+    operation: str
+    key: str
+    fingerprint: str
+    policy: ProviderPolicy
+    context: ProviderExecutionContext
+    campaign_id: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    token: str | None = None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The parameters that name its capability."""
+        tenant_id, provider_name, capability = self.who
+        return {"tenant": tenant_id, "provider": provider_name, "capability": capability}

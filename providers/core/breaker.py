@@ -1,0 +1,200 @@
+"""The breaker: closed, open, half open. A failing provider is left alone, then probed by a few calls.
+
+Every change of state is a new generation. A result belongs to the generation it was admitted under, and one of an
+older generation changes nothing: a late success must not close a breaker that has just tripped.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from engines.core.rules import DURATION, WHOLE, Policy, means
+from providers.core.errors import ProviderCircuitOpenError, ProviderError
+
+Probes = Mapping[str, float]
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Verdict(StrEnum):
+    """What a call's result says about the provider."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NEUTRAL = "neutral"  # it failed, and not because the provider is ill
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy(Policy):
+    """When a provider is left alone, for how long, and what it takes to trust it again."""
+
+    failure_threshold: int = field(
+        default=5, metadata=WHOLE | means("How many failures in a row open the breaker.", "failures")
+    )
+    open_cooldown_seconds: float = field(
+        default=30.0, metadata=DURATION | means("How long the provider is left alone.", "seconds")
+    )
+    half_open_max_calls: int = field(
+        default=1, metadata=WHOLE | means("How many calls of the whole fleet may probe it at once.", "calls")
+    )
+    success_threshold: int = field(
+        default=1, metadata=WHOLE | means("How many probes must succeed to close the breaker.", "probes")
+    )
+
+
+class Permit(NamedTuple):
+    """The right to make one call. A probe holds a lease, which frees its place even if nobody reports back."""
+
+    generation: int
+    probe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A breaker's state as a value."""
+
+    state: BreakerState = BreakerState.CLOSED
+    generation: int = 0
+    consecutive_failures: int = 0
+    successes: int = 0  # of probes, since it is half open
+    open_until: float | None = None
+    probes: Probes = field(default_factory=dict)
+
+    def state_at(self, now: float) -> BreakerState:
+        """What the state amounts to: open, past its cooldown, is half open."""
+        return BreakerState.HALF_OPEN if self._is_turning(now) else self.state
+
+    def live_probes(self, now: float) -> dict[str, float]:
+        return {name: until for name, until in self.probes.items() if until > now}
+
+    def refuses(self, policy: BreakerPolicy, now: float) -> bool:
+        match self.state_at(now):
+            case BreakerState.CLOSED:
+                return False
+            case BreakerState.OPEN:
+                return True
+        return len(self.live_probes(now)) >= policy.half_open_max_calls
+
+    def reopens_at(self, now: float) -> float:
+        """When a refused call may be let through at the earliest."""
+        if self.state_at(now) is BreakerState.OPEN:
+            return self.open_until or now
+        return min(self.live_probes(now).values(), default=now)
+
+    def admit(self, now: float, probe: str, lease: float) -> tuple["Breaker", Permit]:
+        """Let one call through that was not refused."""
+        if self.state_at(now) is BreakerState.CLOSED:
+            return self, Permit(self.generation)
+        # Places that have lapsed are no longer counted; they go with the next change of state.
+        probes = {**self.probes, probe: now + lease}
+        if self.state is BreakerState.HALF_OPEN:
+            return replace(self, probes=probes), Permit(self.generation, probe)
+        turned = replace(
+            self,
+            state=BreakerState.HALF_OPEN,
+            generation=self.generation + 1,
+            successes=0,
+            open_until=None,
+            probes=probes,
+        )
+        return turned, Permit(turned.generation, probe)
+
+    def settle(self, permit: Permit, verdict: Verdict, policy: BreakerPolicy, now: float) -> "Breaker":
+        """Take in how a call came out."""
+        if permit.generation != self.generation:
+            return self
+        freed = {name: until for name, until in self.probes.items() if name != permit.probe}
+        if self.state is BreakerState.OPEN or verdict is Verdict.NEUTRAL:
+            return replace(self, probes=freed)
+        if verdict is Verdict.FAILURE:
+            return self._failed(policy, now)
+        if self.state is BreakerState.CLOSED:
+            return replace(self, consecutive_failures=0)
+        if self.successes + 1 >= policy.success_threshold:
+            return Breaker(generation=self.generation + 1)
+        return replace(self, successes=self.successes + 1, probes=freed)
+
+    def _failed(self, policy: BreakerPolicy, now: float) -> "Breaker":
+        failures = self.consecutive_failures + 1
+        if self.state is BreakerState.CLOSED and failures < policy.failure_threshold:
+            return replace(self, consecutive_failures=failures)
+        return Breaker(
+            state=BreakerState.OPEN,
+            generation=self.generation + 1,
+            consecutive_failures=failures,
+            open_until=now + policy.open_cooldown_seconds,
+        )
+
+    def _is_turning(self, now: float) -> bool:
+        return self.state is BreakerState.OPEN and now >= (self.open_until or 0.0)
+
+
+class CircuitBreaker:
+    """A breaker of this process alone, for use without a database; `ProviderBase` shares one among all processes."""
+
+    def __init__(
+        self,
+        policy: BreakerPolicy | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        probe_lease: float = 60.0,
+    ) -> None:
+        self.policy = policy or BreakerPolicy()
+        self._clock = clock
+        self._lease = probe_lease
+        self._breaker = Breaker()
+        self._admitted = 0
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> BreakerState:
+        return self._breaker.state_at(self._clock())
+
+    @property
+    def generation(self) -> int:
+        return self._breaker.generation
+
+    @property
+    def consecutive_failures(self) -> int:
+        return self._breaker.consecutive_failures
+
+    @property
+    def open_until(self) -> float | None:
+        return self._breaker.open_until
+
+    def before_call(self) -> Permit:
+        """The right to call, or `ProviderCircuitOpenError`."""
+        with self._lock:
+            now = self._clock()
+            if self._breaker.refuses(self.policy, now):
+                raise ProviderCircuitOpenError(
+                    retry_after=max(0.0, self._breaker.reopens_at(now) - now), never_left=True
+                )
+            self._admitted += 1
+            self._breaker, permit = self._breaker.admit(now, str(self._admitted), self._lease)
+            return permit
+
+    def after_call(self, permit: Permit | None = None, *, error: BaseException | None = None) -> None:
+        """Take in how the call came out: None is a success. Without a permit it counts for the present generation."""
+        with self._lock:
+            given = permit or Permit(self._breaker.generation, next(iter(self._breaker.probes), None))
+            self._breaker = self._breaker.settle(given, verdict_of(error), self.policy, self._clock())
+
+
+COUNTED = frozenset({"timeout", "connection_error", "dependency_unavailable"})
+
+
+def verdict_of(error: BaseException | None, *, count_rate_limited: bool = False) -> Verdict:
+    """What an error says about the provider: only what means that it is ill counts."""
+    if error is None:
+        return Verdict.SUCCESS
+    reason = error.reason_code if isinstance(error, ProviderError) else ""
+    is_counted = reason in COUNTED or (count_rate_limited and reason == "rate_limited")
+    return Verdict.FAILURE if is_counted else Verdict.NEUTRAL

@@ -1,0 +1,27 @@
+"""The retry budget: successes earn, retries spend. In an outage, where nothing is earned, retries end by themselves."""
+
+from dataclasses import dataclass, field
+
+from engines.core import backoff
+from engines.core.rules import DURATION, Policy, means, rule
+
+ATOM = rule("a number of at least 1", lambda value: backoff.is_duration(value) and value >= 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBudget(Policy):
+    """How many retries a provider may be given beyond what its successes earn."""
+
+    capacity: float = field(
+        default=50.0, metadata=ATOM | means("How many retries can be saved up; there are so many at first.", "retries")
+    )
+    earned_by_success: float = field(
+        default=0.2, metadata=DURATION | means("What each successful call adds.", "retries")
+    )
+
+    def earn(self, tokens: float) -> float:
+        return min(self.capacity, tokens + self.earned_by_success)
+
+    def spend(self, tokens: float) -> float | None:
+        """What is left after a retry; None if there is not enough for one."""
+        return min(tokens, self.capacity) - 1 if min(tokens, self.capacity) >= 1 else None

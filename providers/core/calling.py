@@ -1,0 +1,238 @@
+"""The rules of one execution: claim the request, pass the gate, call, settle, and again while it can help.
+
+Written once for threads and asyncio: the rules yield what they want done and are sent what came of it.
+"""
+
+import random as chance
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from providers.core.breaker import verdict_of
+from providers.core.errors import (
+    ProviderBadRequestError,
+    ProviderCircuitOpenError,
+    ProviderDependencyError,
+    ProviderError,
+    ProviderQuotaExceededError,
+    ProviderRateLimitError,
+    ProviderTimeoutError,
+)
+from providers.core.exchange import Attempt, Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.gate import Admission, Decision
+from providers.core.policy import ProviderPolicy
+from providers.core.quota import NOTHING, Reservation
+from providers.core.retry import Random
+from providers.core.steps import (
+    Admit,
+    Answered,
+    Busy,
+    Call,
+    Claim,
+    Failed,
+    Refuse,
+    Replay,
+    Settle,
+    Sleep,
+    Steps,
+    StoreLost,
+    Taken,
+)
+
+LOOKS_EVERY = 0.2
+PAUSES = frozenset({"rate_limited", "circuit_open", "quota_exhausted"})
+REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
+    Decision.QUOTA: (ProviderQuotaExceededError, "the calls that this window allows are spent"),
+    Decision.CIRCUIT: (ProviderCircuitOpenError, "the breaker is open"),
+    Decision.COOLING: (ProviderRateLimitError, "the provider has asked for a pause"),
+}
+
+
+class Made(NamedTuple):
+    """An attempt that was made: the time that it had, and the time that it took."""
+
+    number: int
+    admission: Admission
+    timeout: float | None
+    duration: float
+
+
+@dataclass(slots=True)
+class Execution:
+    """What the rules go by, and what has been done so far."""
+
+    policy: ProviderPolicy
+    context: ProviderExecutionContext
+    clock: Callable[[], float]
+    random: Random = chance.random
+    is_guarded: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+    reservation: Admission | None = None  # of the quota, for the whole execution
+    has_left: bool = False  # some request may have reached the provider
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    def left(self) -> float | None:
+        return self.context.left(self.clock())
+
+    def timeout(self) -> float | None:
+        """The time that an attempt has: its own, or what is left."""
+        limits = [limit for limit in (self.policy.timeout, self.left()) if limit is not None]
+        return min(limits, default=None)
+
+    def unpaid(self) -> Reservation:
+        """What may be given back: the reservation of requests that certainly never left."""
+        held = self.reservation
+        return NOTHING if held is None or self.has_left else Reservation(held.reserved, held.window_start)
+
+    def end_of(self, error: ProviderError) -> Outcome:
+        """What a failure means that is not tried again here."""
+        if self.context.may_return and error.reason_code in PAUSES:
+            return Outcome.RETRY
+        return Outcome.FAILED if self.context.task_name is None else Outcome.DEAD_LETTER
+
+    def result(
+        self, error: ProviderError | None = None, payload: dict[str, object] | None = None, *, suppressed: bool = False
+    ) -> ProviderExecutionResult:
+        return ProviderExecutionResult(
+            outcome=Outcome.SUCCESS if error is None else self.end_of(error),
+            payload=payload,
+            attempts=tuple(self.attempts),
+            error=error,
+            duration_ms=round((self.clock() - self.started) * 1000, 3),
+            retry_after=None if error is None else error.retry_after,
+            retry_suppressed=suppressed,
+            correlation_id=self.context.correlation_id,
+        )
+
+
+def execute(execution: Execution) -> Steps[ProviderExecutionResult]:
+    """One execution, from the claim of its key to its end."""
+    if execution.is_guarded:
+        earlier = yield from claim(execution)
+        if earlier is not None:
+            return earlier
+    return (yield from attempts(execution))
+
+
+def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
+    """Take the key; otherwise how the execution ends: replayed, refused, or after waiting for the first."""
+    waits_until = execution.clock() + execution.policy.idempotency_wait
+    while True:
+        match (yield Claim()):
+            case Replay(payload):
+                return replace(execution.result(payload=payload), replayed=True)
+            case Taken():
+                error: ProviderError = ProviderBadRequestError("the idempotency key belongs to another request")
+                return (yield from refuse(execution, 1, error))
+            case StoreLost():
+                return execution.result(store_lost())
+            case Busy(retry_after):
+                now, left = execution.clock(), execution.left()
+                if now + LOOKS_EVERY > waits_until or (left is not None and left <= LOOKS_EVERY):
+                    error = ProviderDependencyError("the same request is under way", retry_after=retry_after)
+                    return (yield from refuse(execution, 1, error))
+                yield Sleep(LOOKS_EVERY)
+            case _:
+                return None
+
+
+def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
+    """Try until it succeeds, fails for good, or nothing allows another attempt. Each attempt passes the gate."""
+    policy, number, failure = execution.policy, 1, None
+    while True:
+        timeout = execution.timeout()
+        if timeout is not None and timeout <= 0:
+            # Only the first attempt can come here: a wait that would reach the deadline is not begun.
+            late = failure or ProviderTimeoutError("the deadline was over before the call", never_left=True)
+            return (yield from refuse(execution, number, late))
+        admission = yield Admit(number, policy.cost if number == 1 or policy.quota_per_attempt else 0)
+        if isinstance(admission, StoreLost):
+            return execution.result(failure or store_lost())
+        if not admission.decision.is_admission:
+            return (yield from refuse(execution, number, refusal_of(admission), failure))
+        if admission.reserved:
+            execution.reservation = admission
+        began = execution.clock()
+        answer: Answered | Failed = yield Call(number, timeout)
+        duration = execution.clock() - began
+        made = Made(number, admission, timeout, duration)
+        if isinstance(answer, Answered):
+            return (yield from succeed(execution, made, answer.payload))
+        failure = answer.error
+        delay, decision = yield from fail(execution, made, failure)
+        if decision is not Decision.RETRY:
+            return execution.result(failure, suppressed=decision is Decision.SUPPRESSED)
+        yield Sleep(delay)
+        number += 1
+
+
+def succeed(execution: Execution, made: Made, payload: dict[str, object]) -> Steps[ProviderExecutionResult]:
+    """A success is never thrown away, however late it comes."""
+    execution.attempts.append(Attempt(made.number, milliseconds(made.duration), Outcome.SUCCESS))
+    yield Settle(
+        attempt=made.number,
+        admission=made.admission,
+        duration=made.duration,
+        budget=made.timeout,
+        verdict=verdict_of(None),
+        outcome=Outcome.SUCCESS,
+        payload=payload,
+    )
+    return execution.result(payload=payload)
+
+
+def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[float, Decision]]:
+    """Settle an attempt that failed; the wait before the next one, and whether there is to be one."""
+    policy = execution.policy
+    pause = None if error.retry_after is None else min(error.retry_after, policy.retry_after_ceiling)
+    error.retry_after = pause
+    delay = policy.retry.next_delay(error, made.number, execution.left(), execution.random)
+    execution.has_left = not error.never_left or (execution.has_left and not policy.quota_per_attempt)
+    end = execution.end_of(error)
+    decision: Decision = yield Settle(
+        attempt=made.number,
+        admission=made.admission,
+        duration=made.duration,
+        budget=made.timeout,
+        verdict=verdict_of(error, count_rate_limited=policy.count_rate_limited),
+        outcome=end,
+        # Somebody who comes back by itself is not kept waiting through a pause.
+        wants_retry=delay is not None and end is not Outcome.RETRY,
+        error=error,
+        refund=execution.unpaid(),
+        # A reservation for all attempts is still needed if another one follows.
+        refunds_retry=policy.quota_per_attempt,
+        cooldown=pause,
+    )
+    outcome = Outcome.RETRY if decision is Decision.RETRY else end
+    told = Attempt(made.number, milliseconds(made.duration), outcome, error.reason_code, error.http_status)
+    execution.attempts.append(told)
+    return delay or 0.0, decision
+
+
+def refuse(
+    execution: Execution, number: int, error: ProviderError, original: ProviderError | None = None
+) -> Steps[ProviderExecutionResult]:
+    """An attempt that was not made. If others were, the reason stays the one that made them fail."""
+    # Whoever refused, a refused call has failed; only one that nobody will make again is a dead letter.
+    end = execution.end_of(original or error)
+    # With a reservation for each attempt, that of the last one was settled with it.
+    refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
+    yield Refuse(number, error, Outcome.FAILED if end is Outcome.RETRY else end, refund)
+    return execution.result(original or error)
+
+
+def refusal_of(admission: Admission) -> ProviderError:
+    kind, message = REFUSALS[admission.decision]
+    return kind(message, retry_after=admission.retry_after, never_left=True)
+
+
+def store_lost() -> ProviderError:
+    return ProviderDependencyError("the database of quotas and breakers is not available", never_left=True)
+
+
+def milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

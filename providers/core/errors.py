@@ -1,0 +1,204 @@
+"""What goes wrong with a provider, named. One root; each class states its reason, and whether trying again can help."""
+
+import json
+import re
+import socket
+from http import HTTPStatus
+
+LONGEST_MESSAGE = 500
+HIDDEN = "•••"
+_SECRETS = (
+    # https://user:password@host
+    (re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"), HIDDEN),
+    (re.compile(r"(?i)\b(bearer|basic|token)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
+    (
+        re.compile(
+            r"(?i)([\"']?[\w-]*(?:password|passwd|secret|token|api[_-]?key|authorization|cookie|signature)[\w-]*[\"']?"
+            r"\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s&,;}]+)"
+        ),
+        rf"\1{HIDDEN}",
+    ),
+)
+
+
+class ProviderError(Exception):
+    """The root of everything that a call to a provider ends with."""
+
+    reason_code = "internal_error"
+    retryable = False
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        http_status: int | None = None,
+        retry_after: float | None = None,
+        never_left: bool = False,
+    ) -> None:
+        self.message = excerpt(message) or (self.__doc__ or "").partition("\n")[0]
+        super().__init__(self.message)
+        self.http_status = http_status
+        self.retry_after = retry_after
+        self.never_left = never_left  # the request certainly did not reach the provider
+
+
+class ProviderTimeoutError(ProviderError):
+    """The provider did not answer in time."""
+
+    reason_code = "timeout"
+    retryable = True
+
+
+class ProviderConnectionError(ProviderError):
+    """The provider could not be reached, or hung up."""
+
+    reason_code = "connection_error"
+    retryable = True
+
+
+class ProviderRateLimitError(ProviderError):
+    """The provider asks for fewer calls."""
+
+    reason_code = "rate_limited"
+    retryable = True
+
+
+class ProviderAuthError(ProviderError):
+    """The provider does not accept our credentials."""
+
+    reason_code = "auth_failed"
+
+
+class ProviderQuotaExceededError(ProviderError):
+    """The calls that this window allows are spent."""
+
+    reason_code = "quota_exhausted"
+
+
+class ProviderBadRequestError(ProviderError):
+    """The provider does not accept what was asked."""
+
+    reason_code = "bad_request"
+
+
+class ProviderResponseFormatError(ProviderError):
+    """The provider's answer cannot be read."""
+
+    reason_code = "response_invalid"
+
+
+class ProviderDependencyError(ProviderError):
+    """The provider, or something that the call needs, is not available."""
+
+    reason_code = "dependency_unavailable"
+    retryable = True
+
+
+class ProviderInternalError(ProviderError):
+    """The call failed in a way that nobody foresaw."""
+
+
+class ProviderCircuitOpenError(ProviderError):
+    """The breaker is open: the provider is left alone for a while."""
+
+    reason_code = "circuit_open"
+
+
+class ProviderUsageError(RuntimeError):
+    """A provider was called in a way that is a mistake of the program: it raises, and nothing was called."""
+
+
+CLASSES: tuple[type[ProviderError], ...] = (
+    ProviderTimeoutError,
+    ProviderConnectionError,
+    ProviderRateLimitError,
+    ProviderAuthError,
+    ProviderQuotaExceededError,
+    ProviderBadRequestError,
+    ProviderResponseFormatError,
+    ProviderDependencyError,
+    ProviderCircuitOpenError,
+    ProviderInternalError,
+)
+BY_REASON = {kind.reason_code: kind for kind in CLASSES}
+REASON_CODES = tuple(BY_REASON)
+
+_BY_STATUS: dict[int, type[ProviderError]] = {
+    HTTPStatus.UNAUTHORIZED: ProviderAuthError,
+    HTTPStatus.FORBIDDEN: ProviderAuthError,
+    HTTPStatus.REQUEST_TIMEOUT: ProviderTimeoutError,
+    HTTPStatus.TOO_MANY_REQUESTS: ProviderRateLimitError,
+    HTTPStatus.GATEWAY_TIMEOUT: ProviderTimeoutError,
+}
+# Errors of libraries that the core does not import, by the names of their classes.
+_BY_NAME: dict[str, type[ProviderError]] = {
+    "SoftTimeLimitExceeded": ProviderTimeoutError,
+    "TimeoutException": ProviderTimeoutError,
+    "Timeout": ProviderTimeoutError,
+    "TransportError": ProviderConnectionError,
+    "DecodingError": ProviderResponseFormatError,
+}
+_NEVER_LEFT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"}
+
+
+def canonical(error: BaseException) -> ProviderError:
+    """The error as one of ours; what it came from stays its cause."""
+    if isinstance(error, ProviderError):
+        return error
+    status = _status_of(error)
+    kind = _kind_of(error) if status is None else kind_of_status(status)
+    names = {one.__name__ for one in type(error).__mro__}
+    found = kind(told(error), http_status=status, never_left=status is None and not names.isdisjoint(_NEVER_LEFT))
+    found.__cause__ = error
+    return found
+
+
+def from_status(status: int, message: str = "", *, retry_after: float | None = None) -> ProviderError:
+    """What an HTTP status means that is no success."""
+    return kind_of_status(status)(message or f"HTTP {status}", http_status=status, retry_after=retry_after)
+
+
+def kind_of_status(status: int) -> type[ProviderError]:
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ProviderBadRequestError
+    is_theirs = HTTPStatus.INTERNAL_SERVER_ERROR <= status < 600  # noqa: PLR2004 (the end of the range)
+    return ProviderDependencyError if is_theirs else ProviderInternalError
+
+
+def excerpt(text: object, longest: int = LONGEST_MESSAGE) -> str:
+    """The beginning of a text, with a stand-in wherever it looks like a secret."""
+    # Cut generously first, so that a long body costs nothing, and exactly afterwards: a stand-in may be longer.
+    cut = str(text)[: 4 * longest]
+    for pattern, stand_in in _SECRETS:
+        cut = pattern.sub(stand_in, cut)
+    return cut[:longest]
+
+
+def told(error: BaseException) -> str:
+    """What an error says, or its name if it says nothing or cannot be asked."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 (its own __str__ is broken)
+        return type(error).__name__
+
+
+def _kind_of(error: BaseException) -> type[ProviderError]:
+    if isinstance(error, TimeoutError):
+        return ProviderTimeoutError
+    if isinstance(error, ConnectionError | socket.gaierror):
+        return ProviderConnectionError
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return ProviderResponseFormatError
+    for one in type(error).__mro__:
+        if one.__name__ in _BY_NAME:
+            return _BY_NAME[one.__name__]
+    return ProviderInternalError
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The status of the answer that a client library made an error of."""
+    answer = getattr(error, "response", None)
+    status = getattr(answer, "status_code", None) if answer is not None else getattr(error, "code", None)
+    return status if isinstance(status, int) and 100 <= status < 600 else None  # noqa: PLR2004 (what HTTP knows)

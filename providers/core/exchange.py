@@ -1,0 +1,87 @@
+"""What goes into a call and what comes out of it: frozen values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from providers.core.errors import ProviderError
+
+
+class Outcome(StrEnum):
+    """How an attempt, or a whole execution, came out; an execution that ends with `retry` is to be made again later."""
+
+    SUCCESS = "success"
+    RETRY = "retry"
+    FAILED = "failed"
+    DEAD_LETTER = "dead_letter"
+
+
+class Who(NamedTuple):
+    """Whose calls of what: one capability of one provider, for one tenant."""
+
+    tenant_id: str
+    provider_name: str
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderExecutionContext:
+    """The circumstances of a call.
+
+    `deadline` is a time of the monotonic clock that covers calls and waits. `attempt` and `timeout` are filled in for
+    each attempt: an implementation gives up after `timeout` seconds. Whoever names a task (`task_name`) wants
+    terminal failures kept as dead letters; whoever `may_return` comes back by itself when the provider is paused.
+    """
+
+    correlation_id: str
+    idempotency_key: str | None = None
+    deadline: float | None = None
+    task_execution_id: int | None = None
+    task_name: str | None = None
+    may_return: bool = False
+    attempt: int = 1
+    timeout: float | None = None
+
+    def left(self, now: float) -> float | None:
+        """The seconds until the deadline; None if there is none."""
+        return None if self.deadline is None else self.deadline - now
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of an execution, numbered from 1."""
+
+    number: int
+    duration_ms: float
+    outcome: Outcome
+    reason_code: str | None = None
+    http_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderExecutionResult:
+    """How an execution came out."""
+
+    outcome: Outcome
+    payload: dict[str, Any] | None = None
+    attempts: tuple[Attempt, ...] = ()
+    error: ProviderError | None = None
+    duration_ms: float = 0.0
+    retry_after: float | None = None
+    replayed: bool = False
+    retry_suppressed: bool = False
+    correlation_id: str = ""
+    idempotency_key: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.SUCCESS
+
+    @property
+    def reason_code(self) -> str | None:
+        return None if self.error is None else self.error.reason_code
+
+    def raise_for_failure(self) -> None:
+        """Raise the canonical error of an execution that failed."""
+        if self.error is not None:
+            raise self.error

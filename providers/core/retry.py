@@ -1,0 +1,104 @@
+"""When a call is tried again, and after which wait."""
+
+import random as chance
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from engines.core import backoff
+from engines.core.rules import DURATION, WHOLE, Policy, means, rule
+from providers.core.errors import ProviderError, canonical
+
+T = TypeVar("T")
+Random = Callable[[], float]
+RATIO = rule("a number from 0 to 1", lambda value: backoff.is_duration(value) and value <= 1)
+
+
+class Try(NamedTuple):
+    """One try of a call: its number from 1, how long it took, and the error that it ended with, if any."""
+
+    number: int
+    duration: float
+    error: ProviderError | None
+    delay: float | None = None  # the wait that followed it
+
+
+@dataclass(frozen=True, slots=True)
+class Tries(Generic[T]):
+    """How a call that was tried repeatedly came out."""
+
+    value: T | None
+    error: ProviderError | None
+    attempts: tuple[Try, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    def raise_for_failure(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy(Policy):
+    """How often a call is tried, and after which waits."""
+
+    max_attempts: int = field(
+        default=3, metadata=WHOLE | means("How often a call is tried, the first time included.", "attempts")
+    )
+    base_delay_seconds: float = field(
+        default=0.2, metadata=DURATION | means("The wait after the first failure; it doubles each time.", "seconds")
+    )
+    max_delay_seconds: float = field(
+        default=5.0, metadata=DURATION | means("The longest wait, before chance is added.", "seconds")
+    )
+    jitter_ratio: float = field(
+        default=0.2, metadata=RATIO | means("By how much chance makes a wait longer or shorter.", "of the wait")
+    )
+
+    def delay(self, attempt: int, random: Random = chance.random) -> float:
+        """The wait after this attempt, counted from 1: capped, then spread evenly to both sides by chance."""
+        # A cap of 0 means no wait here; to the engines' backoff it would mean no cap.
+        longest = self.max_delay_seconds
+        base = min(self.base_delay_seconds, longest)
+        delay = backoff.exponential(attempt - 1, backoff=base, multiplier=2.0, cap=longest)
+        return min(delay * (1 + self.jitter_ratio * (2 * random() - 1)), backoff.LONGEST)
+
+    def run(
+        self,
+        call: Callable[[], T],
+        *,
+        budget: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = time.sleep,
+        random: Random = chance.random,
+    ) -> Tries[T]:
+        """Call until it succeeds, fails for good, or attempts or `budget` seconds run out; errors become ours."""
+        ends_at = None if budget is None else clock() + budget
+        tries: list[Try] = []
+        while True:
+            number, started = len(tries) + 1, clock()
+            try:
+                value = call()
+            except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
+                failure = canonical(error)
+            else:
+                return Tries(value, None, (*tries, Try(number, clock() - started, None)))
+            now = clock()
+            delay = self.next_delay(failure, number, None if ends_at is None else ends_at - now, random)
+            tries.append(Try(number, now - started, failure, delay))
+            if delay is None:
+                return Tries(None, failure, tuple(tries))
+            sleep(delay)
+
+    def next_delay(
+        self, error: ProviderError, attempt: int, left: float | None, random: Random = chance.random
+    ) -> float | None:
+        """The wait before another attempt; None if there is to be none, or no time for it."""
+        if not error.retryable or attempt >= self.max_attempts:
+            return None
+        delay = max(self.delay(attempt, random), error.retry_after or 0.0)
+        # A wait that would use up all the time is not begun.
+        return delay if left is None or delay < left else None

@@ -1,0 +1,98 @@
+"""What one execution asks a driver to do. Steps are yielded; what came of them is sent back."""
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from providers.core.breaker import Verdict
+from providers.core.errors import ProviderError
+from providers.core.exchange import Outcome
+from providers.core.gate import Admission, Decision
+from providers.core.quota import NOTHING, Reservation
+
+
+class Claim(NamedTuple):
+    """Take the request's key. Answer: Claimed, Replay, Busy, Taken or StoreLost."""
+
+
+class Claimed(NamedTuple):
+    token: str | None = None
+
+
+class Replay(NamedTuple):
+    """The request succeeded before."""
+
+    payload: dict[str, Any]
+
+
+class Busy(NamedTuple):
+    """The same request is under way."""
+
+    retry_after: float
+
+
+class Taken(NamedTuple):
+    """The key belongs to another request."""
+
+
+class StoreLost(NamedTuple):
+    """The database is away, and calls without it are not allowed."""
+
+
+class Admit(NamedTuple):
+    """Ask the gate for one attempt. Answer: an Admission, or StoreLost."""
+
+    attempt: int
+    cost: int
+
+
+class Call(NamedTuple):
+    """Make the attempt. Answer: Answered or Failed."""
+
+    attempt: int
+    timeout: float | None
+
+
+class Answered(NamedTuple):
+    payload: dict[str, Any]
+
+
+class Failed(NamedTuple):
+    error: ProviderError
+
+
+class Settle(NamedTuple):
+    """Write down how an attempt came out. Answer: RETRY, SUPPRESSED or ENDED."""
+
+    attempt: int
+    admission: Admission
+    duration: float
+    budget: float | None  # the time that the attempt had
+    verdict: Verdict
+    outcome: Outcome  # if it is not tried again
+    wants_retry: bool = False
+    error: ProviderError | None = None
+    payload: dict[str, Any] | None = None
+    refund: Reservation = NOTHING
+    refunds_retry: bool = False
+    cooldown: float | None = None
+
+
+class Refuse(NamedTuple):
+    """Write down that an attempt was not made. No answer is expected."""
+
+    attempt: int
+    error: ProviderError
+    outcome: Outcome
+    refund: Reservation = NOTHING
+
+
+class Sleep(NamedTuple):
+    """Wait. No answer is expected."""
+
+    seconds: float
+
+
+Step: TypeAlias = Claim | Admit | Call | Settle | Refuse | Sleep
+Settled: TypeAlias = Decision
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Step, Any, T]

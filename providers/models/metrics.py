@@ -1,0 +1,87 @@
+"""What was called: every attempt, and how many of them in each minute."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from providers.core.exchange import Outcome
+from providers.models.columns import KEY, NAME, OfCapability, among, named, words
+from providers.models.tasks import TaskExecution
+
+
+class ProviderExecutionMetric(OfCapability):
+    """One attempt, written once: the database refuses to change it, and to remove it before its time."""
+
+    task_execution = models.ForeignKey(
+        TaskExecution, null=True, blank=True, on_delete=models.PROTECT, related_name="metrics", db_index=False
+    )
+    operation = models.CharField(max_length=NAME)
+    idempotency_key = models.CharField(max_length=KEY)
+    correlation_id = models.CharField(max_length=KEY)
+    attempt_number = models.PositiveIntegerField()
+    max_attempts = models.PositiveIntegerField()
+    duration_ms = models.FloatField()
+    timeout_budget_ms = models.FloatField(null=True, blank=True)
+    outcome = models.CharField(max_length=11, choices=words(Outcome))
+    reason_code = models.CharField(max_length=30, null=True, blank=True)
+    retryable = models.BooleanField()
+    http_status = models.PositiveSmallIntegerField(null=True, blank=True)
+    retry_suppressed = models.BooleanField(
+        default=False, db_default=False, help_text="It was not tried again because the retry budget was spent."
+    )
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "provider_execution_metrics"
+        verbose_name = "provider call"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["tenant_id", "provider_name", "capability", "created_at"], name="provider_metric_capability"
+            ),
+            models.Index(fields=["tenant_id", "outcome", "created_at"], name="provider_metric_outcome"),
+            models.Index(fields=["correlation_id"], name="provider_metric_correlation"),
+        ]
+        constraints: ClassVar = [
+            among("outcome", Outcome, "provider_metric_outcome_known"),
+            models.CheckConstraint(
+                condition=Q(attempt_number__gte=1, max_attempts__gte=1, duration_ms__gte=0),
+                name="provider_metric_numbers",
+            ),
+            named("provider_metric"),
+        ]
+
+
+class ProviderMinute(models.Model):
+    """The calls of one capability in one minute: counts, and latencies in buckets."""
+
+    gate_id = models.BigIntegerField()
+    minute = models.BigIntegerField(help_text="Minutes since 1970.")
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    successes = models.PositiveIntegerField(default=0, db_default=0)
+    executions = models.PositiveIntegerField(default=0, db_default=0)
+    successful_executions = models.PositiveIntegerField(default=0, db_default=0)
+    refusals = models.PositiveIntegerField(default=0, db_default=0)
+    buckets = models.JSONField(default=dict, db_default={}, help_text="How many attempts took how long, by bucket.")
+
+    class Meta:
+        db_table = "provider_minutes"
+        ordering: ClassVar = ["gate_id", "minute"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["gate_id", "minute"], name="provider_minute_of")]
+
+    def __str__(self) -> str:
+        return f"{self.attempts} attempts in minute {self.minute}"
+
+
+class Retention(models.Model):
+    """From which time on calls are kept: the database lets go only of older ones. One row."""
+
+    metrics_before = models.DateTimeField()
+
+    class Meta:
+        db_table = "provider_retention"
+
+    def __str__(self) -> str:
+        return f"calls before {self.metrics_before:%Y-%m-%d %H:%M} may be removed"

@@ -1,0 +1,108 @@
+"""Every span, attribute and instrument of provider calls, in one place. No payload is in any of them.
+
+Spans: `provider.execute` › `provider.attempt`. Attributes name the provider, capability, operation, outcome and reason.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from opentelemetry import metrics, trace
+
+from providers.core.exchange import ProviderExecutionResult
+from providers.core.steps import Answered, Failed
+
+PROVIDER = "ergon.provider"
+CAPABILITY = "ergon.capability"
+OPERATION = "ergon.operation"
+TENANT = "ergon.tenant"
+CORRELATION = "ergon.correlation_id"
+ATTEMPT = "ergon.attempt"
+OUTCOME = "ergon.outcome"
+REASON = "ergon.reason_code"
+VERB = "ergon.verb"
+HTTP_STATUS = "http.response.status_code"
+REPLAYED = "ergon.replayed"
+
+tracer = trace.get_tracer("ergon.providers")
+_meter = metrics.get_meter("ergon.providers")
+_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+executions = _meter.create_counter("ergon.provider.executions", description="Executions, by outcome and reason")
+attempts = _meter.create_counter("ergon.provider.attempts", description="Attempts, by outcome and reason")
+attempt_duration = _meter.create_histogram(
+    "ergon.provider.attempt.duration",
+    unit="s",
+    description="One attempt",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
+suppressed = _meter.create_counter(
+    "ergon.provider.retries.suppressed", description="Retries that the retry budget did not allow"
+)
+store_failures = _meter.create_counter(
+    "ergon.provider.store_failures", description="Times that the database could not be asked, by verb"
+)
+
+T = TypeVar("T", bound=Answered | Failed)
+
+
+class Attempting:
+    """An attempt that is being observed."""
+
+    def __init__(self, span: trace.Span, labels: dict[str, Any]) -> None:
+        self._span = span
+        self._labels = labels
+        self._started = time.perf_counter()
+
+    def ended(self, outcome: T) -> T:
+        labels = self._labels
+        if isinstance(outcome, Failed):
+            error = outcome.error
+            labels = {**labels, OUTCOME: "failed", REASON: error.reason_code}
+            self._span.set_attribute(REASON, error.reason_code)
+            if error.http_status is not None:
+                self._span.set_attribute(HTTP_STATUS, error.http_status)
+            self._span.set_status(trace.StatusCode.ERROR, error.reason_code)
+        else:
+            labels = {**labels, OUTCOME: "success"}
+        attempts.add(1, labels)
+        attempt_duration.record(time.perf_counter() - self._started, labels)
+        return outcome
+
+
+class Executing:
+    """An execution that is being observed."""
+
+    def __init__(self, span: trace.Span, labels: dict[str, Any]) -> None:
+        self._span = span
+        self._labels = labels
+
+    def ended(self, result: ProviderExecutionResult) -> ProviderExecutionResult:
+        labels = {**self._labels, OUTCOME: result.outcome.value}
+        self._span.set_attribute(OUTCOME, result.outcome.value)
+        self._span.set_attribute(REPLAYED, result.replayed)
+        if result.reason_code is not None:
+            labels[REASON] = result.reason_code
+            self._span.set_attribute(REASON, result.reason_code)
+            self._span.set_status(trace.StatusCode.ERROR, result.reason_code)
+        executions.add(1, labels)
+        if result.retry_suppressed:
+            suppressed.add(1, self._labels)
+        return result
+
+
+@contextmanager
+def executing(attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: str) -> Iterator[Executing]:
+    """Around one execution. Tenants and correlations are on spans alone: as labels they would be without number."""
+    about = {**attributes, TENANT: tenant_id, CORRELATION: correlation_id}
+    with tracer.start_as_current_span("provider.execute", attributes=about) as span:
+        yield Executing(span, dict(attributes))
+
+
+@contextmanager
+def attempting(attributes: Mapping[str, Any], attempt: int) -> Iterator[Attempting]:
+    """Around one attempt."""
+    about = {**attributes, ATTEMPT: attempt}
+    with tracer.start_as_current_span("provider.attempt", attributes=about) as span:
+        yield Attempting(span, dict(attributes))

@@ -1,0 +1,245 @@
+"""The rules of one execution, played with scripted answers: no clock, no thread, no database."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from providers.core import calling
+from providers.core.breaker import Permit
+from providers.core.calling import Execution
+from providers.core.errors import (
+    ProviderBadRequestError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderRateLimitError,
+    ProviderTimeoutError,
+)
+from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.gate import Admission, Decision
+from providers.core.policy import ProviderPolicy
+from providers.core.quota import NOTHING, Reservation
+from providers.core.retry import RetryPolicy
+from providers.core.steps import (
+    Admit,
+    Answered,
+    Busy,
+    Call,
+    Claim,
+    Claimed,
+    Failed,
+    Refuse,
+    Replay,
+    Settle,
+    Sleep,
+    Step,
+    StoreLost,
+    Taken,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RETRY = RetryPolicy(max_attempts=3, base_delay_seconds=1, max_delay_seconds=8, jitter_ratio=0)
+PASS = Admission(Decision.ADMITTED, Permit(0))
+PAID = Admission(Decision.ADMITTED, Permit(0), 60.0, 1)
+SHUT = Admission(Decision.CIRCUIT, retry_after=4.0)
+SLOW = ProviderTimeoutError("slow")
+
+
+class Stage:
+    """Answers steps: what was scripted, or what goes on. Sleeping moves the clock, and so does a call."""
+
+    def __init__(self, *calls: Any, admissions: Any = (), claims: Any = (), takes: float = 0.0) -> None:
+        self.now = 100.0
+        self.steps: list[Step] = []
+        self.takes = takes
+        self.scripts: dict[type, Iterator[Any]] = {Call: iter(calls), Admit: iter(admissions), Claim: iter(claims)}
+
+    def answer(self, step: Step) -> Any:
+        self.steps.append(step)
+        match step:
+            case Sleep(seconds):
+                self.now += seconds
+                return None
+            case Settle():
+                return Decision.RETRY if step.wants_retry else Decision.ENDED
+            case Call():
+                self.now += self.takes
+                found = next(self.scripts[Call], Answered({}))
+                return Failed(found) if isinstance(found, ProviderError) else found
+            case Admit():
+                return next(self.scripts[Admit], PASS)
+            case Claim():
+                return next(self.scripts[Claim], Claimed("token"))
+        return None
+
+    def play(self, policy: ProviderPolicy | None = None, **about: Any) -> ProviderExecutionResult:
+        is_guarded = about.pop("is_guarded", False)
+        context = ProviderExecutionContext("c", **about)
+        chosen = policy or ProviderPolicy(retry=RETRY)
+        steps = calling.execute(Execution(chosen, context, lambda: self.now, is_guarded=is_guarded))
+        reply = None
+        while True:
+            try:
+                step = steps.send(reply)
+            except StopIteration as end:
+                result: ProviderExecutionResult = end.value
+                return result
+            reply = self.answer(step)
+
+    def names(self) -> list[str]:
+        return [type(step).__name__ for step in self.steps]
+
+    def of(self, kind: type) -> list[Any]:
+        return [step for step in self.steps if isinstance(step, kind)]
+
+
+def test_each_attempt_passes_the_gate_and_waits_in_between() -> None:
+    stage = Stage(SLOW, SLOW)
+    result = stage.play()
+    assert stage.names() == ["Admit", "Call", "Settle", "Sleep"] * 2 + ["Admit", "Call", "Settle"]
+    assert [step.seconds for step in stage.of(Sleep)] == [1, 2]
+    assert result.ok
+    assert [step.cost for step in stage.of(Admit)] == [1, 0, 0]
+
+
+def test_a_failure_for_good_ends_it() -> None:
+    stage = Stage(ProviderBadRequestError())
+    assert stage.play().reason_code == "bad_request"
+    assert stage.names() == ["Admit", "Call", "Settle"]
+
+
+def test_a_retry_that_is_refused_ends_with_the_original_reason() -> None:
+    stage = Stage(SLOW, admissions=[PASS, SHUT])
+    result = stage.play()
+    assert (result.reason_code, result.error) == ("timeout", SLOW)
+    [refusal] = stage.of(Refuse)
+    assert (refusal.attempt, refusal.error.reason_code, refusal.outcome) == (2, "circuit_open", Outcome.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [(Decision.QUOTA, "quota_exhausted"), (Decision.CIRCUIT, "circuit_open"), (Decision.COOLING, "rate_limited")],
+)
+def test_a_refused_call_is_not_made(decision: Decision, reason: str) -> None:
+    stage = Stage(admissions=[Admission(decision, retry_after=4.0)])
+    result = stage.play()
+    assert (stage.names(), result.reason_code, result.retry_after) == (["Admit", "Refuse"], reason, 4.0)
+
+
+def test_whoever_comes_back_is_told_to_and_its_refusal_has_failed() -> None:
+    stage = Stage(admissions=[SHUT])
+    assert stage.play(may_return=True, task_name="t").outcome is Outcome.RETRY
+    assert stage.of(Refuse)[0].outcome is Outcome.FAILED
+    stage = Stage(ProviderRateLimitError(retry_after=9))
+    result = stage.play(may_return=True, task_name="t")
+    assert (result.outcome, result.retry_after, stage.of(Sleep)) == (Outcome.RETRY, 9, [])
+
+
+def test_a_tasks_failure_for_good_is_a_dead_letter() -> None:
+    stage = Stage(ProviderBadRequestError())
+    assert stage.play(task_name="t").outcome is Outcome.DEAD_LETTER
+    assert stage.of(Settle)[0].outcome is Outcome.DEAD_LETTER
+
+
+def test_the_longer_of_both_waits_is_kept_and_capped() -> None:
+    stage = Stage(ProviderRateLimitError(retry_after=5), ProviderRateLimitError(retry_after=0.5))
+    assert stage.play().ok
+    assert [step.seconds for step in stage.of(Sleep)] == [5, 2]
+    assert [step.cooldown for step in stage.of(Settle)] == [5, 0.5, None]
+    stage = Stage(ProviderRateLimitError(retry_after=10_000))
+    stage.play()
+    assert stage.of(Sleep)[0].seconds == 300
+
+
+def test_a_wait_that_would_cross_the_deadline_is_not_begun() -> None:
+    stage = Stage(SLOW, SLOW)
+    result = stage.play(deadline=102.5)
+    assert (result.reason_code, len(result.attempts), [step.seconds for step in stage.of(Sleep)]) == ("timeout", 2, [1])
+
+
+def test_a_call_has_the_time_that_is_left() -> None:
+    stage = Stage(takes=1)
+    stage.play(ProviderPolicy(timeout=5), deadline=102.0)
+    assert stage.of(Call)[0].timeout == 2
+    stage = Stage()
+    stage.play(ProviderPolicy(timeout=None))
+    assert stage.of(Call)[0].timeout is None
+
+
+def test_nothing_is_called_after_the_deadline() -> None:
+    stage = Stage()
+    result = stage.play(deadline=100.0)
+    assert (stage.names(), result.reason_code) == (["Refuse"], "timeout")
+
+
+def test_a_success_is_never_thrown_away() -> None:
+    result = Stage(Answered({"rank": 1}), takes=50).play(deadline=101.0)
+    assert (result.ok, result.payload, result.duration_ms) == (True, {"rank": 1}, 50_000)
+
+
+def test_what_never_left_is_refunded_at_the_end_and_only_then() -> None:
+    unreachable = ProviderConnectionError(never_left=True)
+    stage = Stage(*[unreachable] * 3, admissions=[PAID])
+    stage.play()
+    held = Reservation(1, 60.0)
+    assert [(step.refund, step.refunds_retry) for step in stage.of(Settle)] == [(held, False)] * 3
+    stage = Stage(SLOW, unreachable, admissions=[PAID, PASS, SHUT])
+    stage.play()
+    assert [step.refund for step in (*stage.of(Settle), *stage.of(Refuse))] == [NOTHING, NOTHING, NOTHING]
+    stage = Stage(unreachable, admissions=[PAID, SHUT])
+    stage.play()
+    assert stage.of(Refuse)[0].refund == held
+
+
+def test_each_billed_attempt_is_refunded_for_itself() -> None:
+    unreachable = ProviderConnectionError(never_left=True)
+    stage = Stage(SLOW, unreachable, admissions=[PAID, PAID, SHUT])
+    stage.play(ProviderPolicy(retry=RETRY, quota_per_attempt=True, cost=1))
+    assert [step.refund.amount for step in stage.of(Settle)] == [0, 1]
+    assert stage.of(Refuse)[0].refund == NOTHING
+
+
+def test_a_suppressed_retry_says_so() -> None:
+    class Stingy(Stage):
+        def answer(self, step: Step) -> Any:
+            found = super().answer(step)
+            return Decision.SUPPRESSED if isinstance(step, Settle) else found
+
+    result = Stingy(SLOW).play()
+    assert (result.retry_suppressed, result.outcome, result.reason_code) == (True, Outcome.FAILED, "timeout")
+
+
+def test_a_success_of_before_is_given_again() -> None:
+    stage = Stage(claims=[Replay({"rank": 1})])
+    result = stage.play(is_guarded=True)
+    assert (result.ok, result.replayed, result.payload, stage.names()) == (True, True, {"rank": 1}, ["Claim"])
+
+
+def test_a_key_of_another_request_is_refused() -> None:
+    stage = Stage(claims=[Taken()])
+    assert stage.play(is_guarded=True).reason_code == "bad_request"
+    assert stage.names() == ["Claim", "Refuse"]
+
+
+def test_a_second_one_waits_for_the_first_or_is_refused() -> None:
+    stage = Stage(claims=[Busy(9.0), Replay({})])
+    assert stage.play(ProviderPolicy(idempotency_wait=1), is_guarded=True).replayed
+    stage = Stage(claims=[Busy(9.0)] * 99)
+    result = stage.play(ProviderPolicy(idempotency_wait=1.1), is_guarded=True)
+    assert (result.reason_code, result.retry_after, len(stage.of(Sleep))) == ("dependency_unavailable", 9.0, 5)
+    stage = Stage(claims=[Busy(9.0)])
+    stage.play(ProviderPolicy(idempotency_wait=60), is_guarded=True, deadline=100.1)
+    assert stage.of(Sleep) == []
+
+
+def test_a_claimed_request_goes_on() -> None:
+    stage = Stage()
+    assert stage.play(is_guarded=True).ok
+    assert stage.names() == ["Claim", "Admit", "Call", "Settle"]
+
+
+def test_without_the_database_nothing_is_called() -> None:
+    assert Stage(claims=[StoreLost()]).play(is_guarded=True).reason_code == "dependency_unavailable"
+    assert Stage(admissions=[StoreLost()]).play().reason_code == "dependency_unavailable"
+    assert Stage(SLOW, admissions=[PASS, StoreLost()]).play().reason_code == "timeout"

@@ -1,0 +1,156 @@
+"""Errors of providers: each class states its reason, and whatever is raised becomes one of them."""
+
+import json
+import socket
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from providers.core import errors, retry_after
+from providers.core.errors import (
+    ProviderAuthError,
+    ProviderBadRequestError,
+    ProviderCircuitOpenError,
+    ProviderConnectionError,
+    ProviderDependencyError,
+    ProviderError,
+    ProviderInternalError,
+    ProviderQuotaExceededError,
+    ProviderRateLimitError,
+    ProviderResponseFormatError,
+    ProviderTimeoutError,
+    canonical,
+    excerpt,
+    from_status,
+)
+from tests.broken import MuteError
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "retryable"),
+    [
+        (ProviderTimeoutError, "timeout", True),
+        (ProviderConnectionError, "connection_error", True),
+        (ProviderRateLimitError, "rate_limited", True),
+        (ProviderAuthError, "auth_failed", False),
+        (ProviderQuotaExceededError, "quota_exhausted", False),
+        (ProviderBadRequestError, "bad_request", False),
+        (ProviderResponseFormatError, "response_invalid", False),
+        (ProviderDependencyError, "dependency_unavailable", True),
+        (ProviderCircuitOpenError, "circuit_open", False),
+        (ProviderInternalError, "internal_error", False),
+    ],
+)
+def test_every_class_states_its_reason(kind: type[ProviderError], reason: str, retryable: bool) -> None:  # noqa: FBT001
+    assert (kind.reason_code, kind.retryable, errors.BY_REASON[reason]) == (reason, retryable, kind)
+    assert str(kind())
+
+
+class TransportError(Exception):
+    """As of a library that the core does not know."""
+
+
+class ConnectError(TransportError):
+    pass
+
+
+class SoftTimeLimitExceeded(Exception):  # noqa: N818 (a library's name)
+    pass
+
+
+class StatusError(Exception):
+    def __init__(self, status: Any) -> None:
+        super().__init__("bad answer")
+        self.response = SimpleNamespace(status_code=status)
+
+
+class CodeError(OSError):
+    code = 503
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "never_left"),
+    [
+        (TimeoutError(), ProviderTimeoutError, False),
+        (ConnectionResetError(), ProviderConnectionError, False),
+        (ConnectionRefusedError(), ProviderConnectionError, True),
+        (socket.gaierror(), ProviderConnectionError, True),
+        (json.JSONDecodeError("no", "x", 0), ProviderResponseFormatError, False),
+        (TransportError(), ProviderConnectionError, False),
+        (ConnectError(), ProviderConnectionError, True),
+        (SoftTimeLimitExceeded(), ProviderTimeoutError, False),
+        (StatusError(429), ProviderRateLimitError, False),
+        (StatusError("odd"), ProviderInternalError, False),
+        (CodeError(), ProviderDependencyError, False),
+        (MuteError(), ProviderInternalError, False),
+        (ValueError("a bug"), ProviderInternalError, False),
+    ],
+)
+def test_whatever_is_raised_becomes_one_of_ours(
+    error: Exception,
+    kind: type[ProviderError],
+    never_left: bool,  # noqa: FBT001
+) -> None:
+    found = canonical(error)
+    assert (type(found), found.__cause__, found.never_left) == (kind, error, never_left)
+    assert canonical(found) is found
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (401, "auth_failed"),
+        (403, "auth_failed"),
+        (408, "timeout"),
+        (429, "rate_limited"),
+        (404, "bad_request"),
+        (422, "bad_request"),
+        (500, "dependency_unavailable"),
+        (503, "dependency_unavailable"),
+        (504, "timeout"),
+        (302, "internal_error"),
+        (600, "internal_error"),
+    ],
+)
+def test_every_status_has_its_meaning(status: int, reason: str) -> None:
+    error = from_status(status, retry_after=3)
+    assert (error.reason_code, error.http_status, error.retry_after) == (reason, status, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://ada:secret@host/",
+        "Authorization: Bearer secretsecret",
+        'api_key="secret"',
+        "password=secret&x=1",
+        "{'X-Auth-Token': 'secret'}",
+    ],
+)
+def test_secrets_do_not_get_into_messages(text: str) -> None:
+    assert "secret" not in str(ProviderError(text)).replace("_secret", "")
+
+
+def test_an_excerpt_is_short() -> None:
+    assert len(excerpt("x" * 10_000)) == 500
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("120", 120.0),
+        (" 1.5 ", 1.5),
+        ("Thu, 01 Jan 2026 00:01:00 GMT", 60.0),
+        ("Thu, 01 Jan 2026 00:01:00 -0000", 60.0),
+        ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after_is_read_in_seconds_or_as_a_date(header: str | None, seconds: float | None) -> None:
+    assert retry_after.seconds_of(header, NOW) == seconds

@@ -1,0 +1,157 @@
+"""The gate as a value: breaker, quota, cooldown, budget and overrides, decided together."""
+
+from dataclasses import replace
+
+import pytest
+
+from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, CircuitBreaker, Permit, Verdict, verdict_of
+from providers.core.budget import RetryBudget
+from providers.core.errors import ProviderBadRequestError, ProviderCircuitOpenError, ProviderTimeoutError
+from providers.core.gate import Asked, Decision, Gate, Override, Returned
+from providers.core.quota import Reservation, opened
+
+POLICY = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=10, half_open_max_calls=2, success_threshold=2)
+BUDGET = RetryBudget(capacity=2, earned_by_success=0.5)
+ASKED = Asked(POLICY, cost=1, probe_lease=5)
+
+
+def returned(permit: Permit, verdict: Verdict, **more: object) -> Returned:
+    return Returned(permit, verdict, POLICY, BUDGET)._replace(**more)  # type: ignore[arg-type]
+
+
+def tripped(at: float = 0.0) -> Gate:
+    gate = Gate()
+    for _ in range(2):
+        gate, admission = gate.admit(ASKED, at)
+        gate, _decision = gate.settle(returned(admission.permit, Verdict.FAILURE), at)
+    assert gate.breaker.state is BreakerState.OPEN
+    return gate
+
+
+def test_failures_in_a_row_open_it_and_successes_start_anew() -> None:
+    gate, admission = Gate().admit(ASKED, 0)
+    gate, _ = gate.settle(returned(admission.permit, Verdict.FAILURE), 0)
+    gate, _ = gate.settle(returned(admission.permit, Verdict.SUCCESS), 0)
+    gate, _ = gate.settle(returned(admission.permit, Verdict.NEUTRAL), 0)
+    assert gate.breaker.consecutive_failures == 0
+    assert tripped().breaker.open_until == 10
+
+
+def test_open_refuses_until_its_cooldown_is_over() -> None:
+    gate, refused = tripped().admit(ASKED, 4)
+    assert (refused.decision, refused.retry_after, gate.admissions) == (Decision.CIRCUIT, 6, 2)
+
+
+def test_half_open_lets_so_many_probes_pass_and_waits_for_them() -> None:
+    gate = tripped()
+    assert gate.state_at(10) is BreakerState.HALF_OPEN
+    gate, first = gate.admit(ASKED, 10)
+    gate, second = gate.admit(ASKED, 11)
+    gate, third = gate.admit(ASKED, 12)
+    assert [one.decision for one in (first, second, third)] == [Decision.PROBE, Decision.PROBE, Decision.CIRCUIT]
+    assert third.retry_after == 3
+    gate, later = gate.admit(ASKED, 15)
+    assert (later.decision, len(gate.breaker.live_probes(15))) == (Decision.PROBE, 2)
+
+
+def test_enough_probes_close_it_and_one_that_fails_opens_it() -> None:
+    gate, first = tripped().admit(ASKED, 10)
+    gate, second = gate.admit(ASKED, 10)
+    gate, _ = gate.settle(returned(first.permit, Verdict.SUCCESS), 11)
+    assert gate.breaker.state is BreakerState.HALF_OPEN
+    closed, _ = gate.settle(returned(second.permit, Verdict.SUCCESS), 11)
+    assert closed.breaker == Breaker(generation=3)
+    opened_again, _ = gate.settle(returned(second.permit, Verdict.FAILURE), 11)
+    assert (opened_again.breaker.state, opened_again.breaker.open_until) == (BreakerState.OPEN, 21)
+    neutral, _ = gate.settle(returned(second.permit, Verdict.NEUTRAL), 11)
+    assert neutral.breaker.probes == {}
+
+
+def test_an_older_generation_changes_nothing() -> None:
+    gate = tripped()
+    late, _ = gate.settle(returned(Permit(0), Verdict.SUCCESS), 1)
+    assert late.breaker == gate.breaker
+    same, _ = gate.settle(returned(Permit(1), Verdict.SUCCESS), 1)
+    assert same.breaker == gate.breaker
+
+
+def test_quota_is_named_first_and_a_refusal_spends_nothing() -> None:
+    gate = replace(tripped(), quota=opened(0, 60, 0))
+    after, refused = gate.admit(ASKED, 1)
+    assert (refused.decision, refused.retry_after, after) == (Decision.QUOTA, 59, gate)
+    gate = replace(gate, quota=opened(5, 60, 0))
+    after, refused = gate.admit(ASKED, 1)
+    assert (refused.decision, after) == (Decision.CIRCUIT, gate)
+
+
+def test_a_pause_holds_until_it_is_over_and_the_longest_wins() -> None:
+    gate, _ = Gate().settle(returned(Permit(0), Verdict.NEUTRAL, cooldown=10.0), 0)
+    gate, _ = gate.settle(returned(Permit(0), Verdict.NEUTRAL, cooldown=3.0), 1)
+    _, refused = gate.admit(ASKED, 4)
+    assert (refused.decision, refused.retry_after) == (Decision.COOLING, 6)
+    assert gate.admit(ASKED, 10)[1].decision is Decision.ADMITTED
+
+
+def test_an_operators_word_stands_above_the_breaker_while_it_lasts() -> None:
+    shut = Gate(override=Override(BreakerState.OPEN, 10))
+    assert (shut.admit(ASKED, 4)[1].retry_after, shut.state_at(4)) == (6, BreakerState.OPEN)
+    assert shut.admit(ASKED, 10)[1].decision is Decision.ADMITTED
+    assert Gate(override=Override(BreakerState.OPEN)).admit(ASKED, 4)[1].retry_after is None
+    forced = replace(tripped(), override=Override(BreakerState.CLOSED))
+    assert forced.admit(ASKED, 4)[1].decision is Decision.ADMITTED
+
+
+def test_retries_spend_until_nothing_is_left() -> None:
+    gate, decisions = Gate(), []
+    for _ in range(3):
+        gate, decision = gate.settle(returned(Permit(9), Verdict.FAILURE, wants_retry=True), 0)
+        decisions.append(decision)
+    assert decisions == [Decision.RETRY, Decision.RETRY, Decision.SUPPRESSED]
+    gate, _ = gate.settle(returned(Permit(9), Verdict.SUCCESS), 0)
+    assert gate.tokens == 0.5
+    assert tripped().settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 0)[1] is Decision.ENDED
+
+
+def test_a_refund_waits_for_the_end_unless_each_attempt_is_billed() -> None:
+    gate, admission = Gate(quota=opened(5, 60, 0)).admit(ASKED, 0)
+    back = {"refund": Reservation(admission.reserved, admission.window_start)}
+    kept, _ = gate.settle(returned(admission.permit, Verdict.FAILURE, wants_retry=True, **back), 0)
+    billed, _ = gate.settle(
+        returned(admission.permit, Verdict.FAILURE, wants_retry=True, refunds_retry=True, **back), 0
+    )
+    ended, _ = gate.settle(returned(admission.permit, Verdict.FAILURE, **back), 0)
+    assert [one.quota and one.quota.used for one in (kept, billed, ended)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "counts", "verdict"),
+    [
+        (None, False, Verdict.SUCCESS),
+        (ProviderTimeoutError(), False, Verdict.FAILURE),
+        (ProviderBadRequestError(), False, Verdict.NEUTRAL),
+        (ValueError(), True, Verdict.NEUTRAL),
+    ],
+)
+def test_only_what_means_that_it_is_ill_counts(error: Exception | None, counts: bool, verdict: Verdict) -> None:  # noqa: FBT001
+    assert verdict_of(error, count_rate_limited=counts) is verdict
+
+
+def test_a_breaker_of_one_process() -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(POLICY, clock=lambda: now[0])
+    assert (CircuitBreaker().policy, breaker.generation) == (BreakerPolicy(), 0)
+    for _ in range(2):
+        breaker.before_call()
+        breaker.after_call(error=ProviderTimeoutError())
+    with pytest.raises(ProviderCircuitOpenError):
+        breaker.before_call()
+    assert (breaker.state, breaker.open_until, breaker.consecutive_failures) == (BreakerState.OPEN, 10, 2)
+    now[0] = 10
+    for _ in range(2):
+        breaker.before_call()
+        breaker.after_call()
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_nobody_waits_for_probes_that_are_gone() -> None:
+    assert Breaker(state=BreakerState.HALF_OPEN).reopens_at(7) == 7

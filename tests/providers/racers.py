@@ -1,0 +1,129 @@
+"""`python -m tests.providers.racers KIND …`: processes that call providers, for tests of what they share.
+
+`admit COUNT SECONDS COST PROBES`: so many processes ask the gate at once and over and over; prints what each was told.
+`execute COUNT KEY`: so many processes execute the same request at once; prints how each came out.
+`obey`: executes once for every line that it reads, and prints the reason.
+`hang`: executes a call that does not end.
+`outage POLICY`: executes without a database.
+`lose`: executes a call during which the database goes away.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import django
+
+
+def together(count: int, race: Callable[[], Any]) -> None:
+    """Let so many processes begin at once, each with a connection that is open already."""
+    from django.db import connection, connections
+
+    connections.close_all()
+    start, go = os.pipe()
+    for _ in range(count):
+        if os.fork() == 0:
+            os.close(go)
+            connection.ensure_connection()
+            os.read(start, 1)  # ends for all at once, when the parent closes its side
+            os.write(1, f"{json.dumps(race())}\n".encode())
+            os._exit(0)
+    os.close(go)
+    sys.exit(sum(os.wait()[1] != 0 for _ in range(count)))
+
+
+def admit(count: int, seconds: float, cost: int, probes: int) -> None:
+    from providers import BreakerPolicy, calls
+    from providers.core.gate import Asked
+    from tests.providers.making import WHO
+
+    asked = Asked(BreakerPolicy(half_open_max_calls=probes), cost)
+
+    def race() -> list[tuple[str, float | None, int]]:
+        told: Counter[tuple[str, float | None]] = Counter()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            admission = calls.admit(WHO, asked)
+            told[admission.decision.value, admission.window_start] += 1
+        return [(decision, window, times) for (decision, window), times in told.items()]
+
+    together(count, race)
+
+
+def execute(count: int, key: str) -> None:
+    from tests.providers.making import Scripted
+
+    def answer(_: Any) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {"rank": 1}
+
+    def race() -> list[Any]:
+        result = Scripted(answer).ask(idempotency_key=key)
+        return [result.ok, result.replayed, result.reason_code]
+
+    together(count, race)
+
+
+def obey() -> None:
+    from tests.providers.making import Scripted
+
+    for _ in sys.stdin:
+        print(Scripted({"rank": 1}).ask().reason_code, flush=True)
+
+
+def hang() -> None:
+    from tests.providers.making import scripted
+
+    def answer(_: Any) -> dict[str, Any]:
+        print("calling", flush=True)
+        time.sleep(600)
+        return {}
+
+    scripted(answer, probe_lease=3.0).ask()
+
+
+def outage(policy: str) -> None:
+    from providers import BreakerPolicy, RetryPolicy
+    from tests.providers.making import scripted
+
+    breaker = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=60)
+    provider = scripted({"rank": 1}, TimeoutError(), on_store_failure=policy, breaker_policy=breaker)
+    type(provider).retry_policy = RetryPolicy(max_attempts=1)
+    reasons = [provider.ask().reason_code for _ in range(4)]
+    print(json.dumps([reasons, len(provider.calls)]))
+
+
+def lose() -> None:
+    from django.db import connection
+
+    from tests.providers.making import scripted
+
+    def answer(_: Any) -> dict[str, Any]:
+        connection.close()
+        connection.settings_dict |= {"NAME": "/nowhere/at/all", "HOST": "127.0.0.1", "PORT": "1"}
+        return {"rank": 1}
+
+    result = scripted(answer).ask()
+    print(json.dumps([result.ok, result.payload]))
+
+
+def main() -> None:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "ergon_site.settings"
+    django.setup()
+    match sys.argv[1:]:
+        case ["admit", count, seconds, cost, probes]:
+            admit(int(count), float(seconds), int(cost), int(probes))
+        case ["execute", count, key]:
+            execute(int(count), key)
+        case ["outage", policy]:
+            outage(policy)
+        case [kind]:
+            {"obey": obey, "hang": hang, "lose": lose}[kind]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The gate's statements and the gate's rules decide alike, over histories made by chance."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from providers.calls import admitting, running, statements
+from providers.core.breaker import BreakerPolicy, BreakerState, Permit, Verdict
+from providers.core.budget import RetryBudget
+from providers.core.gate import Admission, Asked, Gate as GateValue, Override, Returned
+from providers.core.quota import NOTHING, Reservation, opened
+from providers.models import Gate
+from tests.providers.making import WHO
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+START = 1_700_000_000.0
+NAMED = dict(zip(("tenant", "provider", "capability"), WHO, strict=True))
+BUDGET = RetryBudget(capacity=2, earned_by_success=0.5)
+
+policies = st.builds(
+    BreakerPolicy,
+    failure_threshold=st.integers(1, 3),
+    open_cooldown_seconds=st.sampled_from([0.0, 5.0]),
+    half_open_max_calls=st.integers(1, 2),
+    success_threshold=st.integers(1, 2),
+)
+moves = st.one_of(
+    st.tuples(st.just("admit"), st.integers(0, 2), st.sampled_from([3.0, 20.0])),
+    st.tuples(
+        st.just("settle"),
+        st.integers(0, 5),
+        st.sampled_from(list(Verdict)),
+        st.booleans(),
+        st.sampled_from([None, None, 4.0]),
+        st.booleans(),
+        st.booleans(),
+    ),
+)
+histories = st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.5, 6.0]), moves), max_size=25)
+quotas = st.sampled_from([None, (0, 10.0), (3, 10.0), (5, 7.0)])
+overrides = st.sampled_from([None, None, Override(BreakerState.OPEN, START + 8), Override(BreakerState.CLOSED)])
+
+
+class OnRow:
+    """The statements, with the time given instead of the database's."""
+
+    def __init__(self) -> None:
+        dialect = running.dialect()._replace(clock="CAST(%(now)s AS double precision)")
+        self.admission = statements.admission(dialect)
+        self.settlement = statements.gate_settlement(dialect)
+
+    def admit(self, asked: Asked, now: float) -> Admission:
+        [row] = running.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
+        return admitting.told(row, asked)
+
+    def settle(self, result: Returned, now: float) -> str:
+        given = {
+            **NAMED,
+            "now": now,
+            "verdict": result.verdict.value,
+            "generation": result.permit.generation,
+            "probe": result.permit.probe,
+            "wants_retry": int(result.wants_retry),
+            "refunds_retry": int(result.refunds_retry),
+            "refund": result.refund.amount,
+            "refund_start": result.refund.window_start,
+            "cooldown": result.cooldown,
+            "capacity": result.budget.capacity,
+            "earned": result.budget.earned_by_success,
+            "failure_threshold": result.breaker.failure_threshold,
+            "success_threshold": result.breaker.success_threshold,
+            "open_cooldown_seconds": result.breaker.open_cooldown_seconds,
+        }
+        running.rows(self.settlement, given)
+        return Gate.objects.get().decision
+
+
+def kept(gate: GateValue) -> None:
+    """The gate as a row."""
+    quota, override = gate.quota, gate.override
+    row: dict[str, Any] = {}
+    if quota is not None:
+        row |= {"quota_limit": quota.limit, "quota_window": quota.window}
+        row |= {"window_start": quota.start, "window_end": quota.end}
+    if override is not None:
+        row |= {"override": override.state.value, "override_until": override.until}
+    Gate.objects.all().delete()
+    Gate.objects.create(**WHO._asdict(), **row)
+
+
+def plain(gate: GateValue) -> GateValue:
+    """What two gates are compared by: a row without a token's change may not have been asked for its tokens."""
+    return replace(gate, tokens=BUDGET.capacity if gate.tokens is None else gate.tokens)
+
+
+@settings(max_examples=40)
+@given(policy=policies, quota=quotas, override=overrides, history=histories)
+def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, override: Any, history: Any) -> None:
+    gate = GateValue(quota=opened(quota[0], quota[1], START) if quota else None, override=override)
+    kept(gate)
+    row, now, passed = OnRow(), START, [Admission(gate.admit(Asked(policy, 99), START)[1].decision, Permit(7))]
+    for later, (kind, *about) in history:
+        now += later
+        if kind == "admit":
+            asked = Asked(policy, *about)
+            gate, admission = gate.admit(asked, now)
+            assert close(row.admit(asked, now), admission)
+            if admission.decision.is_admission:
+                passed.append(admission)
+        else:
+            result = returned(policy, passed, *about)
+            gate, decision = gate.settle(result, now)
+            assert row.settle(result, now) == decision.value
+        assert seen(plain(Gate.objects.get().value)) == seen(plain(gate))
+
+
+def close(one: Admission, other: Admission) -> bool:
+    same = one._replace(retry_after=None) == other._replace(retry_after=None)
+    return same and one.retry_after == pytest.approx(other.retry_after, abs=1e-3)
+
+
+def returned(policy: BreakerPolicy, passed: list[Admission], which: int, *about: Any) -> Returned:
+    verdict, wants_retry, cooldown, is_refunded, refunds_retry = about
+    admission = passed[-1 - which % len(passed)]
+    refund = Reservation(admission.reserved, admission.window_start) if is_refunded else NOTHING
+    wants = wants_retry and verdict is not Verdict.SUCCESS
+    return Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry)
+
+
+def seen(gate: GateValue) -> Any:
+    breaker, quota = gate.breaker, gate.quota
+    return [
+        [breaker.state, breaker.generation, breaker.consecutive_failures, breaker.successes, breaker.open_until],
+        {name: round(until, 3) for name, until in breaker.probes.items()},
+        quota and [quota.limit, quota.start, quota.end, quota.used, quota.previous_start, quota.previous_used],
+        [gate.cooldown_until, round(gate.tokens or 0, 6), gate.admissions],
+    ]

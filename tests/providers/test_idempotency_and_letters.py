@@ -1,0 +1,161 @@
+"""Requests that are made once, dead letters kept with the end they tell of, and calls that are written once."""
+
+import time
+from datetime import timedelta
+from math import ceil
+from random import Random
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, transaction
+
+from engines.models import DeadLetter
+from providers import Outcome, ProviderBadRequestError, RetryPolicy, calls
+from providers.models import (
+    IdempotencyClaim,
+    OutboxLetter,
+    ProviderExecutionMetric,
+    ProviderHealthState,
+    ProviderMinute,
+)
+from tests.processes import eventually
+from tests.providers.making import WHO, Scripted, scripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ONCE = RetryPolicy(max_attempts=1)
+SEED_FIELDS = {
+    *("tenant_id", "campaign_id", "task_name", "provider_name", "capability", "operation", "idempotency_key"),
+    *("correlation_id", "reason_code", "error_type", "error_message", "attempts", "occurred_at"),
+}
+
+
+def test_a_success_is_given_again_for_the_same_key() -> None:
+    provider = Scripted({"rank": 1}, {"rank": 2})
+    first, second = (provider.ask({"keyword": "tea"}, idempotency_key="order-1") for _ in range(2))
+    assert (first.replayed, second.replayed, second.payload) == (False, True, {"rank": 1})
+    assert len(provider.calls) == 1
+
+
+def test_a_key_with_another_payload_is_refused() -> None:
+    provider = Scripted({"rank": 1})
+    provider.ask({"keyword": "tea"}, idempotency_key="order-1")
+    assert provider.ask({"keyword": "coffee"}, idempotency_key="order-1").reason_code == "bad_request"
+    assert len(provider.calls) == 1
+
+
+def test_a_failed_request_may_be_made_again() -> None:
+    provider = Scripted(ProviderBadRequestError(), {"rank": 1})
+    assert not provider.ask(idempotency_key="order-1").ok
+    assert IdempotencyClaim.objects.get().state == "failed"
+    assert provider.ask(idempotency_key="order-1").ok
+
+
+def test_a_request_that_the_gate_refused_may_be_made_again() -> None:
+    calls.force_open(WHO, by="ada", reason="maintenance")
+    assert not Scripted({}).ask(idempotency_key="order-1").ok
+    calls.reset(WHO, by="ada", reason="over")
+    assert Scripted({}).ask(idempotency_key="order-1").ok
+
+
+def test_a_second_one_during_the_first_is_refused() -> None:
+    inner: list[Any] = []
+
+    def answer(_: Any) -> dict[str, Any]:
+        inner.append(Scripted({}).ask(idempotency_key="order-1"))
+        return {"rank": 1}
+
+    assert scripted(answer).ask(idempotency_key="order-1").ok
+    assert inner[0].reason_code == "dependency_unavailable"
+    assert inner[0].retry_after > 0
+
+
+def test_a_request_whose_maker_is_gone_is_made_by_the_next() -> None:
+    provider = scripted(SystemExit(), {"rank": 1}, idempotency_lease=1.0)
+    with pytest.raises(SystemExit):
+        provider.ask(idempotency_key="order-1")
+    assert not provider.ask(idempotency_key="order-1").ok
+    eventually(lambda: provider.ask(idempotency_key="order-1").ok, "the lease has lapsed")
+
+
+def test_requests_without_a_key_are_known_by_what_they_ask_if_the_provider_says_so() -> None:
+    fields = {"snapshot": ("keyword",)}
+    provider = scripted({"rank": 1}, deduplicate=True, idempotency_fields=fields)
+    results = [provider.ask({"keyword": "tea", "at": at}) for at in (1, 2)]
+    assert [result.replayed for result in results] == [False, True]
+    assert not provider.ask({"keyword": "coffee"}).replayed
+
+
+def test_a_tasks_terminal_failure_is_kept_as_a_dead_letter() -> None:
+    provider = scripted(TimeoutError("token=abcdefgh"), retry_policy=RetryPolicy(2, 0, 0, 0))
+    result = provider.ask({"keyword": "tea\x00"}, task_name="fetch_rank")
+    assert result.outcome is Outcome.DEAD_LETTER
+    outcomes = ProviderExecutionMetric.objects.order_by("id").values_list("outcome", flat=True)
+    assert list(outcomes) == ["retry", "dead_letter"]
+    letter = OutboxLetter.objects.get()
+    assert set(letter.payload) == SEED_FIELDS
+    assert (letter.payload["reason_code"], letter.payload["attempts"], letter.published_at) == ("timeout", 2, None)
+    assert "abcdefgh" not in letter.payload["error_message"]
+    assert letter.request["payload"] == {"keyword": "tea\ufffd"}
+    grave = DeadLetter.objects.get()
+    assert grave.pk == letter.dead_letter_id
+    assert (grave.source, grave.step, grave.uid) == ("rank/rank_snapshot", "snapshot", result.correlation_id)
+
+
+def test_a_refused_task_is_a_dead_letter_unless_it_comes_back() -> None:
+    calls.force_open(WHO, by="ada", reason="maintenance")
+    assert Scripted({}).ask(task_name="fetch_rank", may_return=True).outcome is Outcome.RETRY
+    assert not OutboxLetter.objects.exists()
+    assert Scripted({}).ask(task_name="fetch_rank").outcome is Outcome.DEAD_LETTER
+    assert OutboxLetter.objects.get().payload["reason_code"] == "circuit_open"
+    outcomes = ProviderExecutionMetric.objects.order_by("id").values_list("outcome", flat=True)
+    assert list(outcomes) == ["failed", "dead_letter"]
+
+
+def test_a_deadline_covers_calls_and_waits() -> None:
+    provider = scripted(TimeoutError(), retry_policy=RetryPolicy(3, 60, 60, 0))
+    result = provider.ask(deadline=time.monotonic() + 30)
+    assert (len(provider.calls), result.reason_code) == (1, "timeout")
+    late = Scripted({})
+    assert late.ask(deadline=time.monotonic() - 1).reason_code == "timeout"
+    assert late.calls == []
+
+
+def test_calls_are_written_once_and_removed_only_when_they_are_old() -> None:
+    Scripted({}).ask()
+    rows = ProviderExecutionMetric.objects.all()
+    with pytest.raises(DatabaseError), transaction.atomic():
+        rows.update(outcome="failed")
+    with pytest.raises(DatabaseError), transaction.atomic():
+        rows.delete()
+    assert calls.prune(older_than=timedelta(days=1)).metrics == 0
+    pruned = calls.prune(older_than=timedelta(seconds=-120), by="ada", reason="a test")
+    assert (pruned.metrics, pruned.minutes, rows.count(), ProviderMinute.objects.count()) == (1, 1, 0, 0)
+
+
+def test_rates_equal_those_counted_one_by_one() -> None:
+    chance = Random(7)  # noqa: S311 (a script, not a secret)
+
+    def answer(_: Any) -> dict[str, Any]:
+        time.sleep(chance.random() / 100)
+        if chance.random() < 0.3:
+            raise ProviderBadRequestError
+        return {}
+
+    provider = scripted(answer, retry_policy=ONCE)
+    for _ in range(60):
+        provider.ask()
+    rows = list(ProviderExecutionMetric.objects.values_list("duration_ms", "outcome"))
+    exact = sorted(duration for duration, _ in rows)[ceil(0.95 * len(rows)) - 1]
+    health = ProviderHealthState.objects.get()
+    assert health.p95_latency_ms_1h == pytest.approx(exact, rel=0.07)
+    assert health.success_rate_1h == pytest.approx(sum(outcome == "success" for _, outcome in rows) / len(rows))
+
+
+def test_an_hour_without_calls_has_no_rates() -> None:
+    Scripted({}).ask()
+    ProviderMinute.objects.update(minute=1)
+    ProviderHealthState.objects.update(rated_at=1.0)
+    assert calls.rollup() == 1
+    health = ProviderHealthState.objects.get()
+    assert (health.success_rate_1h, health.p95_latency_ms_1h, health.attempts_1h) == (None, None, 0)
