@@ -21,7 +21,7 @@ import pytest
 
 CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
 SHARES = {
-    "timed": ("--database", "sqlite", "--share", "timed"),
+    "apart": ("--database", "sqlite", "--share", "apart"),
     "once": ("--database", "sqlite", "--share", "once"),
     "sqlite": ("--database", "sqlite", "--share", "twice"),
     "postgresql": ("--database", "postgresql", "--share", "twice"),

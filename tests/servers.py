@@ -21,7 +21,7 @@ stack = ExitStack()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ergon")
     group.addoption("--database", choices=["sqlite", "postgresql"], default="sqlite", help="which database to test on")
-    group.addoption("--share", choices=["timed", "once", "twice"], help="one share of the suite (default: all)")
+    group.addoption("--share", choices=["apart", "once", "twice"], help="one share of the suite (default: all)")
     group.addoption("--soak", action="store_true", help="run the long forms of the proofs instead of the short ones")
 
 
@@ -47,19 +47,19 @@ def _is_run_once(item: pytest.Item) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """To load all other tests, only to leave them out, takes seconds."""
-    is_elsewhere = collection_path.suffix == ".py" and not _is_timed(collection_path)
-    return True if config.getoption("--share") == "timed" and is_elsewhere else None
+    is_elsewhere = collection_path.suffix == ".py" and not _is_apart(collection_path)
+    return True if config.getoption("--share") == "apart" and is_elsewhere else None
 
 
 def _share_of(item: pytest.Item) -> str:
-    """Tests of limits, which mostly wait; what else is proved on one database; what is proved on both."""
+    """What has nothing to do with the suite's database; what else is proved on one; what is proved on both."""
     if not _is_run_once(item):
         return "twice"
-    return "timed" if _is_timed(item.path) else "once"
+    return "apart" if _is_apart(item.path) and not item.get_closest_marker("django_db") else "once"
 
 
-def _is_timed(path: Path) -> bool:
-    return path.parent.name in {"conformance", "executors"}
+def _is_apart(path: Path) -> bool:
+    return path.parent.name in {"conformance", "executors", "end_to_end"}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -121,7 +121,6 @@ def test_nothing_of_the_sdk_is_loaded_unless_asked_for() -> None:
     assert asked.stdout.strip() == "[]", asked.stderr
 
 
-@pytest.mark.once
 def test_the_web_process_shows_its_own_instruments(site: Site) -> None:
     assert httpx.get(f"{site.url}/api/v1/client").status_code == 401
     exposed = httpx.get(f"{site.url}/metrics").text
