@@ -327,8 +327,11 @@ STOPPED: list[tuple[str, list[Any], dict[str, str], set[int]]] = [
 ]
 
 
-def codes_of_the_stopped() -> list[int]:
-    """Each is told to stop in the middle of its job, and gone in time; the first three have answered."""
+# On a busy machine the last alarm may strike when Python has put its handlers away already.
+STRUCK_LATE = -signal.SIGALRM
+
+
+def test_told_to_stop_it_is_gone_in_two_seconds_whatever_it_does() -> None:
     with ExitStack() as stack:
         running = [stack.enter_context(executor(f"tests.executors.{one}", **env)) for one, _, env, _ in STOPPED]
         for one, (_, job, _, _) in zip(running, STOPPED, strict=True):
@@ -343,14 +346,8 @@ def codes_of_the_stopped() -> list[int]:
         assert time.monotonic() - started < 2 + 1, "and a busy machine's second"
         for one in running[:3]:
             assert one.answer()["error_message"] == "the executor was told to stop"
-    return codes
-
-
-def test_told_to_stop_it_is_gone_in_two_seconds_whatever_it_does() -> None:
-    # Where many wait for their turn, one that ends by itself may be ended first, after less than half a second.
-    rounds = (codes_of_the_stopped() for _ in range(3))
-    expected = [codes for *_, codes in STOPPED]
-    assert any(all(map(set.__contains__, expected, codes)) for codes in rounds), "not once in three times"
+    for code, (name, job, _, expected) in zip(codes, STOPPED, strict=True):
+        assert code in expected | {STRUCK_LATE}, f"{name} {job}"
 
 
 def test_spans_continue_the_trace_of_the_request() -> None:
