@@ -1,8 +1,7 @@
 """Every instrument of the boundary, in one place. No content of a fact is in any of them."""
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from opentelemetry import metrics, trace
@@ -30,28 +29,32 @@ auth_failures = _meter.create_counter(
 )
 
 
-@contextmanager
-def appending() -> Iterator[None]:
+class Appending:
     """Around one append."""
-    started = time.perf_counter()
-    appends.add(1)
-    try:
-        yield
-    except FactError as error:
-        _failed(error)
-        raise
-    finally:
-        append_latency.record(time.perf_counter() - started)
 
+    __slots__ = ("_started",)
 
-def appended(results: Iterable[Any]) -> None:
-    """After many."""
-    for result in results:
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
         appends.add(1)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, FactError):
+            _failed(error)
+        append_latency.record(time.perf_counter() - self._started)
+
+
+def appended(results: Sequence[Any]) -> None:
+    """After many."""
+    appends.add(len(results))
+    repeated = 0
+    for result in results:
         if isinstance(result, FactError):
             _failed(result)
         elif result.is_duplicate:
-            duplicates.add(1)
+            repeated += 1
+    if repeated:
+        duplicates.add(repeated)
 
 
 def refused(error: FactError) -> None:

@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from ergon_site.access import audit
+from ergon_site.access import audit, callers
 from ergon_site.access.core import scopes, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.models import ApiClient, ApiToken
@@ -79,6 +79,7 @@ def amend(client_id: int, grant: Grant, *, by: str) -> ApiClient:
     for name, value in after.items():
         setattr(client, name, value)
     client.save(update_fields=list(after))
+    _forget()
     audit.record(actor=by, action="api_client.amend", target=_target(client), before=before, after=after)
     return client
 
@@ -90,6 +91,7 @@ def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: t
     ends_at = timezone.now() + overlap
     client.tokens.filter(_lives() & (Q(expires_at=None) | Q(expires_at__gt=ends_at))).update(expires_at=ends_at)
     token = _issue(client, lifetime)
+    _forget()
     audit.record(
         actor=by,
         action="api_client.rotate",
@@ -137,8 +139,15 @@ def _lives() -> Q:
 
 def _note_switch(client_id: int, action: str, *, by: str, reason: str) -> bool:
     client = ApiClient.objects.get(pk=client_id)
+    _forget()
     audit.record(actor=by, action=action, target=_target(client), reason=reason)
     return True
+
+
+def _forget() -> None:
+    """In this process it counts at once, and again with the commit: until then others may have looked."""
+    callers.forget()
+    transaction.on_commit(callers.forget)
 
 
 def _target(client: ApiClient) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from facts.core.errors import InvalidFactError
@@ -23,6 +24,9 @@ SUBJECT = re.compile(
     r"(?:/[^\s/\x00-\x1f](?:[^/\x00-\x1f]*[^\s/\x00-\x1f])?)?"
 )
 PREDICATE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_is_subject = SUBJECT.fullmatch
+# There are few predicates and fewer boundaries, and every fact names one of each.
+REMEMBERED = 1024
 
 
 class Reference(NamedTuple):
@@ -42,10 +46,11 @@ def check(draft: Any, limits: Limits) -> None:
     _only(fact, FACT_REQUIRED, FACT, "/fact")
     _check_envelope(envelope, limits)
     _check_text(fact["subject"], limits.subject, "/fact/subject")
-    _check_text(fact["predicate"], limits.predicate, "/fact/predicate")
-    if not SUBJECT.fullmatch(fact["subject"]):
+    if not _is_subject(fact["subject"]):
         _refuse("/fact/subject", "must be kind:id or kind:scope/id")
-    if not PREDICATE.fullmatch(fact["predicate"]):
+    predicate = fact["predicate"]
+    if type(predicate) is not str or len(predicate) > limits.predicate or not _is_predicate(predicate):
+        _check_text(predicate, limits.predicate, "/fact/predicate")
         _refuse("/fact/predicate", "must be in lower_snake_case")
 
 
@@ -67,9 +72,10 @@ def reference_in(fact: Mapping[str, Any]) -> Reference | None:
 
 def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
     _check_text(envelope["message_id"], limits.message_id, "/envelope/message_id")
-    _check_text(envelope["from_zone"], LONGEST_TEXT, "/envelope/from_zone")
-    _check_text(envelope["to_zone"], LONGEST_TEXT, "/envelope/to_zone")
-    if envelope["from_zone"] == envelope["to_zone"]:
+    from_zone, to_zone = envelope["from_zone"], envelope["to_zone"]
+    if type(from_zone) is not str or type(to_zone) is not str or not _are_zones(from_zone, to_zone):
+        _check_text(from_zone, LONGEST_TEXT, "/envelope/from_zone")
+        _check_text(to_zone, LONGEST_TEXT, "/envelope/to_zone")
         _refuse("/envelope/to_zone", "must be another zone than from_zone")
     produced = envelope["produced_at_unix_ms"]
     is_number = type(produced) is int or (type(produced) is float and produced.is_integer())
@@ -83,6 +89,16 @@ def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
             _check_labels(envelope["labels"], limits)
 
 
+@lru_cache(REMEMBERED)
+def _are_zones(from_zone: str, to_zone: str) -> bool:
+    return from_zone != to_zone and all(_is_text(zone, LONGEST_TEXT) for zone in (from_zone, to_zone))
+
+
+@lru_cache(REMEMBERED)
+def _is_predicate(predicate: str) -> bool:
+    return PREDICATE.fullmatch(predicate) is not None
+
+
 def _check_labels(labels: Any, limits: Limits) -> None:
     if not isinstance(labels, dict):
         _refuse("/envelope/labels", "must be an object of texts")
@@ -93,6 +109,10 @@ def _check_labels(labels: Any, limits: Limits) -> None:
             _refuse(f"/envelope/labels/{_escaped(name)}", f"must have a name of 1 to {limits.label_name} characters")
         if not isinstance(value, str) or len(value) > limits.label_value:
             _refuse(f"/envelope/labels/{_escaped(name)}", f"must be a text of at most {limits.label_value} characters")
+
+
+def _is_text(text: str, longest: int) -> bool:
+    return 0 < len(text) <= longest and text.isprintable()
 
 
 def _check_text(text: Any, longest: int, at: str) -> None:

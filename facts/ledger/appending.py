@@ -1,6 +1,7 @@
 """VERBS: append, append_many. Offsets come from a counter that is locked until the commit, so they have no gaps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -9,9 +10,10 @@ from django.db import connection, transaction
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.ledger import boundaries, postgresql, references
-from facts.ledger.entries import Entry, prepare
+from facts.ledger.entries import Entry
 from facts.ledger.grouping import Group
-from facts.ledger.lanes import Lane
+from facts.ledger.lanes import Lane, Own
+from facts.ledger.preparing import Preparing
 from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000
@@ -30,9 +32,8 @@ Result: TypeAlias = Appended | FactError
 
 def append(draft: Mapping[str, Any] | Entry) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
-    with telemetry.appending():
-        entry = draft if isinstance(draft, Entry) else prepare(draft)
-        result = _write([entry])[0] if connection.in_atomic_block else _group.put(entry)
+    with telemetry.Appending():
+        result = _append_few([draft])[0] if _own.connection.in_atomic_block else _group.put(draft)
         if isinstance(result, FactError):
             raise result
         if result.is_duplicate:
@@ -48,31 +49,30 @@ def release_connection() -> None:
 def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
     """Keep many, each on its own: for each what `append` would have returned or raised, in their order."""
     results: list[Result] = []
-    entries: list[Entry] = []
-    places: list[int] = []
-    for place, draft in enumerate(drafts):
-        try:
-            entry = draft if isinstance(draft, Entry) else prepare(draft)
-        except FactError as error:
-            results.append(error)
-            continue
-        results.append(_PENDING)
-        entries.append(entry)
-        places.append(place)
-    for start in range(0, len(entries), ROUND_TRIP):
-        chunk = entries[start : start + ROUND_TRIP]
-        for place, result in zip(places[start:], _write(chunk), strict=False):
-            results[place] = result
+    given = iter(drafts)
+    while some := list(islice(given, ROUND_TRIP)):
+        results += _append_some(some)
     telemetry.appended(results)
     return results
 
 
-_PENDING = Appended(-1, "", is_duplicate=False)
+def _append_few(drafts: Sequence[Mapping[str, Any] | Entry], lane: Lane | None = None) -> list[Result]:
+    preparing = Preparing(drafts)
+    return preparing.results(_write(preparing.entries(), lane))
+
+
+def _append_some(drafts: Sequence[Mapping[str, Any] | Entry]) -> list[Result]:
+    preparing = Preparing(drafts)
+    first = None
+    if connection.vendor == "postgresql" and len(drafts) >= postgresql.COPIED_FROM:
+        first = postgresql.copy(connection, preparing.portions())
+    entries = preparing.entries()
+    return preparing.results(_write(entries) if first is None else _new(entries, first))
 
 
 def _write(entries: Sequence[Entry], lane: Lane | None = None) -> list[Result]:
     """Write them, boundary by boundary, each in a transaction of its own."""
-    results: list[Result] = [_PENDING] * len(entries)
+    results: list[Any] = [None] * len(entries)
     for places in _by_boundary(entries):
         mine = [entries[place] for place in places]
         for place, result in zip(places, _write_to_one(mine, lane), strict=True):
@@ -81,9 +81,6 @@ def _write(entries: Sequence[Entry], lane: Lane | None = None) -> list[Result]:
 
 
 def _by_boundary(entries: Sequence[Entry]) -> Iterable[Sequence[int]]:
-    zones = entries[0].zones
-    if all(entry.zones == zones for entry in entries):
-        return [range(len(entries))]
     places: dict[tuple[str, str], list[int]] = {}
     for place, entry in enumerate(entries):
         places.setdefault(entry.zones, []).append(place)
@@ -107,9 +104,11 @@ def _write_new(entries: Sequence[Entry], lane: Lane | None) -> list[Result] | No
         first = postgresql.append(connection, entries)
     else:
         first = lane.carry_out(lambda wrapper: postgresql.append(wrapper, entries))
-    if first is None:
-        return None
-    return [Appended(offset, entry.message_id, is_duplicate=False) for offset, entry in enumerate(entries, first)]
+    return None if first is None else _new(entries, first)
+
+
+def _new(entries: Sequence[Entry], first: int) -> list[Result]:
+    return [Appended(offset, entry.message_id, False) for offset, entry in enumerate(entries, first)]  # noqa: FBT003
 
 
 @transaction.atomic
@@ -184,5 +183,6 @@ def _fact(entry: Entry, boundary: Boundary) -> Fact:
     )
 
 
-_lane = Lane()
-_group: Group[Entry, Result] = Group(lambda entries: _write(entries, _lane))
+_lane, _own = Lane(), Own()
+# Whoever writes for all also prepares for all: one thread does in a row what many would do in turns, for longer.
+_group: Group[Mapping[str, Any] | Entry, Result] = Group(lambda drafts: _append_few(drafts, _lane))

@@ -1,6 +1,6 @@
 """How facts that are all new are appended on PostgreSQL: few in one statement, many copied. All of them or none."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -26,47 +26,70 @@ facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_i
 """
 COPY = f"COPY {COLUMNS} FROM STDIN"
 APPEND = f"""
-WITH c AS ({COUNT})
-INSERT INTO {COLUMNS}
-SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
-  FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t text, d text)
-RETURNING "offset"
+WITH c AS ({COUNT}),
+i AS (
+  INSERT INTO {COLUMNS}
+  SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
+    FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t text, d text))
+SELECT first FROM c
 """  # noqa: S608 (of constants)
+
+
+class UnfitError(Exception):
+    """These cannot be appended in this way."""
 
 
 def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     """The offset of the first; None, and nothing has changed, if one is known or the boundary does not take them."""
+    if len(entries) >= COPIED_FROM:
+        return copy(wrapper, [entries])
     wrapper.ensure_connection()
-    write = _copy if len(entries) >= COPIED_FROM else _insert
     try:
-        with wrapper.wrap_database_errors, _all_or_none(wrapper, write):
-            return write(wrapper, entries)
+        with (
+            wrapper.wrap_database_errors,
+            transaction.atomic(wrapper.alias) if wrapper.in_atomic_block else nullcontext(),
+        ):
+            return _insert(wrapper, entries)
     except IntegrityError:
         return None
 
 
-def _all_or_none(wrapper: Any, write: Any) -> AbstractContextManager[Any]:
+def copy(wrapper: Any, portions: Iterable[Sequence[Entry]]) -> int | None:
+    """The same for many of one boundary. Each portion is made while the server takes in the one before it."""
+    wrapper.ensure_connection()
+    try:
+        with wrapper.wrap_database_errors, _all_or_none(wrapper):
+            return _copy(wrapper, iter(portions))
+    except (IntegrityError, UnfitError):
+        return None
+
+
+def _all_or_none(wrapper: Any) -> AbstractContextManager[Any]:
     if wrapper.in_atomic_block:
         return cast("AbstractContextManager[Any]", transaction.atomic(wrapper.alias))
-    together: AbstractContextManager[Any] = wrapper.connection.transaction() if write is _copy else nullcontext()
-    return together
+    return cast("AbstractContextManager[Any]", wrapper.connection.transaction())
 
 
 def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode()
-    found = _execute(wrapper, APPEND, _given(entries) | {"rows": rows}).fetchall()
-    return min(offset for (offset,) in found) if found else None
+    found = _execute(wrapper, APPEND, _given(entries) | {"rows": rows}).fetchone()
+    return found and int(found[0])
 
 
-def _copy(wrapper: Any, entries: Sequence[Entry]) -> int | None:
-    counted = _execute(wrapper, COUNT, _given(entries)).fetchone()
-    if counted is None:
-        return None
-    boundary_id, first = counted
-    with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copy:
-        for offset, entry in enumerate(entries, first):
-            copy.write_row((boundary_id, offset, *entry.columns))
-    return int(first)
+def _copy(wrapper: Any, portions: Iterator[Sequence[Entry]]) -> int | None:
+    beginning, portion = None, next(portions, None)
+    zones = portion[0].zones if portion else None
+    while portion:
+        counted = _execute(wrapper, COUNT, _given(portion)).fetchone()
+        if counted is None or any(entry.reference or entry.zones != zones for entry in portion):
+            raise UnfitError
+        boundary_id, first = counted
+        beginning = first if beginning is None else beginning
+        with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copying:
+            for offset, entry in enumerate(portion, first):
+                copying.write_row((boundary_id, offset, *entry.columns))
+            portion = next(portions, None)
+    return beginning
 
 
 def _given(entries: Sequence[Entry]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant, NameTakenError
-from ergon_site.access.models import ApiToken, AuditEntry
-from tests.processes import manage
+from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
+from tests.processes import eventually, manage
 
 pytestmark = pytest.mark.django_db
 
@@ -66,6 +66,13 @@ def test_a_rotation_never_prolongs_an_earlier_token() -> None:
     ends_at = ApiToken.objects.get().expires_at
     clients.rotate(issued.client.pk, by="ada", overlap=timedelta(hours=1))
     assert ApiToken.objects.get(prefix=issued.token.prefix).expires_at == ends_at
+
+
+def test_what_another_process_changed_counts_within_a_second(client: Client) -> None:
+    issued = clients.create("press", Grant(), by="ada")
+    assert call(client, issued.token.text) == 200
+    ApiClient.objects.update(disabled_at=timezone.now())
+    eventually(lambda: call(client, issued.token.text) == 401, "the token is refused", within=5)
 
 
 def test_a_disabled_client_is_refused_until_it_is_enabled(client: Client) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 # Deeper than people nest, and far from where encoders and databases give up.
 DEEPEST = 200
 _ESCAPE = b"\\u"
+_HOLDERS = frozenset({dict, list})
 _TOO_DEEP = f"The body is nested too deeply: more than {DEEPEST} levels."
 
 
@@ -27,8 +28,7 @@ def parse(body: bytes, *, refuses_repeats: bool = False) -> Any:
         # Only an escape can bring in a character that UTF-8 and the strict parser have not refused already.
         if _ESCAPE in body:
             _refuse_unstorable(value)
-        if body.count(b"[") + body.count(b"{") > DEEPEST:
-            _refuse_depth(value)
+        refuse_depth(body, value)
     except UnicodeDecodeError as error:
         msg = f"The body is not UTF-8: byte {error.start} is wrong."
         raise MalformedJSONError(msg) from None
@@ -65,13 +65,16 @@ def _finite(text: str) -> float:
     return number
 
 
-def _refuse_depth(value: Any) -> None:
+def refuse_depth(body: bytes, value: Any) -> None:
+    """Refuse what is nested too deeply to be written again."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return
     level = [value]
     for _ in range(DEEPEST + 1):
-        holders = [item for item in level if isinstance(item, dict | list)]
+        holders = [item for item in level if type(item) in _HOLDERS]
         if not holders:
             return
-        level = [inner for item in holders for inner in (item.values() if isinstance(item, dict) else item)]
+        level = [inner for item in holders for inner in (item.values() if type(item) is dict else item)]
     raise MalformedJSONError(_TOO_DEEP)
 
 
