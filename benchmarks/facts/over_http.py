@@ -93,11 +93,11 @@ async def _drive(port: int, token: str, path: str, body: Body, count: int, conne
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: "
     took: list[float] = []
+    bodies = [body() for _ in range(count)]
 
     async def run() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(count // connections):
-            sent = body()
+        for sent in (bodies.pop() for _ in range(count // connections)):
             started = time.perf_counter()
             writer.write(f"{head}{len(sent)}\r\n\r\n".encode() + sent)
             await _answer(reader)

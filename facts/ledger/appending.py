@@ -72,6 +72,9 @@ def _append_some(drafts: Sequence[Mapping[str, Any] | Entry]) -> list[Result]:
 
 def _write(entries: Sequence[Entry], lane: Lane | None = None) -> list[Result]:
     """Write them, boundary by boundary, each in a transaction of its own."""
+    zones = {entry[:2] for entry in entries}
+    if len(zones) == 1:
+        return list(_write_to_one(entries, lane))
     results: list[Any] = [None] * len(entries)
     for places in _by_boundary(entries):
         mine = [entries[place] for place in places]

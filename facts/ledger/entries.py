@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from facts.canonical import canonical, content_of
 from facts.conf import settings
 from facts.core import drafts
@@ -35,7 +37,7 @@ class Entry(NamedTuple):
         return self[2:9]
 
     def row(self, place: int) -> dict[str, Any]:
-        """For the statement: short names, since there is one of each in every row."""
+        """For the statement: short names, since there is one of each in every row, and the text as the JSON it is."""
         return {
             "o": place,
             "m": self.message_id,
@@ -43,7 +45,7 @@ class Entry(NamedTuple):
             "p": self.predicate,
             "co": self.correlation_id,
             "ca": self.causation_id,
-            "t": self.text,
+            "t": orjson.Fragment(self.text),
             "d": self.digest,
         }
 

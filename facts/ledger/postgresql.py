@@ -29,8 +29,8 @@ APPEND = f"""
 WITH c AS ({COUNT}),
 i AS (
   INSERT INTO {COLUMNS}
-  SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
-    FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t text, d text))
+  SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t::text, d.d
+    FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t json, d text))
 SELECT first FROM c
 """  # noqa: S608 (of constants)
 
