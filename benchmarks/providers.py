@@ -135,7 +135,7 @@ def settlement() -> Call:
     from providers.core.steps import Settle
 
     context = ProviderExecutionContext(correlation_id="benchmark")
-    about = {"operation": "snapshot", "key": "k" * 64, "fingerprint": "f" * 64, "context": context}
+    about: dict[str, Any] = {"operation": "snapshot", "key": "k" * 64, "fingerprint": "f" * 64, "context": context}
     policy, admitted = ProviderPolicy(), Admission(Decision.ADMITTED, Permit(0), 0.0, 1)
 
     def call() -> None:

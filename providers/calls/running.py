@@ -7,7 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 
 from providers.calls.dialects import POSTGRESQL, SQLITE, Dialect
 from providers.core.errors import ProviderUsageError
@@ -33,17 +41,20 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     Psycopg reads a statement as long as ours anew each time, to find its parameters; here that is done once.
     """
-    if not is_postgresql() or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        with connection.cursor() as cursor:
+    # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    if database.vendor != "postgresql" or database.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        with database.cursor() as cursor:
             cursor.execute(statement, given)
             return list(cursor.fetchall()) if cursor.description else []
-    connection.ensure_connection()
-    raw: Any = connection.connection
+    database.ensure_connection()
+    raw = database.connection
     raw.prepare_threshold = PREPARED_FROM
     text, names = _numbered(statement)
-    with connection.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
+    with database.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
         cursor.execute(text, [given[name] for name in names])
-        return list(cursor.fetchall()) if cursor.description else []
+        # `description` would say the same, and make a list of columns for it.
+        return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
 
 @lru_cache(maxsize=256)
