@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 from asgiref.sync import async_to_sync
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from providers import BreakerPolicy, HttpProvider, ProviderExecutionResult, RetryPolicy, calls
 from providers.adapters import clients
@@ -213,6 +215,13 @@ def test_a_key_goes_out_in_its_header(ask: Ask) -> None:
     assert sent(idempotency_header=None, about={"idempotency_key": "order-2"}) is None
     derived = sent(deduplicate=True)
     assert derived == ProviderExecutionMetric.objects.latest("id").idempotency_key
+
+
+def test_the_trace_goes_out_with_the_request(ask: Ask) -> None:
+    caller = SpanContext(trace_id=0xABC0 << 100, span_id=0xDEF, is_remote=True, trace_flags=TraceFlags(1))
+    with trace.use_span(NonRecordingSpan(caller)):
+        headers = (ask("echo").payload or {})["headers"]
+    assert headers["traceparent"].split("-")[1] == format(caller.trace_id, "032x")
 
 
 def test_no_cookie_of_one_call_is_in_another(ask: Ask) -> None:
