@@ -87,7 +87,17 @@ def _fill() -> None:
     for role in Group.objects.all():
         person = User.objects.create(username=role.name.replace(" ", "-"), is_staff=True, password=password)
         person.groups.add(role)
+    _fill_providers()
     _fill_engines()
+
+
+def _fill_providers() -> None:
+    """A quota for a provider that is well; the other one is down, and its breaker opens by itself."""
+    from ergon_site.demo_tasks import TENANT, Rank
+    from providers import calls
+    from providers.core.exchange import Who
+
+    calls.set_quota(Who(TENANT, Rank.provider_name, Rank.capability), limit=10_000, window=86400.0, by="demo")
 
 
 def _fill_engines() -> None:
@@ -101,11 +111,14 @@ def _fill_engines() -> None:
     pipelines.create("invoices", invoices, by="demo")
     pipelines.create("archive", pipelines.Plan(task="demo.invoices"), by="demo")
     pipelines.create("notifications", pipelines.Plan(task="demo.notifications", direction="outbound"), by="demo")
+    pipelines.create("rankings", pipelines.Plan(task="demo.rankings"), by="demo")
     for pipeline, drafts in _drafts().items():
         transactions.submit_many(pipeline, drafts)
     pipelines.pause("archive", by="demo", reason="The archive is being moved to another disk")
     hourly = schedules.Plan(pipeline="notifications", cron="*/5 * * * *", payload={"to": "finance", "about": "totals"})
     schedules.create("totals", hourly, by="demo")
+    keyword = schedules.Plan(pipeline="rankings", cron="* * * * *", payload={"provider": "rank", "keyword": "tea"})
+    schedules.create("tea", keyword, by="demo")
 
 
 def _drafts() -> dict[str, list[dict[str, Any]]]:
@@ -119,6 +132,10 @@ def _drafts() -> dict[str, list[dict[str, Any]]]:
             *({"payload": _invoice(number), "available_at": later} for number in range(422, 430)),
         ],
         "archive": [{"payload": _invoice(number)} for number in range(900, 925)],
+        "rankings": [
+            *({"payload": {"provider": "rank", "keyword": f"keyword {number}"}} for number in range(60)),
+            *({"payload": {"provider": "crawl", "keyword": f"page {number}"}} for number in range(6)),
+        ],
         "notifications": [{"payload": {"to": "finance", "about": f"invoice {number}"}} for number in range(40)],
     }
 

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from providers.adapters.http import HttpProvider as HttpProvider
+    from providers.adapters.synthetic import SyntheticProvider as SyntheticProvider
     from providers.base import ProviderBase as ProviderBase
     from providers.core.breaker import BreakerPolicy as BreakerPolicy, CircuitBreaker as CircuitBreaker
     from providers.core.budget import RetryBudget as RetryBudget
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from providers.models import QuotaState as QuotaState
 
 _HOMES = {
+    "providers.adapters.http": ["HttpProvider"],
+    "providers.adapters.synthetic": ["SyntheticProvider"],
     "providers.base": ["ProviderBase"],
     "providers.core.breaker": ["BreakerPolicy", "CircuitBreaker"],
     "providers.core.budget": ["RetryBudget"],

@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -143,7 +144,9 @@ class ProviderBase(ABC):
             "payload": payload,
         }
         asynchronous = self._aexecute_impl and partial(_given, self._aexecute_impl, asked)
-        work = Work(context, self._attributes(ticket), partial(_given, self._execute_impl, asked), asynchronous)
+        # A key that guards the request is the attempts' to know: a provider may keep to it as well.
+        known = replace(context, idempotency_key=ticket.key) if is_guarded else context
+        work = Work(known, self._attributes(ticket), partial(_given, self._execute_impl, asked), asynchronous)
         return calling.execute(execution), work, Store(ticket, time.monotonic)
 
     def _attributes(self, ticket: Ticket) -> dict[str, str]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from providers.core.exchange import ProviderExecutionResult
 from providers.core.steps import Answered, Failed
@@ -106,3 +107,10 @@ def attempting(attributes: Mapping[str, Any], attempt: int) -> Iterator[Attempti
     about = {**attributes, ATTEMPT: attempt}
     with tracer.start_as_current_span("provider.attempt", attributes=about) as span:
         yield Attempting(span, dict(attributes))
+
+
+def carried() -> dict[str, str]:
+    """The headers by which a provider's spans join this trace; none if there is no trace."""
+    headers: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(headers)
+    return headers

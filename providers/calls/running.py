@@ -1,16 +1,27 @@
 """How statements are run: planned once for each connection, outside any transaction where they can be."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 
 from providers.calls.dialects import POSTGRESQL, SQLITE, Dialect
 from providers.core.errors import ProviderUsageError
 
 PREPARED_FROM = 2
+_NAMED = re.compile(r"%\((\w+)\)s")
 Row = tuple[Any, ...]
 # A database that is away, as against a statement that is wrong.
 LOST = (OperationalError, InterfaceError)
@@ -28,17 +39,30 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     """What a statement returns.
 
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
+    Psycopg reads a statement as long as ours anew each time, to find its parameters; here that is done once.
     """
-    if not is_postgresql() or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        with connection.cursor() as cursor:
+    # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    if database.vendor != "postgresql" or database.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        with database.cursor() as cursor:
             cursor.execute(statement, given)
             return list(cursor.fetchall()) if cursor.description else []
-    connection.ensure_connection()
-    raw: Any = connection.connection
+    database.ensure_connection()
+    raw = database.connection
     raw.prepare_threshold = PREPARED_FROM
-    with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
-        cursor.execute(statement, given)
-        return list(cursor.fetchall()) if cursor.description else []
+    text, names = _numbered(statement)
+    with database.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
+        cursor.execute(text, [given[name] for name in names])
+        # `description` would say the same, and make a list of columns for it.
+        return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+
+
+@lru_cache(maxsize=256)
+def _numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with numbers in place of the names of its parameters, as the server knows them; and the names."""
+    names = tuple(dict.fromkeys(_NAMED.findall(statement)))
+    number = {name: f"${place}" for place, name in enumerate(names, 1)}
+    return _NAMED.sub(lambda found: number[found[1]], statement).replace("%%", "%").encode(), names
 
 
 def rows_again(statement: str, given: Mapping[str, Any]) -> list[Row]:

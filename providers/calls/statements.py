@@ -11,6 +11,22 @@ _WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
   AND provider_gates.capability = CAST(%(capability)s AS text)"""
 
 
+def passing(dialect: Dialect) -> str:
+    """The usual admission: closed, nothing in the way, enough left in this window. What it refuses is not decided yet.
+
+    It decides alone, like `admission`, which knows every case and takes twice the time.
+    """
+    now = dialect.clock
+    return f"""
+UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELSE CAST(%(cost)s AS bigint) END,
+  admissions = admissions + 1, decision = 'admitted', decided_at = {now}
+WHERE {_WHO} AND state = 'closed' AND (override = '' OR override_until <= {now})
+  AND (cooldown_until IS NULL OR cooldown_until <= {now})
+  AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))
+RETURNING decision, generation, admissions, quota_limit, window_start, NULL
+"""
+
+
 def admission(dialect: Dialect) -> str:
     """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
     d = dialect

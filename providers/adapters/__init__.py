@@ -1,0 +1,1 @@
+"""Providers to build on: one that makes everything up, and the base of those that speak HTTP."""

@@ -1,0 +1,145 @@
+"""The base of providers that speak HTTP: a subclass says what to ask, and how to read the answer."""
+
+from collections.abc import Mapping
+from contextlib import aclosing, closing
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import httpx
+
+from providers import telemetry
+from providers.adapters.answers import Body, cause_of, silence, understood
+from providers.adapters.bounded import within
+from providers.adapters.clients import async_client_for, client_for
+from providers.adapters.hiding import secrets_of
+from providers.base import ProviderBase
+from providers.core.errors import canonical
+from providers.core.exchange import ProviderExecutionContext
+
+MEBIBYTE = 1024 * 1024
+
+
+class HttpProvider(ProviderBase):
+    """One capability of a provider that is asked over HTTP.
+
+    A subclass has a `base_url` and, mostly, `request` and `read`. Connections are kept open, for threads by process and
+    for asyncio by event loop; cookies are not kept. An attempt has `context.timeout` seconds for all that it does.
+    """
+
+    base_url: str = ""
+    connect_timeout: ClassVar[float] = 5.0
+    max_connections: ClassVar[int] = 100
+    max_answer_bytes: ClassVar[int] = 10 * MEBIBYTE
+    follow_redirects: ClassVar[bool] = False
+    # The header in which the idempotency key of a request goes out, where the provider knows one.
+    idempotency_header: ClassVar[str | None] = None
+
+    def request(self, operation: str, payload: dict[str, Any]) -> httpx.Request:
+        """What to ask; an address without a host is below `base_url`."""
+        return httpx.Request("POST", f"/{quote(operation)}", json=payload)
+
+    def read(self, response: httpx.Response) -> dict[str, Any]:
+        """What a successful answer says; whatever this raises makes the answer invalid."""
+        answer: dict[str, Any] = response.json() if response.content else {}
+        return answer
+
+    def headers_for(self, tenant_id: str) -> Mapping[str, str]:
+        """Headers of every request, credentials among them. Their values are kept out of errors and logs."""
+        return {}
+
+    def client_options(self) -> dict[str, Any]:
+        """How clients are made; `verify`, `cert` and `proxy` of httpx may be added."""
+        return {
+            "base_url": self.base_url,
+            "follow_redirects": self.follow_redirects,
+            "limits": httpx.Limits(
+                max_connections=self.max_connections, max_keepalive_connections=self.max_connections
+            ),
+            # One client serves all tenants: what a provider keeps in a cookie for one is none of another's.
+            "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        }
+
+    def _execute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
+        client = client_for((type(self), self.base_url), self.client_options)
+        request = self._request_of(client, context, **asked)
+        hidden = secrets_of(request)
+        try:
+            with within(context.timeout), closing(client.send(request, stream=True)) as response:
+                body = self._body(response)
+        except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
+            raise silence(error, hidden) from cause_of(error, hidden)
+        return understood(response, body, self.read, hidden)
+
+    async def _aexecute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
+        client = await async_client_for((type(self), self.base_url), self.client_options)
+        request = self._request_of(client, context, **asked)
+        hidden = secrets_of(request)
+        try:
+            async with aclosing(await client.send(request, stream=True)) as response:
+                body = await self._abody(response)
+        except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
+            raise silence(error, hidden) from cause_of(error, hidden)
+        return understood(response, body, self.read, hidden)
+
+    def _request_of(
+        self,
+        client: httpx.Client | httpx.AsyncClient,
+        context: ProviderExecutionContext,
+        *,
+        tenant_id: str,
+        operation: str,
+        payload: dict[str, Any],
+        **_about: Any,
+    ) -> httpx.Request:
+        """The request as it goes out."""
+        try:
+            asked = self.request(operation, payload)
+            headers = {**telemetry.carried(), **self.headers_for(tenant_id), **asked.headers}
+            # It names the host of an address that has none yet.
+            headers.pop("host", None)
+            if self.idempotency_header and context.idempotency_key:
+                headers[self.idempotency_header] = _printable(context.idempotency_key)
+            return client.build_request(
+                asked.method,
+                asked.url,
+                headers=headers,
+                content=asked.read(),
+                extensions=asked.extensions,
+                timeout=self._limits(context.timeout),
+            )
+        except Exception as error:  # noqa: BLE001 (a hook may raise anything)
+            mistake = canonical(error)
+            mistake.never_left = True
+            raise mistake from mistake.__cause__
+
+    def _limits(self, timeout: float | None) -> httpx.Timeout:
+        connect = self.connect_timeout if timeout is None else min(self.connect_timeout, timeout)
+        return httpx.Timeout(timeout, connect=connect)
+
+    def _body(self, response: httpx.Response) -> bytes:
+        body = Body(response, self.max_answer_bytes)
+        try:
+            for chunk in response.iter_bytes():
+                if not body.takes(chunk):
+                    break
+        except httpx.HTTPError:
+            if response.is_success:
+                raise
+        # A failure whose explanation was cut off is that failure all the same.
+        return bytes(body)
+
+    async def _abody(self, response: httpx.Response) -> bytes:
+        body = Body(response, self.max_answer_bytes)
+        try:
+            async for chunk in response.aiter_bytes():
+                if not body.takes(chunk):
+                    break
+        except httpx.HTTPError:
+            if response.is_success:
+                raise
+        return bytes(body)
+
+
+def _printable(key: str) -> str:
+    return key if key.isascii() and key.isprintable() else quote(key)
