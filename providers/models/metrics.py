@@ -31,6 +31,9 @@ class ProviderExecutionMetric(OfCapability):
     retry_suppressed = models.BooleanField(
         default=False, db_default=False, help_text="It was not tried again because the retry budget was spent."
     )
+    policy_version = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The version of the policy that it was made under; empty: as the class says."
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
