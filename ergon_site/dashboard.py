@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from engines import pulse
 from engines.pulse import Pulse
-from ergon_site import boundary_watch, charts, engine_room
+from ergon_site import boundary_watch, charts, engine_room, provider_watch
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
@@ -48,6 +48,7 @@ def of(request: HttpRequest) -> dict[str, Any]:
 
 def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
     yield from engine_room.concerns(taken, now)
+    yield from provider_watch.concerns(now)
     yield from boundary_watch.concerns()
     if holds(request, Right.ADMINISTER):
         told = list(_people_and_clients())

@@ -12,11 +12,12 @@ from providers import calls
 from providers.core import histogram
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.models import Gate, ProviderHealthState, ProviderMinute, QuotaState
+from providers.models import Gate, OutboxLetter, ProviderHealthState, ProviderMinute, QuotaState
 from providers.models.gates import moment
 
 HOUR = 60
 P95 = 0.95
+COUNTED = 10_000
 # From here on a quota concerns somebody.
 NEARLY = 0.8
 
@@ -134,13 +135,11 @@ def of(who: Who) -> Standing | None:
     return next((one for one in of_tenant(who.tenant_id) if one.who == who), None)
 
 
-def concerning(shown: int) -> list[Standing]:
+def concerning(shown: int, now: datetime) -> list[Standing]:
     """Those that somebody should look at: open, forced, or with a quota that is nearly used up."""
-    now = calls.now_of_database()
-    rows = Gate.objects.annotate(effective=_effective(now), is_near=_is_near(now))
-    wanted = rows.filter(~Q(effective="closed") | ~Q(override="") | Q(is_near=True)).order_by("pk")
-    found = (_standing(_who(gate), gate, None, None, {}, now) for gate in wanted[:shown])
-    return [one for one in found if one.state is not BreakerState.CLOSED or one.override or is_near(one.quota)]
+    rows = Gate.objects.alias(**conditions(now))
+    wanted = rows.filter(~Q(effective="closed") | Q(is_forced=True) | Q(is_near=True)).order_by("pk")
+    return [_standing(_who(gate), gate, None, None, {}, now) for gate in wanted[:shown]]
 
 
 def is_near(quota: QuotaStanding | None) -> bool:
@@ -150,10 +149,21 @@ def is_near(quota: QuotaStanding | None) -> bool:
 def counts() -> QuerySet[Any, Any]:
     """Of each provider and capability, how many tenants are in which state, and how many have used up their quota."""
     now = calls.now_of_database()
-    rows = Gate.objects.annotate(effective=_effective(now), is_spent=_is_spent(now)).order_by()
+    rows = Gate.objects.alias(**conditions(now)).order_by()
     states = {state.value: Count("pk", filter=Q(effective=state.value)) for state in BreakerState}
     spent = Count("pk", filter=Q(is_spent=True))
     return rows.values("provider_name", "capability").annotate(**states, spent=spent)
+
+
+def waiting_letters() -> int:
+    """How many dead letters are not published yet, counted only so far."""
+    return OutboxLetter.objects.filter(published_at__isnull=True).order_by("id")[:COUNTED].count()
+
+
+def oldest_letter_age() -> float | None:
+    """For how many seconds the first of them waits."""
+    first = OutboxLetter.objects.filter(published_at__isnull=True).order_by("id").first()
+    return (calls.now_of_database() - first.created_at).total_seconds() if first else None
 
 
 def minutes(gate_id: int, now: datetime, length: int = HOUR) -> list[dict[str, Any]]:
@@ -168,32 +178,37 @@ def _minute(minute: int, row: ProviderMinute | None) -> dict[str, Any]:
     return {"minute": moment(minute * 60), "ok": ok, "bad": bad, "refused": refused}
 
 
+def conditions(now: datetime) -> dict[str, Case]:
+    """What the rules say of gates, in SQL: the effective state, whether that is forced, and how far quotas are used."""
+    near = Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)
+    return {
+        "effective": _effective(now),
+        "is_forced": _when(_is_forced(now)),
+        "is_near": _when(_in_window(now) & near),
+        "is_spent": _when(_in_window(now) & Q(used__gte=F("quota_limit"))),
+    }
+
+
+def _is_forced(now: datetime) -> Q:
+    return ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=now.timestamp()))
+
+
+def _in_window(now: datetime) -> Q:
+    """Of a window that is over nothing is used."""
+    return Q(quota_limit__isnull=False, window_end__gt=now.timestamp())
+
+
+def _when(condition: Q) -> Case:
+    return Case(When(condition, then=Value(value=True)), default=Value(value=False), output_field=BooleanField())
+
+
 def _effective(now: datetime) -> Case:
-    """The gate's effective state, in SQL."""
-    seconds = now.timestamp()
-    is_forced = ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=seconds))
-    is_turning = Q(state="open", open_until__lte=seconds)
+    is_forced, is_turning = _is_forced(now), Q(state="open", open_until__lte=now.timestamp())
     return Case(
         When(is_forced, then=F("override")),
         When(is_turning, then=Value("half_open")),
         default=F("state"),
         output_field=CharField(),
-    )
-
-
-def _is_near(now: datetime) -> Case:
-    return _of_window(now, Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY))
-
-
-def _is_spent(now: datetime) -> Case:
-    return _of_window(now, Q(used__gte=F("quota_limit")))
-
-
-def _of_window(now: datetime, condition: Q) -> Case:
-    """Whether a quota's present window is so; of a window that is over nothing is used."""
-    present = Q(quota_limit__isnull=False, window_end__gt=now.timestamp())
-    return Case(
-        When(present & condition, then=Value(value=True)), default=Value(value=False), output_field=BooleanField()
     )
 
 

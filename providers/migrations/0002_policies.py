@@ -27,11 +27,6 @@ class Migration(migrations.Migration):
                 'ordering': ['provider_name', 'capability'],
             },
         ),
-        migrations.AddField(
-            model_name='providerexecutionmetric',
-            name='policy_version',
-            field=models.PositiveIntegerField(blank=True, help_text='The version of the policy that it was made under; empty: as the class says.', null=True),
-        ),
         migrations.CreateModel(
             name='ProviderPolicyVersion',
             fields=[
@@ -42,7 +37,6 @@ class Migration(migrations.Migration):
                 ('author', models.CharField(max_length=150)),
                 ('reason', models.TextField()),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('policy', models.ForeignKey(on_delete=django.db.models.deletion.RESTRICT, related_name='versions', to='providers.providerpolicyrow')),
             ],
             options={
                 'verbose_name': 'provider policy version',
@@ -50,6 +44,20 @@ class Migration(migrations.Migration):
                 'ordering': ['-number'],
                 'abstract': False,
             },
+        ),
+        migrations.AddField(
+            model_name='providerexecutionmetric',
+            name='policy_version',
+            field=models.PositiveIntegerField(blank=True, help_text='The version of the policy that it was made under; empty: as the class says.', null=True),
+        ),
+        migrations.AddIndex(
+            model_name='providerexecutionmetric',
+            index=models.Index(condition=models.Q(('task_execution__isnull', False)), fields=['task_execution'], name='provider_metric_task'),
+        ),
+        migrations.AddField(
+            model_name='providerpolicyversion',
+            name='policy',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.RESTRICT, related_name='versions', to='providers.providerpolicyrow'),
         ),
         migrations.AddField(
             model_name='providerpolicyrow',

@@ -46,6 +46,11 @@ class ProviderExecutionMetric(OfCapability):
             ),
             models.Index(fields=["tenant_id", "outcome", "created_at"], name="provider_metric_outcome"),
             models.Index(fields=["correlation_id"], name="provider_metric_correlation"),
+            models.Index(
+                fields=["task_execution"],
+                name="provider_metric_task",
+                condition=Q(task_execution__isnull=False),
+            ),
         ]
         constraints: ClassVar = [
             among("outcome", Outcome, "provider_metric_outcome_known"),
