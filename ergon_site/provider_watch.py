@@ -1,8 +1,12 @@
 """What the dashboard and the doctor say of providers: open breakers, overrides, spent quotas, stuck letters."""
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.db.models import QuerySet, TextField, Value
+from django.db.models.functions import Cast, JSONObject
 from django.urls import reverse
 
 from engines.core.explanation import span
@@ -12,20 +16,35 @@ from ergon_site.concerns import Concern, capped
 from providers import standing
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
+from providers.models import Gate
 from providers.standing import Standing
 
 SHOWN = 200
+READ = (
+    *("id", "tenant_id", "provider_name", "capability", "state", "consecutive_failures", "open_until"),
+    *("quota_limit", "quota_window", "window_start", "window_end", "used"),
+    *("override", "override_until", "override_by", "override_reason"),
+)
 STUCK_AFTER = timedelta(minutes=15)
 
 
-def concerns(now: datetime) -> Iterator[Concern]:
+def rows(now: datetime) -> QuerySet[Any, Any]:
+    """The capabilities that need a person: a kind, a key, and each as a text; to be asked for together with others."""
+    chosen = Gate.objects.filter(pk__in=standing.concerning(now).values("pk")[:SHOWN])
+    row = Cast(JSONObject(**{name: name for name in READ}), TextField())
+    return chosen.order_by().annotate(kind=Value("provider"), row=row).values_list("kind", "pk", "row")
+
+
+def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
     """One for each capability that needs a person, however much is wrong with it."""
-    yield from capped(_of_capabilities(standing.concerning(SHOWN, now)), reverse("admin:providers_gate_changelist"))
+    stands = (standing.of_row(Gate(**json.loads(text)), now) for text in texts)
+    yield from capped(_of_capabilities(stands), reverse("admin:providers_gate_changelist"))
 
 
 def findings() -> Iterator[Finding]:
     """The same for the doctor; none of it is a fault of this deployment, so all are worth a look."""
-    found = standing.concerning(SHOWN, now_of_database())
+    now = now_of_database()
+    found = [standing.of_row(gate, now) for gate in standing.concerning(now)[:SHOWN]]
     for one in found:
         text = f"{one.gate}: {', '.join(sentences(one))}"
         yield finding.warning("providers", text, "see manage.py breaker show, manage.py quota show")

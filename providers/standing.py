@@ -135,11 +135,15 @@ def of(who: Who) -> Standing | None:
     return next((one for one in of_tenant(who.tenant_id) if one.who == who), None)
 
 
-def concerning(shown: int, now: datetime) -> list[Standing]:
+def concerning(now: datetime) -> QuerySet[Gate]:
     """Those that somebody should look at: open, forced, or with a quota that is nearly used up."""
     rows = Gate.objects.alias(**conditions(now))
-    wanted = rows.filter(~Q(effective="closed") | Q(is_forced=True) | Q(is_near=True)).order_by("pk")
-    return [_standing(_who(gate), gate, None, None, {}, now) for gate in wanted[:shown]]
+    return rows.filter(~Q(effective="closed") | Q(is_forced=True) | Q(is_near=True)).order_by("pk")
+
+
+def of_row(gate: Gate, now: datetime) -> Standing:
+    """What the gate alone says: everything but health and rates."""
+    return _standing(_who(gate), gate, None, None, {}, now)
 
 
 def is_near(quota: QuotaStanding | None) -> bool:
