@@ -5,11 +5,14 @@ from datetime import datetime
 from django.utils.html import format_html
 
 from engines.core.explanation import span
+from ergon_site.access.lists import unbroken
 from providers.standing import NEARLY, QuotaStanding
 
 UNKNOWN = "–"
 FULL = 100.0
 SECOND = 1000.0
+FEW = 10.0
+LONGEST_UNBROKEN = 36
 
 
 def share(rate: float | None) -> str:
@@ -20,7 +23,9 @@ def share(rate: float | None) -> str:
 def milliseconds(number: float | None) -> str:
     if number is None:
         return UNKNOWN
-    return f"{number:.0f} ms" if number < SECOND else f"{number / SECOND:.3g} s"
+    if number >= SECOND:
+        return f"{number / SECOND:.3g} s"
+    return f"{number:.0f} ms" if number >= FEW or number == 0 else f"{number:.2g} ms"
 
 
 def quota(one: QuotaStanding | None) -> str:
@@ -36,6 +41,11 @@ def quota(one: QuotaStanding | None) -> str:
         f"{one.used:,}",
         f"{one.limit:,}",
     )
+
+
+def tenant(name: str) -> str:
+    """A UUID stays on one line; what is longer breaks."""
+    return unbroken(name) if len(name) <= LONGEST_UNBROKEN else name
 
 
 def away(moment: datetime, now: datetime) -> str:

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines, unbroken, words
@@ -45,7 +46,7 @@ class AttemptsPage(LanePage):
 
     @display(description="capability")
     def whose(self, row: ProviderExecutionMetric) -> str:
-        return two_lines(f"{row.provider_name} {row.capability}", row.tenant_id)
+        return two_lines(f"{row.provider_name} {row.capability}", amounts.tenant(row.tenant_id))
 
     @display(description="operation")
     def what(self, row: ProviderExecutionMetric) -> str:
@@ -54,7 +55,9 @@ class AttemptsPage(LanePage):
     @display(description="outcome")
     def ended(self, row: ProviderExecutionMetric) -> str:
         word = tag(row.outcome.replace("_", " "), KINDS)
-        return two_lines(word, row.reason_code) if row.reason_code else word
+        return format_html(
+            '<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', word, row.reason_code or ""
+        )
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:

@@ -39,7 +39,7 @@ class GateColumns:
 
     @display(description="capability")
     def name(self, row: Any) -> str:
-        return two_lines(f"{row.provider_name} {row.capability}", row.tenant_id)
+        return two_lines(f"{row.provider_name} {row.capability}", amounts.tenant(row.tenant_id))
 
     @display(description="breaker")
     def breaker(self, row: Any) -> str:

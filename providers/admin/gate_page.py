@@ -10,7 +10,7 @@ from providers.core.breaker import BreakerState
 from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
 from providers.standing import Standing
 
-RECENT = 15
+RECENT = 10
 SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
 
 

@@ -12,6 +12,14 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.AlterModelOptions(
+            name='providerexecutionmetric',
+            options={'ordering': ['-id'], 'verbose_name': 'attempt'},
+        ),
+        migrations.AlterModelOptions(
+            name='gate',
+            options={'ordering': ['tenant_id', 'provider_name', 'capability'], 'verbose_name': 'capability', 'verbose_name_plural': 'capabilities'},
+        ),
         migrations.CreateModel(
             name='ProviderPolicyRow',
             fields=[

@@ -38,7 +38,7 @@ class ProviderExecutionMetric(OfCapability):
 
     class Meta:
         db_table = "provider_execution_metrics"
-        verbose_name = "provider call"
+        verbose_name = "attempt"
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
             models.Index(
