@@ -13,10 +13,11 @@ from engines.core.explanation import span
 from engines.diagnosis import finding
 from engines.diagnosis.finding import Finding
 from ergon_site.concerns import Concern, capped
-from providers import standing
+from providers import known, policies, standing
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
-from providers.models import Gate
+from providers.core.policy import StoreFailure
+from providers.models import Gate, ProviderPolicyRow
 from providers.standing import Standing
 
 SHOWN = 200
@@ -54,8 +55,22 @@ def findings() -> Iterator[Finding]:
         yield finding.warning(
             "outbox of providers", count, "see whether the broker answers and manage.py maintain runs"
         )
+    for name in uncounted():
+        text = f"{name} has quotas, but its calls pass uncounted while the database is away"
+        yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")
     if not found:
         yield finding.ok("providers", "every breaker is closed, and no quota is nearly used up")
+
+
+def uncounted() -> Iterator[str]:
+    """Providers that have quotas, and whose policy is to call on without the database."""
+    rows = {row.key: row.in_force.policy for row in ProviderPolicyRow.objects.select_related("active")}
+    limited = Gate.objects.filter(quota_limit__isnull=False).order_by()
+    for key in limited.values_list("provider_name", "capability").distinct():
+        kind = known.classes().get(key)
+        policy = rows.get(key) or (policies.defaults_of(kind) if kind else None)
+        if policy is not None and policy.to_dict()["on_store_failure"] == StoreFailure.LOCAL:
+            yield " ".join(key)
 
 
 def sentences(one: Standing) -> Iterator[str]:

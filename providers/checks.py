@@ -29,28 +29,23 @@ def check_providers(**_: Any) -> list[CheckMessage]:
 def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
     """What of a policy can never come true."""
     retry = policy.retry
-    if retry.max_attempts > 1 and policy.retry_after_ceiling and retry.base_delay_seconds > policy.retry_after_ceiling:
-        text = "The first wait is longer than the longest pause that the provider may ask for."
-        yield Caution(
-            text, hint="Raise retry_after_ceiling or lower base_delay_seconds.", obj=subject, id="providers.W002"
-        )
     if retry.max_attempts > 1 and retry.base_delay_seconds > retry.max_delay_seconds:
         text = f"The first wait ({retry.base_delay_seconds:g} s) is above the longest ({retry.max_delay_seconds:g} s)."
-        yield Caution(text, hint="Every wait is max_delay_seconds then.", obj=subject, id="providers.W003")
+        yield Caution(text, hint="Every wait is max_delay_seconds then.", obj=subject, id="providers.W002")
     if policy.timeout is not None and policy.probe_lease < policy.timeout:
         text = f"A probe keeps its place for {policy.probe_lease:g} s but may take {policy.timeout:g} s."
         hint = "More probes than half_open_max_calls could run at once: raise probe_lease above timeout."
-        yield Caution(text, hint=hint, obj=subject, id="providers.W004")
+        yield Caution(text, hint=hint, obj=subject, id="providers.W003")
     lasts = longest(policy)
     if lasts is not None and policy.idempotency_lease < lasts:
         text = f"A request is taken to be under way for {policy.idempotency_lease:g} s but may take {lasts:.0f} s."
         hint = "Raise idempotency_lease, or lower timeout, attempts or waits; or give calls a deadline."
-        yield Caution(text, hint=hint, obj=subject, id="providers.W005")
+        yield Caution(text, hint=hint, obj=subject, id="providers.W004")
     if policy.on_store_failure == "local" and policy.quota_per_attempt:
         text = (
             "Without the database nobody counts: on_store_failure 'local' and quota_per_attempt contradict each other."
         )
-        yield Error(text, hint="Paid calls fail closed.", obj=subject, id="providers.E006")
+        yield Error(text, hint="Paid calls fail closed.", obj=subject, id="providers.E005")
 
 
 def longest(policy: ProviderPolicy) -> float | None:
@@ -68,4 +63,4 @@ def check_broker() -> Iterator[CheckMessage]:
     visibility, limit = options.get(VISIBILITY), getattr(settings, "CELERY_TASK_TIME_LIMIT", None)
     if visibility is not None and limit is not None and visibility <= limit:
         text = f"The broker's visibility timeout ({visibility:g} s) is not above the tasks' time limit ({limit:g} s)."
-        yield Error(text, hint="Raise CELERY_BROKER_TRANSPORT_OPTIONS['visibility_timeout'].", id="providers.E007")
+        yield Error(text, hint="Raise CELERY_BROKER_TRANSPORT_OPTIONS['visibility_timeout'].", id="providers.E006")

@@ -8,6 +8,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 
 from engines import upkeep
 from engines.core.errors import PolicyError
+from ergon_site import provider_watch
 from ergon_site.gauges import NAMES, Gauges
 from providers import (
     BreakerPolicy,
@@ -120,11 +121,10 @@ def test_the_classes_that_were_imported_are_known() -> None:
     [
         (ProviderPolicy(), []),
         (ProviderPolicy(timeout=None), []),
-        (ProviderPolicy(timeout=90), ["providers.W004"]),
-        (ProviderPolicy(timeout=59, retry=RetryPolicy(max_attempts=10)), ["providers.W005"]),
-        (ProviderPolicy(retry=RetryPolicy(base_delay_seconds=9, max_delay_seconds=3)), ["providers.W003"]),
-        (ProviderPolicy(retry_after_ceiling=0.1), ["providers.W002"]),
-        (ProviderPolicy(on_store_failure="local", quota_per_attempt=True), ["providers.E006"]),
+        (ProviderPolicy(timeout=90), ["providers.W003"]),
+        (ProviderPolicy(timeout=59, retry=RetryPolicy(max_attempts=10)), ["providers.W004"]),
+        (ProviderPolicy(retry=RetryPolicy(base_delay_seconds=9, max_delay_seconds=3)), ["providers.W002"]),
+        (ProviderPolicy(on_store_failure="local", quota_per_attempt=True), ["providers.E005"]),
         # Probes come one after the other: two of them can close what lets one through at a time.
         (ProviderPolicy(breaker=BreakerPolicy(half_open_max_calls=1, success_threshold=2)), []),
     ],
@@ -139,7 +139,17 @@ def test_classes_and_brokers_that_cannot_work_are_found(settings: Any) -> None:
     assert [one.id for one in found] == ["providers.E001"]
     type(broken).timeout = 30.0
     settings.CELERY_BROKER_TRANSPORT_OPTIONS, settings.CELERY_TASK_TIME_LIMIT = {"visibility_timeout": 60}, 60
-    assert "providers.E007" in [one.id for one in checks.check_providers()]
+    assert "providers.E006" in [one.id for one in checks.check_providers()]
+
+
+def test_the_doctor_finds_quotas_that_nobody_counts_without_the_database() -> None:
+    free = scripted({}, on_store_failure="local", provider_name="free", capability="read")
+    calls.set_quota(WHO._replace(provider_name="free", capability="read"), limit=5, window=60, by="ada")
+    assert [one.text for one in provider_watch.findings() if "free read" in one.text] == [
+        "free read has quotas, but its calls pass uncounted while the database is away"
+    ]
+    policies.write(free.provider_name, free.capability, body={}, by="ada", reason="x")
+    assert not [one for one in provider_watch.findings() if "free read" in one.text]
 
 
 def test_maintenance_rates_and_prunes_providers() -> None:
