@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from ergon_site.access.lists import tag, two_lines, unbroken, words
+from ergon_site.access.lists import tag, two_lines
 from providers import listing
 from providers.admin import amounts, filters, links
 from providers.admin.lanes import LanePage
@@ -23,7 +23,7 @@ class AttemptsPage(LanePage):
     looked_for = staticmethod(listing.attempts)
     detail_template = "console/provider_attempt.html"
     empty_text = "Nothing has been called yet: each attempt of a provider is kept here."
-    list_display = ("made", "whose", "what", "ended", "took", "number", "correlated")
+    list_display = ("made", "whose", "what", "ended", "took")
     list_filter: ClassVar = [
         filters.OutcomeFilter,
         filters.ReasonFilter,
@@ -50,26 +50,15 @@ class AttemptsPage(LanePage):
 
     @display(description="operation")
     def what(self, row: ProviderExecutionMetric) -> str:
-        return words(row.operation)
+        return two_lines(row.operation, row.correlation_id)
 
     @display(description="outcome")
     def ended(self, row: ProviderExecutionMetric) -> str:
-        word = tag(row.outcome.replace("_", " "), KINDS)
-        return format_html(
-            '<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', word, row.reason_code or ""
-        )
+        return _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or "")
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:
-        return unbroken(amounts.milliseconds(row.duration_ms))
-
-    @display(description="attempt")
-    def number(self, row: ProviderExecutionMetric) -> str:
-        return unbroken(f"{row.attempt_number} of {row.max_attempts}")
-
-    @display(description="correlation id")
-    def correlated(self, row: ProviderExecutionMetric) -> str:
-        return words(row.correlation_id)
+        return _both(amounts.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
 
     def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
         who = Who(row.tenant_id, row.provider_name, row.capability)
@@ -88,3 +77,11 @@ class AttemptsPage(LanePage):
                 for one in others
             ],
         }
+
+
+def _both(text: str, small: str) -> str:
+    """Two lines that stay as they are."""
+    both = (
+        '<div class="ergon-both"><span class="ergon-when">{}</span><span class="ergon-small ergon-when">{}</span></div>'
+    )
+    return format_html(both, text, small)

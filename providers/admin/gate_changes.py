@@ -61,10 +61,10 @@ class GateChanges(LanePage):
     @action(description="Set the quota", url_path="quota", permissions=["lead"])
     def set_quota(self, request: HttpRequest, object_id: str) -> HttpResponse:
         row: Gate = self.row(request, object_id)
-        initial = {"limit": row.quota_limit, "window": row.quota_window} if row.is_limited else {}
+        initial = {"limit": row.quota_limit, "window": f"{row.quota_window:g}"} if row.is_limited else {}
         form = QuotaForm(request.POST or None, initial=initial)
         changed = self.attempt(form, lambda: self._set(request, _who(row), form.terms()))
-        return changed or self.page(request, "console/form.html", f"Quota of {row}", row, form=form, **SET)
+        return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
 
     @action(description="Drop the quota", url_path="drop-quota", permissions=["lead"], dialog=WHY | DROP)
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
