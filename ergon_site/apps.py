@@ -12,9 +12,9 @@ class ConsoleConfig(AdminConfig):
         from django_celery_results.models import GroupResult, TaskResult
 
         from engines import diagnosis
-        from ergon_site import boundary_watch
+        from ergon_site import boundary_watch, provider_watch
 
         # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
         site.unregister([GroupResult, TaskResult])
-        # The engines know nothing of facts; the doctor looks at both.
-        diagnosis.REST.append(boundary_watch.findings)
+        # The engines know nothing of facts and providers; the doctor looks at all of them.
+        diagnosis.REST.extend([provider_watch.findings, boundary_watch.findings])

@@ -70,6 +70,16 @@ def menu(request: HttpRequest) -> list[dict[str, Any]]:
             ],
         ),
         (
+            "Providers",
+            [
+                ("Health", "monitor_heart", "admin:providers_gate_changelist", Right.VIEW),
+                ("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist", Right.VIEW),
+                ("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist", Right.VIEW),
+                ("Task executions", "task_alt", "admin:providers_taskexecution_changelist", Right.VIEW),
+                ("Outbox", "outbox", "admin:providers_outboxletter_changelist", Right.VIEW),
+            ],
+        ),
+        (
             "Facts",
             [
                 ("Boundaries", "fence", "admin:facts_boundary_changelist", Right.VIEW),

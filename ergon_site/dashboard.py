@@ -7,14 +7,14 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import connection
-from django.db.models import Exists, OuterRef, Value
+from django.db.models import Exists, OuterRef, QuerySet, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
 from engines import pulse
 from engines.pulse import Pulse
-from ergon_site import boundary_watch, charts, engine_room
+from ergon_site import boundary_watch, charts, engine_room, provider_watch
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
@@ -47,25 +47,29 @@ def of(request: HttpRequest) -> dict[str, Any]:
 
 
 def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
+    told = _told(now, is_administrator=holds(request, Right.ADMINISTER))
     yield from engine_room.concerns(taken, now)
+    yield from provider_watch.concerns((text for kind, _, text in told if kind == "provider"), now)
     yield from boundary_watch.concerns()
     if holds(request, Right.ADMINISTER):
-        told = list(_people_and_clients())
         yield from capped(_expiring_clients(told), reverse("admin:access_apiclient_changelist"))
         yield from capped(_people_without_role(told), reverse("admin:auth_user_changelist"))
 
 
-def _people_and_clients() -> Iterable[tuple[str, int, str]]:
-    """Clients whose last token expires, and people without a role: kind, key and name, in one statement."""
+def _told(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]]:
+    """What is wrong with providers; clients whose last token expires, and people without a role, for those whom that
+    concerns. Kind, key and name, in one statement.
+    """
+    providers = provider_watch.rows(now)
+    return sorted(providers.union(*_people_and_clients(), all=True) if is_administrator else providers)
+
+
+def _people_and_clients() -> Iterator[QuerySet[Any, Any]]:
     has_role = Exists(Group.objects.filter(user=OuterRef("pk")))
     people = User.objects.filter(~has_role, is_active=True, is_staff=True, is_superuser=False)
     expiring = clients.expiring(EXPIRY_NOTICE)
-    parts = (
-        rows.order_by().annotate(kind=Value(kind)).values_list("kind", "pk", name)
-        for rows, kind, name in ((expiring, "client", "name"), (people, "person", "username"))
-    )
-    first, second = parts
-    return sorted(first.union(second, all=True))
+    for rows, kind, name in ((expiring, "client", "name"), (people, "person", "username")):
+        yield rows.order_by().annotate(kind=Value(kind)).values_list("kind", "pk", name)
 
 
 def _expiring_clients(told: Iterable[tuple[str, int, str]]) -> Iterator[Concern]:

@@ -15,6 +15,8 @@ from engines.core.errors import headline
 from engines.models import Pipeline
 from facts import standing
 from facts.core.gates import Gate
+from providers import standing as calling
+from providers.core.breaker import BreakerState
 
 log = structlog.get_logger("ergon.gauges")
 
@@ -23,6 +25,7 @@ NAMES = (
     *("ergon_dead_letters_open", "ergon_workers_alive", "ergon_executors_processes", "ergon_executors_failing"),
     *("bsfg_replication_lag_seconds", "bsfg_frontier_offset", "bsfg_store_buffer_fill_percent", "bsfg_gate_state"),
     *("bsfg_consumer_backlog", "bsfg_orphan_objects"),
+    *("ergon_provider_breakers", "ergon_provider_quotas_exhausted", "ergon_provider_outbox_waiting"),
 )
 
 
@@ -35,7 +38,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from [*_of_pipelines(), *_of_the_whole(), *_of_executors(), *_of_boundaries()]
+            yield from [*_of_pipelines(), *_of_the_whole(), *_of_executors(), *_of_boundaries(), *_of_providers()]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
@@ -123,3 +126,18 @@ def _of_boundaries() -> list[Metric]:
         for reader in one.readers:
             behind.add_metric([reader.consumer.name, *pair], reader.flow.backlog)
     return [lag, frontier, fill, gate, behind, orphans]
+
+
+def _of_providers() -> list[Metric]:
+    """Tenants are counted, not named: as labels they would be without number."""
+    named = ["provider", "capability"]
+    breakers = GaugeMetricFamily("ergon_provider_breakers", "Tenants by effective breaker", labels=[*named, "state"])
+    spent = GaugeMetricFamily("ergon_provider_quotas_exhausted", "Tenants that have used up their quota", labels=named)
+    waiting = GaugeMetricFamily("ergon_provider_outbox_waiting", "Dead letters not published yet, counted so far")
+    waiting.add_metric([], calling.waiting_letters())
+    for one in calling.counts():
+        names = [one["provider_name"], one["capability"]]
+        for state in BreakerState:
+            breakers.add_metric([*names, state.value], one[state.value])
+        spent.add_metric(names, one["spent"])
+    return [breakers, spent, waiting]

@@ -74,7 +74,11 @@ ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
-ERGON_CHORES = {"artifacts_swept": (3600.0, "facts.artifacts.sweep")}
+ERGON_CHORES = {
+    "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
+    "providers_rated": (60.0, "providers.upkeep.rate"),
+    "providers_pruned": (600.0, "providers.upkeep.prune"),
+}
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 

@@ -11,6 +11,7 @@ urlpatterns = [
     path("api/v1/", include("ergon_site.access.api.urls")),
     path("api/v1/", include("engines.api.urls")),
     path("api/v1/", include("facts.api.urls")),
+    path("api/v1/", include("providers.api.urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
 ]

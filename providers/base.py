@@ -83,8 +83,8 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> ProviderExecutionResult:
         """Call the provider under its policy. It always returns a result; only mistakes of the program raise."""
-        ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
         calls.refuse_open_transaction()
+        ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
         with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
             result = threads.drive(*self._parts(ticket, payload))
             return executing.ended(_logged(result, ticket))
@@ -99,8 +99,8 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> ProviderExecutionResult:
         """The same on the event loop, by the same rules."""
-        ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
         await sync_to_async(calls.refuse_open_transaction)()
+        ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
         with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
             result = await aio.drive(*self._parts(ticket, payload))
             return executing.ended(_logged(result, ticket))
@@ -120,16 +120,18 @@ class ProviderBase(ABC):
         if context.idempotency_key is not None:
             given["idempotency_key"] = context.idempotency_key
         _refuse_mistakes(given)
+        governing = policies.governing(self)
         return Ticket(
             who=who,
             operation=operation,
             key=context.idempotency_key or request.key,
             fingerprint=request.fingerprint,
-            policy=policies.in_force(self),
+            policy=governing.policy,
             context=context,
             campaign_id=campaign_id,
             payload=payload,
             version=self.version,
+            policy_version=governing.number,
         )
 
     def _parts(self, ticket: Ticket, payload: dict[str, Any]) -> tuple[Any, Work, Store]:

@@ -13,19 +13,30 @@ from providers.core.quota import opened
 from providers.models import Gate, ProviderHealthState, QuotaState
 from providers.models.gates import moment
 
+LARGEST = 10**15
+LONGEST = timedelta(days=3660)
+LONGEST_NAME = 100
+
 
 class OrderError(ValueError):
-    """What an operator asks for makes no sense."""
+    """What an operator asks for makes no sense; `field` is what is wrong, where that is one thing."""
 
     code = "invalid_order"
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @transaction.atomic
 def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "") -> QuotaState:
     """Allow so many calls in each window of so many seconds. What this window has used already stays used."""
-    if limit < 0 or window <= 0:
-        msg = "a quota is a limit of at least 0 and a window above 0 seconds"
-        raise OrderError(msg)
+    if not 0 <= limit <= LARGEST:
+        msg = f"a quota is a limit from 0 to {LARGEST:,}"
+        raise OrderError(msg, "limit")
+    if not 0 < window <= LONGEST.total_seconds():
+        msg = f"a quota has a window above 0 seconds and of at most {LONGEST.days:,} days"
+        raise OrderError(msg, "window")
     gate = _locked(who)
     before = _quota(gate)
     fresh = opened(limit, window, gates.now_of_database().timestamp())
@@ -85,10 +96,10 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
 def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: timedelta | None) -> Gate:
     if not reason.strip():
         msg = "say why: an override without a reason helps nobody"
-        raise OrderError(msg)
-    if lasting is not None and lasting <= timedelta():
-        msg = "an override lasts for longer than 0 seconds"
-        raise OrderError(msg)
+        raise OrderError(msg, "reason")
+    if lasting is not None and not timedelta() < lasting <= LONGEST:
+        msg = f"an override lasts for longer than 0 seconds and for at most {LONGEST.days:,} days"
+        raise OrderError(msg, "lasting")
     gate = _locked(who)
     before = _breaker(gate)
     gate.override, gate.override_reason, gate.override_by = state.value, reason, by
@@ -100,9 +111,10 @@ def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: t
 
 
 def _locked(who: Who) -> Gate:
-    if not all(who):
-        msg = "name a tenant, a provider and a capability"
-        raise OrderError(msg)
+    for field, name in who._asdict().items():
+        if not 0 < len(name.strip()) <= LONGEST_NAME or "\x00" in name:
+            msg = f"name a tenant, a provider and a capability, each with 1 to {LONGEST_NAME} characters"
+            raise OrderError(msg, field)
     rows = Gate.objects.select_for_update().filter(**who._asdict())
     gate = rows.first()
     if gate is None:

@@ -191,6 +191,7 @@ def _row(ticket: Ticket, attempt: int, error: ProviderError | None, outcome: Out
         "reason": None if error is None else error.reason_code,
         "retryable": error is not None and error.retryable,
         "http_status": None if error is None else error.http_status,
+        "policy_version": ticket.policy_version,
         "token": ticket.token,
         "lease": policy.idempotency_lease,
         "replay_for": policy.replay_for,

@@ -21,6 +21,7 @@ class Ticket:
     campaign_id: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
+    policy_version: int | None = None
     token: str | None = None
 
     @property

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from engines.core import backoff
-from engines.core.rules import DURATION, Policy, means, rule
+from engines.core.rules import Policy, means, rule
 
+SHARE = rule("a number of at least 0", backoff.is_duration)
 ATOM = rule("a number of at least 1", lambda value: backoff.is_duration(value) and value >= 1)
 
 
@@ -15,9 +16,7 @@ class RetryBudget(Policy):
     capacity: float = field(
         default=50.0, metadata=ATOM | means("How many retries can be saved up; there are so many at first.", "retries")
     )
-    earned_by_success: float = field(
-        default=0.2, metadata=DURATION | means("What each successful call adds.", "retries")
-    )
+    earned_by_success: float = field(default=0.2, metadata=SHARE | means("What each successful call adds.", "retries"))
 
     def earn(self, tokens: float) -> float:
         return min(self.capacity, tokens + self.earned_by_success)

@@ -9,6 +9,7 @@ from providers.models.gates import Gate
 from providers.models.health import ProviderHealthState
 from providers.models.letters import OutboxLetter
 from providers.models.metrics import ProviderExecutionMetric, ProviderMinute, Retention
+from providers.models.policies import ProviderPolicyRow, ProviderPolicyVersion
 from providers.models.quotas import QuotaState
 from providers.models.tasks import TaskExecution
 
@@ -19,6 +20,8 @@ __all__ = [
     "ProviderExecutionMetric",
     "ProviderHealthState",
     "ProviderMinute",
+    "ProviderPolicyRow",
+    "ProviderPolicyVersion",
     "QuotaState",
     "Retention",
     "TaskExecution",

@@ -46,7 +46,8 @@ class Gate(OfCapability):
 
     class Meta:
         db_table = "provider_gates"
-        verbose_name = "gate"
+        verbose_name = "capability"
+        verbose_name_plural = "capabilities"
         ordering: ClassVar = [*WHO]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=WHO, name="provider_gate_of"),

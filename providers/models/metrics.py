@@ -31,11 +31,14 @@ class ProviderExecutionMetric(OfCapability):
     retry_suppressed = models.BooleanField(
         default=False, db_default=False, help_text="It was not tried again because the retry budget was spent."
     )
+    policy_version = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The version of the policy that it was made under; empty: as the class says."
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         db_table = "provider_execution_metrics"
-        verbose_name = "provider call"
+        verbose_name = "attempt"
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
             models.Index(
@@ -43,6 +46,11 @@ class ProviderExecutionMetric(OfCapability):
             ),
             models.Index(fields=["tenant_id", "outcome", "created_at"], name="provider_metric_outcome"),
             models.Index(fields=["correlation_id"], name="provider_metric_correlation"),
+            models.Index(
+                fields=["task_execution"],
+                name="provider_metric_task",
+                condition=Q(task_execution__isnull=False),
+            ),
         ]
         constraints: ClassVar = [
             among("outcome", Outcome, "provider_metric_outcome_known"),

@@ -60,7 +60,7 @@ def test_a_sound_system_is_well() -> None:
     assert code == 0
     assert {check for check, findings in found.items() if findings[0]["level"] == "ok"} == {
         *("database", "migrations", "clock", "statistics", "broker", "disk"),
-        *("tasks", "pipelines", "policies", "executors", "workers", "lost workers", "boundaries"),
+        *("tasks", "pipelines", "policies", "executors", "workers", "lost workers", "boundaries", "providers"),
     }
     assert found["maintenance"][0]["level"] == "warning"
     text = run("doctor")

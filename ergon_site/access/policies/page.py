@@ -30,6 +30,7 @@ class PolicyPage(PolicyList):
 
     verbs: Any
     new_form: ClassVar[type[forms.Form]]
+    new_terms: ClassVar[dict[str, Any]] = NEW
     # What becomes of a version that is put in force.
     effect: ClassVar[str] = ""
     refused_by: ClassVar[tuple[type[Exception], ...]] = (PolicyRefusal, ValueError)
@@ -54,9 +55,9 @@ class PolicyPage(PolicyList):
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
         if not self.has_add_permission(request):
             raise PermissionDenied
-        form = self.new_form(request.POST or None)
+        form = self.new_form(request.POST or None, initial=request.GET.dict())
         made = self.attempt(form, lambda: self._begin(request, form.cleaned_data))
-        return made or self.page(request, "console/form.html", self.new_title, form=form, **NEW)
+        return made or self.page(request, "console/form.html", self.new_title, form=form, **self.new_terms)
 
     def change_view(self, request: HttpRequest, object_id: str, *_: Any, **__: Any) -> HttpResponse:
         policy, may_edit = self.row(request, object_id), self.has_change_permission(request)

@@ -1,0 +1,101 @@
+"""What the dashboard and the doctor say of providers: open breakers, overrides, spent quotas, stuck letters."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet, TextField, Value
+from django.db.models.functions import Cast, JSONObject
+from django.urls import reverse
+
+from engines.core.explanation import span
+from engines.diagnosis import finding
+from engines.diagnosis.finding import Finding
+from ergon_site.concerns import Concern, capped
+from providers import known, policies, standing
+from providers.calls import now_of_database
+from providers.core.breaker import BreakerState
+from providers.core.policy import StoreFailure
+from providers.models import Gate, ProviderPolicyRow
+from providers.standing import Standing
+
+SHOWN = 200
+READ = (
+    *("id", "tenant_id", "provider_name", "capability", "state", "consecutive_failures", "open_until"),
+    *("quota_limit", "quota_window", "window_start", "window_end", "used"),
+    *("override", "override_until", "override_by", "override_reason"),
+)
+STUCK_AFTER = timedelta(minutes=15)
+
+
+def rows(now: datetime) -> QuerySet[Any, Any]:
+    """The capabilities that need a person: a kind, a key, and each as a text; to be asked for together with others."""
+    chosen = Gate.objects.filter(pk__in=standing.concerning(now).values("pk")[:SHOWN])
+    row = Cast(JSONObject(**{name: name for name in READ}), TextField())
+    return chosen.order_by().annotate(kind=Value("provider"), row=row).values_list("kind", "pk", "row")
+
+
+def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
+    """One for each capability that needs a person, however much is wrong with it."""
+    stands = (standing.of_row(Gate(**json.loads(text)), now) for text in texts)
+    yield from capped(_of_capabilities(stands), reverse("admin:providers_gate_changelist"))
+
+
+def findings() -> Iterator[Finding]:
+    """The same for the doctor; none of it is a fault of this deployment, so all are worth a look."""
+    now = now_of_database()
+    found = [standing.of_row(gate, now) for gate in standing.concerning(now)[:SHOWN]]
+    for one in found:
+        text = f"{one.gate}: {', '.join(sentences(one))}"
+        yield finding.warning("providers", text, "see manage.py breaker show, manage.py quota show")
+    age = standing.oldest_letter_age()
+    if age is not None and age > STUCK_AFTER.total_seconds():
+        count = f"{standing.waiting_letters():,} dead letters wait to be published, the first for {span(age)}"
+        yield finding.warning(
+            "outbox of providers", count, "see whether the broker answers and manage.py maintain runs"
+        )
+    for name in uncounted():
+        text = f"{name} has quotas, but its calls pass uncounted while the database is away"
+        yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")
+    if not found:
+        yield finding.ok("providers", "every breaker is closed, and no quota is nearly used up")
+
+
+def uncounted() -> Iterator[str]:
+    """Providers that have quotas, and whose policy is to call on without the database."""
+    rows = {row.key: row.in_force.policy for row in ProviderPolicyRow.objects.select_related("active")}
+    limited = Gate.objects.filter(quota_limit__isnull=False).order_by()
+    for key in limited.values_list("provider_name", "capability").distinct():
+        kind = known.classes().get(key)
+        policy = rows.get(key) or (policies.defaults_of(kind) if kind else None)
+        if policy is not None and policy.to_dict()["on_store_failure"] == StoreFailure.LOCAL:
+            yield " ".join(key)
+
+
+def sentences(one: Standing) -> Iterator[str]:
+    """What is wrong with a capability."""
+    if one.override:
+        until = f" for {span((one.override_until - one.read_at).total_seconds())} more" if one.override_until else ""
+        yield f"forced {one.override}{until} by {one.override_by}: {one.override_reason}"
+    elif one.state is BreakerState.OPEN:
+        wait = span((one.reopens_at - one.read_at).total_seconds()) if one.reopens_at else "a moment"
+        yield f"the breaker is open after {one.failures:,} failures in a row, probed in {wait}"
+    elif one.state is BreakerState.HALF_OPEN:
+        yield "the breaker is half open: the next calls probe the provider"
+    if one.quota and standing.is_near(one.quota):
+        left = span((one.quota.end - one.read_at).total_seconds())
+        used = "used up" if not one.quota.remaining else f"{int(one.quota.percent)} % used"
+        yield f"the quota is {used}: {one.quota.used:,} of {one.quota.limit:,}, {left} to go"
+
+
+def _of_capabilities(stands: Iterable[Standing]) -> Iterator[Concern]:
+    for one in stands:
+        first, *others = sentences(one)
+        name = f"{one.who.provider_name} {one.who.capability}"
+        also = "".join(f" {word[:1].upper()}{word[1:]}." for word in others)
+        yield Concern(
+            title=f"{name}: {first}"[:200],
+            detail=f"Of the tenant {one.who.tenant_id}.{also}",
+            address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
+        )

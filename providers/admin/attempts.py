@@ -1,0 +1,87 @@
+"""Attempts: every call that was made or refused, found by what it was for."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+from unfold.decorators import display
+
+from ergon_site.access.lists import tag, two_lines
+from providers import listing
+from providers.admin import amounts, filters, links
+from providers.admin.lanes import LanePage
+from providers.core.exchange import Who
+from providers.models import Gate, ProviderExecutionMetric
+
+KINDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
+SHOWN = 50
+
+
+@admin.register(ProviderExecutionMetric)
+class AttemptsPage(LanePage):
+    looked_for = staticmethod(listing.attempts)
+    detail_template = "console/provider_attempt.html"
+    empty_text = "Nothing has been called yet: each attempt of a provider is kept here."
+    list_display = ("made", "whose", "what", "ended", "took")
+    list_filter: ClassVar = [
+        filters.OutcomeFilter,
+        filters.ReasonFilter,
+        filters.TenantFilter,
+        filters.ProviderFilter,
+        filters.CapabilityFilter,
+        filters.CorrelationFilter,
+        filters.TaskFilter,
+    ]
+    search_help_text = "A whole correlation id"
+    export_fields = (
+        *("id", "tenant_id", "provider_name", "capability", "operation", "correlation_id", "idempotency_key"),
+        *("attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome", "reason_code"),
+        *("retryable", "retry_suppressed", "http_status", "policy_version", "task_execution_id", "created_at"),
+    )
+
+    @display(description="made")
+    def made(self, row: ProviderExecutionMetric) -> Any:
+        return row.created_at
+
+    @display(description="capability")
+    def whose(self, row: ProviderExecutionMetric) -> str:
+        return two_lines(f"{row.provider_name} {row.capability}", amounts.tenant(row.tenant_id))
+
+    @display(description="operation")
+    def what(self, row: ProviderExecutionMetric) -> str:
+        return two_lines(row.operation, row.correlation_id)
+
+    @display(description="outcome")
+    def ended(self, row: ProviderExecutionMetric) -> str:
+        return _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or "")
+
+    @display(description="took")
+    def took(self, row: ProviderExecutionMetric) -> str:
+        return _both(amounts.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
+
+    def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
+        who = Who(row.tenant_id, row.provider_name, row.capability)
+        others = ProviderExecutionMetric.objects.filter(correlation_id=row.correlation_id).order_by("id")[:SHOWN]
+        gate = Gate.objects.filter(**who._asdict()).first()
+        return {
+            "attempt": row,
+            "outcome": tag(row.outcome.replace("_", " "), KINDS),
+            "took": amounts.milliseconds(row.duration_ms),
+            "budget": amounts.milliseconds(row.timeout_budget_ms),
+            "gate_address": links.gate(gate) if gate else "",
+            "task_address": links.task(row.task_execution_id) if row.task_execution_id else "",
+            "correlation_address": links.correlated(row.correlation_id),
+            "others": [
+                {"row": one, "address": links.attempt(one.pk), "took": amounts.milliseconds(one.duration_ms)}
+                for one in others
+            ],
+        }
+
+
+def _both(text: str, small: str) -> str:
+    """Two lines that stay as they are."""
+    both = (
+        '<div class="ergon-both"><span class="ergon-when">{}</span><span class="ergon-small ergon-when">{}</span></div>'
+    )
+    return format_html(both, text, small)

@@ -1,0 +1,78 @@
+"""What the pages of providers ask."""
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
+
+from ergon_site.access.fields import WhyField
+from ergon_site.access.pages import ReasonForm
+from providers.calls.operating import LARGEST, LONGEST, LONGEST_NAME
+from providers.core.exchange import Who
+
+PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
+A_DAY = 86_400
+
+
+class ForceForm(ReasonForm):
+    """Why, and for how long."""
+
+    minutes = forms.FloatField(
+        label="For minutes",
+        required=False,
+        min_value=0.1,
+        max_value=LONGEST / timedelta(minutes=1),
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text="Then the breaker decides again. Empty: until somebody resets it.",
+    )
+    field_order = ("minutes", "reason")
+
+    @property
+    def lasting(self) -> timedelta | None:
+        minutes = self.cleaned_data["minutes"]
+        return timedelta(minutes=minutes) if minutes else None
+
+
+class QuotaForm(forms.Form):
+    """So many calls in each window."""
+
+    limit = forms.IntegerField(
+        label="Calls in each window",
+        min_value=0,
+        max_value=LARGEST,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="0 lets none pass.",
+    )
+    window = forms.FloatField(
+        label="Window in seconds",
+        initial=A_DAY,
+        min_value=1,
+        max_value=LONGEST.total_seconds(),
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text="60 is a minute, 3600 an hour, 86400 a day. Windows begin at whole multiples of their length.",
+    )
+    reason = WhyField()
+
+    def terms(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in ("limit", "window", "reason")}
+
+
+class NewQuotaForm(QuotaForm):
+    """Whose, and of what."""
+
+    tenant_id = forms.CharField(label="Tenant", max_length=LONGEST_NAME, widget=PLAIN, help_text="Mostly a UUID.")
+    provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
+    capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
+    field_order = ("tenant_id", "provider_name", "capability", "limit", "window", "reason")
+
+    def who(self) -> Who:
+        return Who(*(self.cleaned_data[name] for name in Who._fields))
+
+
+class NewPolicyForm(forms.Form):
+    """A policy that begins with what the provider's class says."""
+
+    provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
+    capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
+    reason = WhyField()

@@ -1,0 +1,96 @@
+"""What people do with capabilities: reset breakers, force them, set and drop quotas."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from unfold.decorators import action
+
+from ergon_site.access.core.roles import Right
+from ergon_site.access.pages import ReasonForm, actor, done, holds
+from providers import calls
+from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
+from providers.admin.lanes import LanePage
+from providers.calls import OrderError
+from providers.core.exchange import Who
+from providers.models import Gate
+
+WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+FORCE = {"form_class": ForceForm, "form_submit_text": "Confirm"}
+RESET = {
+    "title": "Reset the breaker",
+    "description": "It closes, an override and a pause end, and the retry budget is full again, in all processes.",
+}
+OPEN = {"title": "Force the breaker open", "description": "No call passes, whatever the breaker says."}
+CLOSE = {
+    "title": "Force the breaker closed",
+    "description": "Calls pass, whatever the breaker says. Quota and pauses hold.",
+}
+DROP = {"title": "Drop the quota", "description": "Calls are not counted any more. What was counted stays to be seen."}
+SET: dict[str, Any] = {
+    "submit_text": "Set the quota",
+    "intro": "What the present window has used stays used. Another length of the window begins a new one.",
+}
+
+
+class GateChanges(LanePage):
+    edit_right = Right.LEAD
+    refused_by = (OrderError,)
+    actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")
+
+    @action(description="Reset", url_path="reset", permissions=["operate"], dialog=WHY | RESET)
+    def reset(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        calls.reset(self._who(request, object_id), **_why(request, form))
+        messages.success(request, "Reset: the breaker is closed.")
+        return done(self.address(object_id))
+
+    @action(description="Force open", url_path="force-open", permissions=["lead"], dialog=FORCE | OPEN)
+    def force_open(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
+        calls.force_open(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
+        messages.success(request, "Forced open: no call passes.")
+        return done(self.address(object_id))
+
+    @action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=FORCE | CLOSE)
+    def force_close(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
+        calls.force_closed(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
+        messages.success(request, "Forced closed: calls pass, whatever the breaker says.")
+        return done(self.address(object_id))
+
+    @action(description="Set the quota", url_path="quota", permissions=["lead"])
+    def set_quota(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        row: Gate = self.row(request, object_id)
+        initial = {"limit": row.quota_limit, "window": f"{row.quota_window:g}"} if row.is_limited else {}
+        form = QuotaForm(request.POST or None, initial=initial)
+        changed = self.attempt(form, lambda: self._set(request, _who(row), form.terms()))
+        return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
+
+    @action(description="Drop the quota", url_path="drop-quota", permissions=["lead"], dialog=WHY | DROP)
+    def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        calls.drop_quota(self._who(request, object_id), **_why(request, form))
+        messages.success(request, "Dropped: there is no quota any more.")
+        return done(self.address(object_id))
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        if not holds(request, Right.LEAD):
+            raise PermissionDenied
+        form = NewQuotaForm(request.POST or None)
+        made = self.attempt(form, lambda: self._set(request, form.who(), form.terms()))
+        return made or self.page(request, "console/form.html", self.new_title, form=form, **SET)
+
+    def _set(self, request: HttpRequest, who: Who, terms: dict[str, Any]) -> HttpResponse:
+        calls.set_quota(who, by=actor(request), **terms)
+        messages.success(request, f"Set: {terms['limit']:,} calls in every {terms['window']:g} seconds.")
+        return redirect(self.address(Gate.objects.values_list("pk", flat=True).get(**who._asdict())))
+
+    def _who(self, request: HttpRequest, object_id: str) -> Who:
+        return _who(self.row(request, object_id))
+
+
+def _who(row: Gate) -> Who:
+    return Who(row.tenant_id, row.provider_name, row.capability)
+
+
+def _why(request: HttpRequest, form: Any) -> dict[str, Any]:
+    return {"by": actor(request), "reason": form.cleaned_data["reason"]}

@@ -1,0 +1,79 @@
+"""What the page of a capability shows, and what of it changes by itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from providers import standing
+from providers.admin import amounts, chart, links
+from providers.admin.gate_list import tags
+from providers.core.breaker import BreakerState
+from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
+from providers.standing import Standing
+
+RECENT = 10
+SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
+
+
+def live(row: Gate) -> dict[str, Any]:
+    """What changes by itself on a capability's page."""
+    stand = standing.of_gates([row])[0]
+    return {
+        "standing": stand,
+        "tags": tags(stand),
+        "sentence": sentence(stand),
+        "says": SAYS[stand.state],
+        "figures": list(_figures(stand)),
+        "quota": amounts.quota(stand.quota),
+        "chart": chart.of(standing.minutes(row.pk, stand.read_at)),
+        "recent": [_recent(one) for one in _newest(stand)],
+        "attempts_address": links.attempts(stand.who),
+        "policy": ProviderPolicyRow.objects.select_related("active")
+        .filter(provider_name=row.provider_name, capability=row.capability)
+        .first(),
+        "new_policy_address": links.new_policy(stand.who),
+        "read_at": stand.read_at,
+    }
+
+
+def sentence(one: Standing) -> str:
+    """The one thing to know."""
+    if one.override:
+        until = (
+            f"for {amounts.away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
+        )
+        passes = "no call passes" if one.state is BreakerState.OPEN else "calls pass, whatever the breaker says"
+        return f"Forced {one.override} by {one.override_by}, {until}: {passes}."
+    if one.quota and one.quota.remaining == 0:
+        return f"The quota is used up: no call passes for {amounts.away(one.quota.end, one.read_at)}."
+    if one.state is BreakerState.OPEN:
+        wait = amounts.away(one.reopens_at, one.read_at) if one.reopens_at else "a moment"
+        return f"Open after {one.failures:,} failures in a row: no call passes; the provider is probed in {wait}."
+    if one.state is BreakerState.HALF_OPEN:
+        return (
+            "Half open: the next calls probe the provider. If they succeed the breaker closes, if one fails it opens."
+        )
+    if one.cooldown_until:
+        return f"The provider asked for a pause: calls wait for {amounts.away(one.cooldown_until, one.read_at)}."
+    return "Closed: calls pass."
+
+
+def _figures(one: Standing) -> Iterator[dict[str, str]]:
+    rates, all_of_them = one.rates, links.attempts(one.who)
+    failed = links.attempts(one.who, outcome="failed")
+    for title, value, address in (
+        ("Attempts, last hour", f"{rates.attempts:,}", all_of_them),
+        ("Refused, last hour", f"{rates.refusals:,}", failed),
+        ("Success of attempts", amounts.share(rates.success), all_of_them),
+        ("Success of executions", amounts.share(rates.execution), all_of_them),
+        ("p95 of attempts", amounts.milliseconds(rates.p95), all_of_them),
+    ):
+        yield {"title": title, "value": value, "address": "" if value == amounts.UNKNOWN else address}
+
+
+def _newest(one: Standing) -> list[ProviderExecutionMetric]:
+    rows = ProviderExecutionMetric.objects.filter(**one.who._asdict())
+    return list(rows.order_by("-created_at", "-id")[:RECENT])
+
+
+def _recent(row: ProviderExecutionMetric) -> dict[str, Any]:
+    return {"row": row, "address": links.attempt(row.pk), "took": amounts.milliseconds(row.duration_ms)}

@@ -1,0 +1,30 @@
+"""What the long lists of providers share."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.http import HttpRequest
+
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import KeysetPage
+from providers import listing
+
+
+class LanePage(KeysetPage, DetailPage):
+    """A list that is a lane, and a page for each row."""
+
+    looked_for: ClassVar[Any]  # of `listing`
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        try:
+            found: Lane = type(self).looked_for(wanted)
+        except listing.ListingError as error:
+            raise IncorrectLookupParameters from error
+        return found
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        # A number that no key can be would make the database complain.
+        is_key = object_id.isascii() and object_id.isdecimal() and len(object_id) < 19  # noqa: PLR2004
+        return super().get_object(request, object_id, from_field) if is_key else None

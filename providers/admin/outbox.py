@@ -1,0 +1,58 @@
+"""The outbox: dead letters of providers on their way to `queue.deadletter`."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from ergon_site.access import json_view
+from ergon_site.access.lists import tag, two_lines, words
+from providers import listing
+from providers.admin import filters, links
+from providers.admin.lanes import LanePage
+from providers.models import OutboxLetter
+
+KINDS = {"waiting": "warning", "published": "good"}
+
+
+@admin.register(OutboxLetter)
+class OutboxPage(LanePage):
+    looked_for = staticmethod(listing.letters)
+    detail_template = "console/outbox_letter.html"
+    empty_text = "No call of a task has failed for good yet. Such a failure is published to queue.deadletter from here."
+    list_display = ("made", "whose", "why", "standing", "failures", "task")
+    list_filter: ClassVar = [filters.PublishedFilter]
+    search_fields = ()
+    export_fields = ("id", "payload", "dead_letter_id", "created_at", "published_at", "failures")
+
+    @display(description="written")
+    def made(self, row: OutboxLetter) -> Any:
+        return row.created_at
+
+    @display(description="capability")
+    def whose(self, row: OutboxLetter) -> str:
+        told = row.payload
+        return two_lines(f"{told.get('provider_name')} {told.get('capability')}", told.get("tenant_id"))
+
+    @display(description="reason")
+    def why(self, row: OutboxLetter) -> str:
+        return two_lines(row.payload.get("reason_code"), row.payload.get("error_type"))
+
+    @display(description="state")
+    def standing(self, row: OutboxLetter) -> str:
+        return tag("published" if row.published_at else "waiting", KINDS)
+
+    @display(description="task")
+    def task(self, row: OutboxLetter) -> str:
+        return words(str(row.payload.get("task_name")))
+
+    def details(self, request: HttpRequest, row: OutboxLetter) -> dict[str, Any]:
+        told = row.payload
+        return {
+            "letter": row,
+            "standing": self.standing(row),
+            "part": {"tree": json_view.tree(told), "text": json_view.text(told)},
+            "letter_address": links.dead_letter(row.dead_letter_id) if row.dead_letter_id else "",
+            "correlation_address": links.correlated(str(told.get("correlation_id", ""))),
+        }

@@ -1,0 +1,84 @@
+"""Policies of providers: what each says instead of the provider's class, in versions."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from engines.core.errors import PolicyError
+from engines.core.outlook import Outlook, Wait, span
+from ergon_site.access.policies.errors import PolicyRefusal
+from ergon_site.access.policies.page import PolicyPage
+from ergon_site.access.policies.sections import Drawing, Layout
+from ergon_site.access.policies.version_page import VersionPage, activation
+from providers import known, policies
+from providers.admin.forms import NewPolicyForm
+from providers.core.retry import RetryPolicy
+from providers.models import ProviderPolicyRow, ProviderPolicyVersion
+
+EFFECT = "The next call obeys it, in other processes within a second."
+DRAWN = 8
+NEW = {
+    "submit_text": "Make the policy",
+    "intro": "It begins with what the provider's class says, or with the defaults where this process does not know it. "
+    "You set its fields on the next page.",
+}
+
+
+@admin.register(ProviderPolicyRow)
+class ProviderPoliciesPage(PolicyPage):
+    verbs = policies
+    new_form = NewPolicyForm
+    new_terms = NEW
+    effect = EFFECT
+    refused_by = (PolicyRefusal, PolicyError, ValueError)
+    detail_template = "console/provider_policy.html"
+    empty_text = "Providers are called as their classes say. A policy made here stands above that, at once."
+    list_display = ("provider_name", "capability", "version", "changed_by", "changed_at")
+    search_fields = ("provider_name__startswith", "capability__startswith")
+    export_fields = ("provider_name", "capability", "active__number", "last_by", "last_at")
+
+    def first_body(self, new: dict[str, Any]) -> dict[str, Any]:
+        kind = known.classes().get((new["provider_name"], new["capability"]))
+        return policies.defaults_of(kind).to_dict() if kind else {}
+
+    def layout(self, policy: ProviderPolicyRow) -> Layout:
+        return Layout(rest="Call", drawings={"retry": DRAWING})
+
+    def details(self, request: HttpRequest, row: ProviderPolicyRow) -> dict[str, Any]:
+        return {"is_known": row.key in known.classes()}
+
+
+@admin.register(ProviderPolicyVersion)
+class ProviderPolicyVersionsPage(VersionPage):
+    verbs = policies
+    search_fields = ("policy__provider_name__startswith", "policy__capability__startswith", "author__startswith")
+    search_help_text = "The beginning of a provider, a capability or an author."
+    export_fields: ClassVar = (
+        *("policy__provider_name", "policy__capability", "number", "author", "created_at", "reason"),
+        *("changes", "body"),
+    )
+    activate = activation(ProviderPolicyVersion, EFFECT)
+
+
+def _outlook(values: dict[str, Any]) -> Outlook:
+    """The attempts of a call that keeps failing, with the waits as they are without chance."""
+    retry = RetryPolicy(**values)
+    delays = [retry.delay(number, random=lambda: 0.5) for number in range(1, min(retry.max_attempts, DRAWN))]
+    longest = max(delays, default=0.0)
+    return Outlook(
+        waits=tuple(Wait(seconds=delay, share=delay / longest if longest else 0.0) for delay in delays),
+        not_drawn=max(0, retry.max_attempts - DRAWN),
+        sentence=_sentence(retry),
+    )
+
+
+def _sentence(retry: RetryPolicy) -> str:
+    if retry.max_attempts == 1:
+        return "One attempt; it is not tried again."
+    longest, ratio = span(retry.max_delay_seconds * (1 + retry.jitter_ratio)), f"{retry.jitter_ratio:.0%}"
+    waits = f"each wait is by chance up to {ratio} longer or shorter, never above {longest}"
+    return f"{retry.max_attempts:,} attempts at most; {waits}. Only failures that may pass are tried again."
+
+
+DRAWING = Drawing(path="retry", draw=_outlook, template="console/outlook.html")

@@ -1,0 +1,66 @@
+"""Task executions: each invocation of a Celery task that calls providers."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from engines.core.explanation import span
+from ergon_site.access.lists import tag, words
+from providers import listing
+from providers.admin import amounts, filters, links
+from providers.admin.lanes import LanePage
+from providers.models import ProviderExecutionMetric, TaskExecution
+
+KINDS = {"started": "busy", "succeeded": "good", "rescheduled": "warning", "failed": "bad"}
+SHOWN = 50
+
+
+@admin.register(TaskExecution)
+class TaskExecutionsPage(LanePage):
+    looked_for = staticmethod(listing.tasks)
+    detail_template = "console/task_execution.html"
+    empty_text = "No task has called a provider yet: each invocation of a CeleryProviderTask is kept here."
+    list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")
+    list_filter: ClassVar = [filters.StateFilter, filters.TenantFilter, filters.TaskNameFilter]
+    search_help_text = "The whole id of a Celery task"
+    export_fields = ("id", "task_name", "celery_task_id", "tenant_id", "state", "started_at", "finished_at")
+
+    @display(description="started")
+    def begun(self, row: TaskExecution) -> Any:
+        return row.started_at
+
+    @display(description="task")
+    def task(self, row: TaskExecution) -> str:
+        return words(row.task_name)
+
+    @display(description="state")
+    def word(self, row: TaskExecution) -> str:
+        return tag(row.state, KINDS)
+
+    @display(description="lasted")
+    def lasted(self, row: TaskExecution) -> str:
+        if row.finished_at is None:
+            return amounts.UNKNOWN
+        return span((row.finished_at - row.started_at).total_seconds())
+
+    @display(description="tenant")
+    def whose(self, row: TaskExecution) -> str:
+        return words(row.tenant_id)
+
+    @display(description="Celery's id")
+    def celery_id(self, row: TaskExecution) -> str:
+        return words(row.celery_task_id)
+
+    def details(self, request: HttpRequest, row: TaskExecution) -> dict[str, Any]:
+        made = ProviderExecutionMetric.objects.filter(task_execution=row).order_by("id")[:SHOWN]
+        return {
+            "task": row,
+            "word": self.word(row),
+            "lasted": self.lasted(row),
+            "others": [
+                {"row": one, "address": links.attempt(one.pk), "took": amounts.milliseconds(one.duration_ms)}
+                for one in made
+            ],
+        }

@@ -1,0 +1,61 @@
+"""Health of providers over HTTP, and operators' words on their breakers."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ergon_site.access import callers
+from providers import calls, standing
+from providers.api import asking
+from providers.api.problems import Refusing
+from providers.api.serializers import OverrideSerializer, StandingSerializer, StandingsSerializer, SummarySerializer
+from providers.core.exchange import Who
+
+BODY_LIMIT = 16 * 1024
+
+
+class SummaryView(Refusing, APIView):
+    """Every provider of a tenant that has a quota or health."""
+
+    required_scope = "providers:read"
+
+    @extend_schema(parameters=[asking.TENANT], responses=SummarySerializer)
+    def get(self, request: Request) -> Response:
+        tenant_id = asking.tenant(callers.of(request), request.GET.get("tenant_id"))
+        found = standing.of_tenant(tenant_id)
+        told = {"tenant_id": tenant_id, "generated_at": calls.now_of_database(), "providers": found}
+        return Response(SummarySerializer(told).data)
+
+
+class ProvidersView(Refusing, APIView):
+    """The same with what operators need besides: executions, pauses, overrides."""
+
+    required_scope = "providers:read"
+
+    @extend_schema(parameters=[asking.TENANT], responses=StandingsSerializer)
+    def get(self, request: Request) -> Response:
+        tenant_id = asking.tenant(callers.of(request), request.GET.get("tenant_id"))
+        return Response(StandingsSerializer({"results": standing.of_tenant(tenant_id)}).data)
+
+
+class OverrideView(Refusing, APIView):
+    """Reset a breaker, or force it open or closed, in all processes at once."""
+
+    required_scope = "providers:operate"
+    body_limit = BODY_LIMIT
+
+    @extend_schema(request=OverrideSerializer, responses={(200, "application/json"): StandingSerializer})
+    def post(self, request: Request, provider_name: str, capability: str) -> Response:
+        asked = asking.override(request.data)
+        caller = callers.of(request)
+        who = Who(asking.tenant(caller, asked["tenant_id"]), provider_name, capability)
+        why = {"by": caller.actor, "reason": asked["reason"].strip()}
+        match asked["action"]:
+            case "force-open":
+                gate = calls.force_open(who, lasting=asked["lasting"], **why)
+            case "force-close":
+                gate = calls.force_closed(who, lasting=asked["lasting"], **why)
+            case _:
+                gate = calls.reset(who, **why)
+        return Response(StandingSerializer(standing.of_gates([gate])[0]).data)

@@ -1,0 +1,86 @@
+"""Shapes of the answers about providers."""
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from providers.core.breaker import BreakerState
+from providers.models import ProviderExecutionMetric
+from providers.standing import Standing
+
+STATES = [state.value for state in BreakerState]
+
+
+class QuotaSerializer(serializers.Serializer[Any]):
+    limit_count = serializers.IntegerField(source="limit")
+    used_count = serializers.IntegerField(source="used")
+    remaining_count = serializers.IntegerField(source="remaining")
+    window_end = serializers.DateTimeField(source="end")
+
+
+class HealthSerializer(serializers.Serializer[Standing]):
+    """A capability of a provider: its effective breaker, the attempts of the last hour, its quota."""
+
+    provider_name = serializers.CharField(source="who.provider_name")
+    capability = serializers.CharField(source="who.capability")
+    breaker_state = serializers.ChoiceField(choices=STATES, source="state")
+    success_rate_1h = serializers.FloatField(source="rates.success", allow_null=True, help_text="Of attempts.")
+    p95_latency_ms_1h = serializers.FloatField(
+        source="rates.p95", allow_null=True, help_text="Of attempts, within 7 %."
+    )
+    quota = QuotaSerializer(allow_null=True)
+    last_error_code = serializers.CharField(source="health.last_error_code", default=None, allow_null=True)
+    last_error_at = serializers.DateTimeField(source="health.last_error_at", default=None, allow_null=True)
+    last_success_at = serializers.DateTimeField(source="health.last_success_at", default=None, allow_null=True)
+
+
+class SummarySerializer(serializers.Serializer[Any]):
+    tenant_id = serializers.UUIDField()
+    generated_at = serializers.DateTimeField()
+    providers = HealthSerializer(many=True)
+
+
+class StandingSerializer(HealthSerializer):
+    """The same, with what operators need besides."""
+
+    tenant_id = serializers.CharField(source="who.tenant_id")
+    execution_rate_1h = serializers.FloatField(
+        source="rates.execution", allow_null=True, help_text="Of executions, retries included."
+    )
+    attempts_1h = serializers.IntegerField(source="rates.attempts")
+    refusals_1h = serializers.IntegerField(source="rates.refusals")
+    consecutive_failures = serializers.IntegerField(source="failures")
+    open_until = serializers.DateTimeField(source="reopens_at", allow_null=True)
+    cooldown_until = serializers.DateTimeField(allow_null=True, help_text="The provider asked for a pause until then.")
+    override = serializers.SerializerMethodField(help_text="open or closed, by an operator's word.")
+    override_until = serializers.DateTimeField(allow_null=True)
+    override_by = serializers.CharField(allow_null=True)
+    override_reason = serializers.CharField(allow_null=True)
+
+    def get_override(self, one: Standing) -> str | None:
+        return one.override or None
+
+
+class StandingsSerializer(serializers.Serializer[Any]):
+    results = StandingSerializer(many=True)
+
+
+class OverrideSerializer(serializers.Serializer[Any]):
+    tenant_id = serializers.UUIDField()
+    action = serializers.ChoiceField(choices=["reset", "force-open", "force-close"])
+    reason = serializers.CharField(max_length=500, help_text="Kept in the audit log.")
+    seconds = serializers.FloatField(
+        required=False, allow_null=True, help_text="How long it holds; until it is reset, if left out."
+    )
+
+
+class MetricSerializer(serializers.ModelSerializer[ProviderExecutionMetric]):
+    """One attempt."""
+
+    class Meta:
+        model = ProviderExecutionMetric
+        fields: ClassVar[Any] = [
+            *("id", "tenant_id", "task_execution_id", "provider_name", "capability", "operation", "idempotency_key"),
+            *("correlation_id", "attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome"),
+            *("reason_code", "retryable", "http_status", "retry_suppressed", "policy_version", "created_at"),
+        ]

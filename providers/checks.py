@@ -1,0 +1,66 @@
+"""System checks: settings of providers that cannot work, found before the first call."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning as Caution
+
+from engines.core.errors import PolicyError
+from providers import known, policies
+from providers.core.policy import ProviderPolicy
+
+VISIBILITY = "visibility_timeout"
+
+
+def check_providers(**_: Any) -> list[CheckMessage]:
+    """Every provider class that was imported."""
+    found: list[CheckMessage] = []
+    for kind in known.classes().values():
+        try:
+            policy = policies.defaults_of(kind)
+        except PolicyError as error:
+            found.append(Error(f"The class attributes make no policy: {error}.", obj=kind, id="providers.E001"))
+        else:
+            found += of_policy(policy, kind)
+    return found + list(check_broker())
+
+
+def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
+    """What of a policy can never come true."""
+    retry = policy.retry
+    if retry.max_attempts > 1 and retry.base_delay_seconds > retry.max_delay_seconds:
+        text = f"The first wait ({retry.base_delay_seconds:g} s) is above the longest ({retry.max_delay_seconds:g} s)."
+        yield Caution(text, hint="Every wait is max_delay_seconds then.", obj=subject, id="providers.W002")
+    if policy.timeout is not None and policy.probe_lease < policy.timeout:
+        text = f"A probe keeps its place for {policy.probe_lease:g} s but may take {policy.timeout:g} s."
+        hint = "More probes than half_open_max_calls could run at once: raise probe_lease above timeout."
+        yield Caution(text, hint=hint, obj=subject, id="providers.W003")
+    lasts = longest(policy)
+    if lasts is not None and policy.idempotency_lease < lasts:
+        text = f"A request is taken to be under way for {policy.idempotency_lease:g} s but may take {lasts:.0f} s."
+        hint = "Raise idempotency_lease, or lower timeout, attempts or waits; or give calls a deadline."
+        yield Caution(text, hint=hint, obj=subject, id="providers.W004")
+    if policy.on_store_failure == "local" and policy.quota_per_attempt:
+        text = (
+            "Without the database nobody counts: on_store_failure 'local' and quota_per_attempt contradict each other."
+        )
+        yield Error(text, hint="Paid calls fail closed.", obj=subject, id="providers.E005")
+
+
+def longest(policy: ProviderPolicy) -> float | None:
+    """How long a call may take, waits included; None if that has no end."""
+    if policy.timeout is None:
+        return None
+    retry = policy.retry
+    waits = sum(retry.delay(number, random=lambda: 1.0) for number in range(1, min(retry.max_attempts, 1000)))
+    return policy.timeout * retry.max_attempts + waits
+
+
+def check_broker() -> Iterator[CheckMessage]:
+    """A task that outlasts the broker's patience is delivered a second time while it runs."""
+    options = getattr(settings, "CELERY_BROKER_TRANSPORT_OPTIONS", {})
+    visibility, limit = options.get(VISIBILITY), getattr(settings, "CELERY_TASK_TIME_LIMIT", None)
+    if visibility is not None and limit is not None and visibility <= limit:
+        text = f"The broker's visibility timeout ({visibility:g} s) is not above the tasks' time limit ({limit:g} s)."
+        yield Error(text, hint="Raise CELERY_BROKER_TRANSPORT_OPTIONS['visibility_timeout'].", id="providers.E006")

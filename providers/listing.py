@@ -1,0 +1,117 @@
+"""Long lists of providers, as lanes: which index leads, and what is looked for among what it finds."""
+
+from collections.abc import Mapping
+
+from django.db.models import Q
+
+from ergon_site.access.keyset import Lane
+from providers import standing
+from providers.calls import now_of_database
+from providers.core.breaker import BreakerState
+from providers.core.errors import REASON_CODES
+from providers.core.exchange import Outcome
+from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
+from providers.models.tasks import TaskState
+
+COLUMNS = {"tenant": "tenant_id", "provider": "provider_name", "capability": "capability"}
+OFFERED = {
+    "breaker": [*(state.value for state in BreakerState), "forced"],
+    "quota": ["near", "spent", "none"],
+    "outcome": [outcome.value for outcome in Outcome],
+    "reason": list(REASON_CODES),
+    "state": [state.value for state in TaskState],
+    "published": ["waiting", "published"],
+}
+
+
+class ListingError(ValueError):
+    """No list is filtered so."""
+
+
+def gates(asked: Mapping[str, str]) -> Lane:
+    """Capabilities, tenant by tenant."""
+    _check(asked)
+    now = now_of_database()
+    rows = Gate.objects.alias(**standing.conditions(now))
+    rest = _named(asked)
+    if text := asked.get("q", "").strip():
+        rest &= Q(tenant_id=text) | Q(provider_name=text) | Q(capability=text)
+    if "breaker" in asked:
+        is_forced = Q(is_forced=True)
+        rest &= is_forced if asked["breaker"] == "forced" else Q(effective=asked["breaker"])
+    if "quota" in asked:
+        rest &= {"near": Q(is_near=True), "spent": Q(is_spent=True)}.get(asked["quota"], Q(quota_limit__isnull=True))
+    return Lane(rows=rows, order=("tenant_id", "provider_name", "capability"), rest=rest)
+
+
+def attempts(asked: Mapping[str, str]) -> Lane:
+    """Attempts, the newest first."""
+    _check(asked)
+    rows, given = ProviderExecutionMetric.objects.all(), {name for name in asked if asked[name]}
+    rest = {name: _condition(name, asked[name]) for name in ("outcome", "reason", "task") if name in asked}
+    named = {name: Q(**{COLUMNS[name]: asked[name]}) for name in COLUMNS if name in asked}
+    order: tuple[str, ...] = ("-id",)
+    correlation = asked.get("correlation") or asked.get("q", "").strip()
+    if correlation:
+        lead = Q(correlation_id=correlation)
+    elif "task" in asked:
+        lead = rest.pop("task")
+    elif given >= set(COLUMNS):
+        lead, order, named = _all(named), ("-created_at", "-id"), {}
+    elif given >= {"tenant", "outcome"}:
+        lead, order = named.pop("tenant") & rest.pop("outcome"), ("-created_at", "-id")
+    else:
+        lead = Q()
+    others = _all({**named, **rest})
+    return Lane(rows=rows.filter(lead), order=order, rest=others, is_counted=bool(lead))
+
+
+def tasks(asked: Mapping[str, str]) -> Lane:
+    """Invocations of tasks, the newest first."""
+    _check(asked)
+    rows, rest = TaskExecution.objects.all(), Q(state=asked["state"]) if "state" in asked else Q()
+    if "task" in asked:
+        rest &= Q(task_name=asked["task"])
+    tenant = Q(tenant_id=asked["tenant"]) if "tenant" in asked else Q()
+    if text := asked.get("q", "").strip():
+        return Lane(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
+    if tenant:
+        return Lane(rows=rows.filter(tenant), order=("-started_at", "-id"), rest=rest)
+    return Lane(rows=rows, rest=rest, is_counted=False)
+
+
+def letters(asked: Mapping[str, str]) -> Lane:
+    """Letters on their way to the queue, the newest first."""
+    _check(asked)
+    rows = OutboxLetter.objects.defer("request")
+    if asked.get("published") == "waiting":
+        return Lane(rows=rows.filter(published_at__isnull=True))
+    rest = Q(published_at__isnull=False) if "published" in asked else Q()
+    return Lane(rows=rows, rest=rest, is_counted=False)
+
+
+def _check(asked: Mapping[str, str]) -> None:
+    for name, words in OFFERED.items():
+        if name in asked and asked[name] not in words:
+            msg = f"{name} is one of {', '.join(words)}"
+            raise ListingError(msg)
+
+
+def _condition(name: str, text: str) -> Q:
+    if name != "task":
+        return Q(outcome=text) if name == "outcome" else Q(reason_code=text)
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:  # noqa: PLR2004 (what a key may hold)
+        msg = f"there is no task execution {text!r}"
+        raise ListingError(msg)
+    return Q(task_execution_id=int(text))
+
+
+def _named(asked: Mapping[str, str]) -> Q:
+    return _all({name: Q(**{COLUMNS[name]: asked[name]}) for name in COLUMNS if name in asked})
+
+
+def _all(conditions: Mapping[str, Q]) -> Q:
+    both = Q()
+    for condition in conditions.values():
+        both &= condition
+    return both

@@ -1,0 +1,58 @@
+"""What the commands of providers share."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from ergon_site.access.policies.errors import PolicyRefusal
+from ergon_site.access.shell import commands
+from ergon_site.access.shell.options import text
+from providers import standing
+from providers.calls import OrderError
+from providers.core.exchange import Who
+from providers.models import Gate
+from providers.standing import Standing
+
+LONGEST = 100
+
+
+class UnknownError(Exception):
+    """Nothing is known of a capability."""
+
+    def __init__(self, who: Who) -> None:
+        tenant_id, provider_name, capability = who
+        super().__init__(
+            f"nothing is known of {provider_name} {capability} of {tenant_id}: "
+            "it was never called, and nobody has set a quota or an override"
+        )
+
+
+class VerbsCommand(commands.VerbsCommand):
+    """A command with several verbs of providers."""
+
+    refusals = (OrderError, PolicyRefusal, UnknownError)
+
+    def run(self, *, verb: str | None, **options: Any) -> None:
+        super().run(verb=verb and verb.replace("-", "_"), **options)
+
+
+def add_who(parser: ArgumentParser, *, is_optional: bool = False) -> None:
+    """The three names of a capability, of which the last may be left out where several are shown."""
+    name = text(LONGEST)
+    many: dict[str, Any] = {"nargs": "?"} if is_optional else {}
+    parser.add_argument("tenant_id", metavar="TENANT", type=name, help="whose calls; mostly a UUID", **many)
+    parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name", **many)
+    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="what is called of it", **many)
+
+
+def wanted(tenant_id: str | None, provider_name: str | None, capability: str | None) -> list[Standing]:
+    """Those that the names given so far mean. All three must mean something."""
+    if tenant_id and provider_name and capability:
+        who = Who(tenant_id, provider_name, capability)
+        found = standing.of(who)
+        if found is None:
+            raise UnknownError(who)
+        return [found]
+    if tenant_id:
+        stands = standing.of_tenant(tenant_id)
+        return [one for one in stands if provider_name in (None, one.who.provider_name)]
+    return standing.of_gates(list(Gate.objects.all()))

@@ -1,0 +1,75 @@
+"""`manage.py quota set|show|drop`."""
+
+from typing import Any
+
+from ergon_site.access.shell.commands import actor, moment
+from ergon_site.access.shell.options import add_reason, some_seconds, whole
+from providers import calls
+from providers.core.exchange import Who
+from providers.management.base import VerbsCommand, add_who, wanted
+from providers.models import QuotaState
+from providers.standing import Standing
+
+MOST = 10**12 - 1
+
+
+class Command(VerbsCommand):
+    help = "How many calls of a provider a tenant may make in each window: set, show and drop quotas."
+
+    def add_verbs(self) -> None:
+        put = self.add_verb("set", help="allow so many calls in each window; what this window has used stays used")
+        add_who(put)
+        put.add_argument("--limit", required=True, type=whole(0, MOST), metavar="N", help="calls in each window")
+        put.add_argument("--window", required=True, type=some_seconds, metavar="SECONDS", help="how long a window is")
+        add_reason(put, required=False)
+        show = self.add_verb("show", help="every quota, or those of a tenant, a provider or a capability")
+        add_who(show, is_optional=True)
+        drop = self.add_verb("drop", help="no quota from now on: calls are not counted any more")
+        add_who(drop)
+        add_reason(drop, required=False)
+
+    def set(self, *, limit: int, window: float, reason: str, **options: Any) -> None:
+        who = _who(options)
+        row = calls.set_quota(who, limit=limit, window=window, by=actor(), reason=reason)
+        line = f"{who.provider_name} {who.capability} of {who.tenant_id}: {limit:,} calls in every {window:g} s"
+        self.tell(_told_row(row, window), f"{line}; {row.used_count:,} used until {moment(row.window_end)}")
+
+    def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
+        rows = [_told(one) for one in wanted(tenant_id, provider_name, capability) if one.quota]
+        headings = ["tenant", "provider", "capability", "limit", "used", "remaining", "window", "ends"]
+        self.tell(rows, self.table(headings, map(_row, rows)))
+
+    def drop(self, *, reason: str, **options: Any) -> None:
+        who = _who(options)
+        calls.drop_quota(who, by=actor(), reason=reason)
+        told = {**who._asdict(), "quota": None}
+        self.tell(told, f"{who.provider_name} {who.capability} of {who.tenant_id}: no quota any more")
+
+
+def _who(options: dict[str, Any]) -> Who:
+    return Who(*(options[name] for name in Who._fields))
+
+
+def _told_row(row: QuotaState, window: float) -> dict[str, Any]:
+    names = ("limit_count", "used_count", "remaining_count")
+    told = {name: getattr(row, name) for name in (*Who._fields, *names)}
+    return {**told, "window_seconds": window, "window_start": row.window_start, "window_end": row.window_end}
+
+
+def _told(one: Standing) -> dict[str, Any]:
+    quota = one.quota
+    assert quota is not None  # noqa: S101 (only those with one are told)
+    return {
+        **one.who._asdict(),
+        "limit_count": quota.limit,
+        "used_count": quota.used,
+        "remaining_count": quota.remaining,
+        "window_seconds": one.gate.quota_window if one.gate else (quota.end - quota.start).total_seconds(),
+        "window_start": quota.start,
+        "window_end": quota.end,
+    }
+
+
+def _row(told: dict[str, Any]) -> list[Any]:
+    names = (*Who._fields, "limit_count", "used_count", "remaining_count")
+    return [*(told[name] for name in names), f"{told['window_seconds']:g} s", moment(told["window_end"])]

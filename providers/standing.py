@@ -1,0 +1,291 @@
+"""How capabilities stand now: breaker, rates of the last hour, quota, pauses, an operator's word."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import BooleanField, Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
+from django.db.models.functions import Cast
+
+from providers import calls
+from providers.core import histogram
+from providers.core.breaker import BreakerState
+from providers.core.exchange import Who
+from providers.models import Gate, OutboxLetter, ProviderHealthState, ProviderMinute, QuotaState
+from providers.models.gates import moment
+
+HOUR = 60
+P95 = 0.95
+COUNTED = 10_000
+# From here on a quota concerns somebody.
+NEARLY = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaStanding:
+    """The present window of a quota."""
+
+    limit: int
+    used: int
+    start: datetime
+    end: datetime
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used)
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.used / self.limit if self.limit else 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Of the last hour; None where there were no calls."""
+
+    success: float | None = None
+    execution: float | None = None
+    p95: float | None = None
+    attempts: int = 0
+    refusals: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A capability of a provider, for one tenant."""
+
+    who: Who
+    state: BreakerState
+    rates: Rates
+    quota: QuotaStanding | None
+    gate: Gate | None
+    health: ProviderHealthState | None
+    read_at: datetime
+
+    @property
+    def override(self) -> str:
+        """An operator's word that holds: open, closed or nothing."""
+        if self.gate is None or not self.gate.override:
+            return ""
+        until = self.gate.override_until
+        return self.gate.override if until is None or until > self.read_at.timestamp() else ""
+
+    @property
+    def override_until(self) -> datetime | None:
+        return self._ahead(self.gate.override_until) if self.gate and self.override else None
+
+    @property
+    def override_by(self) -> str | None:
+        return self.gate.override_by if self.gate and self.override else None
+
+    @property
+    def override_reason(self) -> str | None:
+        return self.gate.override_reason if self.gate and self.override else None
+
+    @property
+    def failures(self) -> int:
+        """In a row."""
+        known = self.gate or self.health
+        return known.consecutive_failures if known else 0
+
+    @property
+    def reopens_at(self) -> datetime | None:
+        """When an open breaker lets probes through."""
+        return self._ahead(self.gate.open_until) if self.gate and self.gate.state == BreakerState.OPEN else None
+
+    @property
+    def cooldown_until(self) -> datetime | None:
+        """Until when the provider asked for a pause."""
+        return self._ahead(self.gate.cooldown_until) if self.gate else None
+
+    def _ahead(self, seconds: float | None) -> datetime | None:
+        return moment(seconds) if seconds is not None and seconds > self.read_at.timestamp() else None
+
+
+def of_tenant(tenant_id: str) -> list[Standing]:
+    """Every capability of a tenant that has a quota, health, or an operator's word on it."""
+    now = calls.now_of_database()
+    gates = {_who(gate): gate for gate in Gate.objects.filter(tenant_id=tenant_id)}
+    healths = {_who(row): row for row in ProviderHealthState.objects.filter(tenant_id=tenant_id)}
+    windows = QuotaState.objects.filter(tenant_id=tenant_id, window_start__lte=now, window_end__gt=now)
+    quotas = {_who(row): row for row in windows.order_by("window_start")}
+    seen = {who for who, gate in gates.items() if gate.is_limited or gate.override}
+    rates = _rates(gates.values(), now)
+    return [
+        _standing(who, gates.get(who), healths.get(who), quotas.get(who), rates, now)
+        for who in sorted(seen | set(healths) | set(quotas))
+    ]
+
+
+def of_gates(gates: Sequence[Gate]) -> list[Standing]:
+    """How these stand."""
+    now = calls.now_of_database()
+    names = {f"{name}__in": {getattr(gate, name) for gate in gates} for name in Who._fields}
+    healths = {_who(row): row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
+    rates = _rates(gates, now)
+    return [_standing(_who(gate), gate, healths.get(_who(gate)), None, rates, now) for gate in gates]
+
+
+def of(who: Who) -> Standing | None:
+    """How one stands; None if nothing is known of it."""
+    gate = Gate.objects.filter(**who._asdict()).first()
+    if gate is not None:
+        return of_gates([gate])[0]
+    return next((one for one in of_tenant(who.tenant_id) if one.who == who), None)
+
+
+def concerning(now: datetime) -> QuerySet[Gate]:
+    """Those that somebody should look at: open, forced, or with a quota that is nearly used up."""
+    rows = Gate.objects.alias(**conditions(now))
+    return rows.filter(~Q(effective="closed") | Q(is_forced=True) | Q(is_near=True)).order_by("pk")
+
+
+def of_row(gate: Gate, now: datetime) -> Standing:
+    """What the gate alone says: everything but health and rates."""
+    return _standing(_who(gate), gate, None, None, {}, now)
+
+
+def is_near(quota: QuotaStanding | None) -> bool:
+    return quota is not None and quota.used >= NEARLY * quota.limit
+
+
+def counts() -> QuerySet[Any, Any]:
+    """Of each provider and capability, how many tenants are in which state, and how many have used up their quota."""
+    now = calls.now_of_database()
+    rows = Gate.objects.alias(**conditions(now)).order_by()
+    states = {state.value: Count("pk", filter=Q(effective=state.value)) for state in BreakerState}
+    spent = Count("pk", filter=Q(is_spent=True))
+    return rows.values("provider_name", "capability").annotate(**states, spent=spent)
+
+
+def waiting_letters() -> int:
+    """How many dead letters are not published yet, counted only so far."""
+    return OutboxLetter.objects.filter(published_at__isnull=True).order_by("id")[:COUNTED].count()
+
+
+def oldest_letter_age() -> float | None:
+    """For how many seconds the first of them waits."""
+    first = OutboxLetter.objects.filter(published_at__isnull=True).order_by("id").first()
+    return (calls.now_of_database() - first.created_at).total_seconds() if first else None
+
+
+def minutes(gate_id: int, now: datetime, length: int = HOUR) -> list[dict[str, Any]]:
+    """The calls of each of the last minutes, those without any included."""
+    last = int(now.timestamp() // 60)
+    found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - length)}
+    return [_minute(minute, found.get(minute)) for minute in range(last - length + 1, last + 1)]
+
+
+def _minute(minute: int, row: ProviderMinute | None) -> dict[str, Any]:
+    ok, bad, refused = (row.successes, row.attempts - row.successes, row.refusals) if row else (0, 0, 0)
+    return {"minute": moment(minute * 60), "ok": ok, "bad": bad, "refused": refused}
+
+
+def conditions(now: datetime) -> dict[str, Case]:
+    """What the rules say of gates, in SQL: the effective state, whether that is forced, and how far quotas are used."""
+    near = Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)
+    return {
+        "effective": _effective(now),
+        "is_forced": _when(_is_forced(now)),
+        "is_near": _when(_in_window(now) & near),
+        "is_spent": _when(_in_window(now) & Q(used__gte=F("quota_limit"))),
+    }
+
+
+def _is_forced(now: datetime) -> Q:
+    return ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=now.timestamp()))
+
+
+def _in_window(now: datetime) -> Q:
+    """Of a window that is over nothing is used."""
+    return Q(quota_limit__isnull=False, window_end__gt=now.timestamp())
+
+
+def _when(condition: Q) -> Case:
+    return Case(When(condition, then=Value(value=True)), default=Value(value=False), output_field=BooleanField())
+
+
+def _effective(now: datetime) -> Case:
+    is_forced, is_turning = _is_forced(now), Q(state="open", open_until__lte=now.timestamp())
+    return Case(
+        When(is_forced, then=F("override")),
+        When(is_turning, then=Value("half_open")),
+        default=F("state"),
+        output_field=CharField(),
+    )
+
+
+def _standing(
+    who: Who,
+    gate: Gate | None,
+    health: ProviderHealthState | None,
+    quota: QuotaState | None,
+    rates: dict[int, Rates],
+    now: datetime,
+) -> Standing:
+    state = gate.effective_state(now) if gate else BreakerState(health.breaker_state if health else "closed")
+    return Standing(
+        who=who,
+        state=state,
+        rates=_live(gate, health, rates),
+        quota=_quota(gate, quota, now),
+        gate=gate,
+        health=health,
+        read_at=now,
+    )
+
+
+def _live(gate: Gate | None, health: ProviderHealthState | None, rates: dict[int, Rates]) -> Rates:
+    """From the minutes; of what never passed a gate here, as it is written."""
+    if gate is not None and (gate.settlements or health is None):
+        return rates.get(gate.pk, Rates())
+    if health is None:
+        return Rates()
+    return Rates(
+        success=health.success_rate_1h,
+        execution=health.execution_rate_1h,
+        p95=health.p95_latency_ms_1h,
+        attempts=health.attempts_1h,
+    )
+
+
+def _quota(gate: Gate | None, row: QuotaState | None, now: datetime) -> QuotaStanding | None:
+    if gate is None:
+        return _of_row(row) if row else None
+    quota = gate.value.quota
+    if quota is None:
+        return None
+    present = quota.at(now.timestamp())
+    return QuotaStanding(limit=present.limit, used=present.used, start=moment(present.start), end=moment(present.end))
+
+
+def _of_row(row: QuotaState) -> QuotaStanding:
+    return QuotaStanding(limit=row.limit_count, used=row.used_count, start=row.window_start, end=row.window_end)
+
+
+def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
+    """The rates of all of them, from their minutes."""
+    since = int(now.timestamp() // 60) - HOUR
+    rows = ProviderMinute.objects.filter(gate_id__in=[gate.pk for gate in gates], minute__gt=since)
+    found: dict[int, list[ProviderMinute]] = {}
+    for row in rows.order_by():
+        found.setdefault(row.gate_id, []).append(row)
+    return {gate_id: _rated(of_gate) for gate_id, of_gate in found.items()}
+
+
+def _rated(rows: list[ProviderMinute]) -> Rates:
+    attempts, executions = sum(row.attempts for row in rows), sum(row.executions for row in rows)
+    buckets = histogram.merged({int(bucket): count for bucket, count in row.buckets.items()} for row in rows)
+    p95 = histogram.percentile(buckets, P95)
+    return Rates(
+        success=histogram.rate(sum(row.successes for row in rows), attempts),
+        execution=histogram.rate(sum(row.successful_executions for row in rows), executions),
+        p95=None if p95 is None else round(p95, 3),
+        attempts=attempts,
+        refusals=sum(row.refusals for row in rows),
+    )
+
+
+def _who(row: Any) -> Who:
+    return Who(row.tenant_id, row.provider_name, row.capability)

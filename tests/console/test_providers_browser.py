@@ -1,0 +1,45 @@
+"""Breakers of providers in a real browser."""
+
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from ergon_site.access.models import AuditEntry
+from providers import ProviderConnectionError, RetryPolicy, calls
+from providers.models import Gate
+from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.providers.making import TENANT, WHO, scripted
+
+# The browser sees pages, not databases: the other console tests run on both.
+pytestmark = pytest.mark.once
+
+__all__ = ["chromium", "context", "contexts", "inside", "page"]
+
+
+@everywhere
+def test_a_breaker_is_found_open_reset_and_forced(inside: Page) -> None:
+    """From the dashboard, which says that the breaker is open, to one that an operator holds open."""
+    calls.set_quota(WHO, limit=1000, window=86_400, by="ada")
+    for _ in range(5):
+        scripted(ProviderConnectionError("no route"), retry_policy=RetryPolicy(max_attempts=1)).ask()
+    # Far enough ahead for a slow machine.
+    Gate.objects.update(open_until=(calls.now_of_database() + timedelta(hours=1)).timestamp())
+    inside.goto("/admin/")
+    inside.get_by_role("link", name="rank rank_snapshot: the breaker is open after 5 failures in a row").click()
+    expect(inside.get_by_text("Open after 5 failures in a row: no call passes")).to_be_visible()
+    assert fits(inside)
+    inside.get_by_role("button", name="Reset").click()
+    inside.get_by_label("Reason").fill("they are back")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Closed: calls pass.")).to_be_visible()
+    inside.get_by_role("button", name="Force open").click()
+    inside.get_by_label("For minutes").fill("90")
+    inside.get_by_label("Reason").fill("they move")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Forced open by ada")).to_be_visible()
+    inside.goto("/admin/providers/gate/?breaker=forced")
+    expect(inside.get_by_text(TENANT)).to_be_visible()
+    assert fits(inside)
+    assert AuditEntry.objects.get(action="breaker.reset").reason == "they are back"
+    assert scripted({}).ask().reason_code == "circuit_open"

@@ -1,0 +1,245 @@
+"""The pages of providers: what they show, what their buttons do, who may."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from ergon_site.access.models import AuditEntry
+from providers import ProviderConnectionError, calls, policies
+from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
+from tests.console import scenes
+from tests.providers.making import AT_ONCE, TENANT, WHO, scripted
+
+pytestmark = pytest.mark.django_db
+
+QUERY_BUDGET = 12
+PROVIDERS = "/admin/providers/"
+DIALOG = {"_form_submitted": "on", "reason": "the supplier moves"}
+DOWN = ProviderConnectionError("no route")
+
+
+@pytest.fixture(autouse=True)
+def _no_policy_is_remembered() -> Iterator[None]:
+    policies.forget()
+    yield
+    policies.forget()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """One that was called, and has a quota."""
+    calls.set_quota(WHO, limit=10, window=86_400, by="ada", reason="a contract")
+    scripted({}, DOWN, {}).ask()
+    scripted(DOWN, {}).ask()
+    return Gate.objects.get()
+
+
+def page(row: Any, last: str = "change") -> str:
+    return f"{PROVIDERS}{row._meta.model_name}/{row.pk}/{last}/"
+
+
+def trip() -> None:
+    for _ in range(5):
+        scripted(DOWN, retry_policy=type(AT_ONCE)(max_attempts=1)).ask()
+
+
+def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
+    for name, words in {
+        "gate": "with its first call",
+        "providerexecutionmetric": "Nothing has been called yet",
+        "providerpolicyrow": "as their classes say",
+        "taskexecution": "CeleryProviderTask",
+        "outboxletter": "queue.deadletter",
+    }.items():
+        text = scenes.read(browse, f"{PROVIDERS}{name}/")
+        assert "Nothing here yet" in text
+        assert words in text
+
+
+def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, gate: Gate) -> None:
+    listed, shown = scenes.read(browse, f"{PROVIDERS}gate/"), scenes.read(browse, page(gate))
+    for text in (listed, shown):
+        assert "closed" in text
+        assert "66.6 %" in text
+        assert "2 of 10" in text
+        assert "ergon-meter-good" in text
+        assert "connection_error" in text
+        assert TENANT in text
+    assert "Closed: calls pass." in shown
+    assert "100.0 %" in shown
+    assert "2 attempts succeeded, 1 failed, 0 were refused" in shown
+    assert "What people did" in shown
+    assert "a contract" in shown
+    assert "<html" not in scenes.read(browse, page(gate, "live"))
+
+
+def test_the_effective_state_is_shown_and_filtered_by(browse: Client, gate: Gate) -> None:
+    trip()
+    assert "Open after 5 failures in a row" in scenes.read(browse, page(gate))
+    assert "rank rank_snapshot" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=open")
+    Gate.objects.update(open_until=1.0)
+    assert "Half open: the next calls probe" in scenes.read(browse, page(gate))
+    assert "rank rank_snapshot" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=half_open")
+    assert "rank rank_snapshot" not in scenes.read(browse, f"{PROVIDERS}gate/?breaker=open")
+    Gate.objects.update(used=8)
+    assert "ergon-meter-warning" in scenes.read(browse, f"{PROVIDERS}gate/?quota=near")
+    Gate.objects.update(used=10)
+    assert "ergon-meter-bad" in scenes.read(browse, f"{PROVIDERS}gate/?quota=spent")
+    assert "The quota is used up" in scenes.read(browse, page(gate))
+    for wrong in ("breaker=ajar", "quota=much", "nothing=1"):
+        assert browse.get(f"{PROVIDERS}gate/?{wrong}").status_code == 302
+
+
+def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate) -> None:
+    assert "No call passes" in scenes.read(browse, page(gate, "force-open"))
+    browse.post(page(gate, "force-open"), {**DIALOG, "reason": ""})
+    assert Gate.objects.get().override == ""
+    sent = {**DIALOG, "minutes": "30"}
+    assert browse.post(page(gate, "force-open"), sent).headers["HX-Redirect"] == page(gate)
+    shown = scenes.read(browse, page(gate))
+    assert "Forced open by ada, for 29 min" in shown or "Forced open by ada, for 30 min" in shown
+    assert "the supplier moves" in shown
+    assert "by ada" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=forced")
+    result = scripted({}).ask()
+    assert result.reason_code == "circuit_open"
+    browse.post(page(gate, "force-close"), DIALOG)
+    assert "Forced closed by ada, until it is reset" in scenes.read(browse, page(gate))
+    browse.post(page(gate, "reset"), DIALOG)
+    assert "Closed: calls pass." in scenes.read(browse, page(gate))
+    actions = AuditEntry.objects.filter(action__startswith="breaker").values_list("action", "actor", "reason")
+    assert set(actions) == {
+        (f"breaker.{verb}", "ada", "the supplier moves") for verb in ("force_open", "force_closed", "reset")
+    }
+
+
+def test_a_quota_is_set_and_dropped(browse: Client, gate: Gate) -> None:
+    sent = {"limit": "20", "window": "86400", "reason": "a larger contract"}
+    wrong = browse.post(page(gate, "quota"), {**sent, "limit": "-1"})
+    assert "greater than or equal to 0" in wrong.content.decode()
+    assert browse.post(page(gate, "quota"), sent).headers["Location"] == page(gate)
+    assert "2 of 20" in scenes.read(browse, page(gate))
+    new = {**sent, "tenant_id": "acme", "provider_name": "mail", "capability": "send"}
+    made = browse.post(f"{PROVIDERS}gate/add/", new).headers["Location"]
+    assert "0 of 20" in scenes.read(browse, made)
+    browse.post(page(gate, "drop-quota"), DIALOG)
+    assert "no quota" in scenes.read(browse, page(gate))
+
+
+def test_attempts_are_found_by_what_they_were(browse: Client, gate: Gate) -> None:
+    metric = ProviderExecutionMetric.objects.filter(outcome="retry").get()
+    address = f"{PROVIDERS}providerexecutionmetric/"
+    for asked, count in {
+        "": 3,
+        "outcome=success": 2,
+        "reason=connection_error": 1,
+        f"tenant={TENANT}&outcome=success": 2,
+        f"tenant={TENANT}&provider=rank&capability=rank_snapshot": 3,
+        f"tenant={TENANT}&provider=rank&capability=rank_snapshot&reason=timeout": 0,
+        f"q={metric.correlation_id}": 2,
+        f"correlation={metric.correlation_id}&outcome=retry": 1,
+        "task=1": 0,
+    }.items():
+        assert len(scenes.exported(browse, f"{address}export.json?{asked}")) == count, asked
+    shown = scenes.read(browse, page(metric))
+    assert "1 of 3" in shown
+    assert "2 of 3" in shown
+    for wrong in ("outcome=well", "reason=none", "task=x"):
+        assert browse.get(f"{address}?{wrong}").status_code == 302
+    assert browse.get(f"{address}99999999999999999999/change/").status_code == 404
+
+
+def test_tasks_and_letters_have_pages(browse: Client) -> None:
+    task = TaskExecution.objects.create(task_name="ranks.fetch", celery_task_id="c-1", tenant_id=TENANT)
+    scripted(DOWN).ask(task_execution_id=task.pk, task_name="ranks.fetch", correlation_id="order-7")
+    address = f"{PROVIDERS}taskexecution/"
+    for asked in ("", "?q=c-1", f"?tenant={TENANT}&state=started", "?task=ranks.fetch"):
+        assert "ranks.fetch" in scenes.read(browse, f"{address}{asked}")
+    assert "3 of 3" in scenes.read(browse, page(task))
+    letter = OutboxLetter.objects.get()
+    assert "connection_error" in scenes.read(browse, f"{PROVIDERS}outboxletter/?published=waiting")
+    assert "Nothing here yet" not in scenes.read(browse, f"{PROVIDERS}outboxletter/")
+    assert scenes.exported(browse, f"{PROVIDERS}outboxletter/export.json?published=published") == []
+    shown = scenes.read(browse, page(letter))
+    assert f"/admin/engines/deadletter/{letter.dead_letter_id}/change/" in shown
+    assert "order-7" in shown
+
+
+def test_a_policy_begins_as_the_class_says_and_the_next_call_obeys_it(browse: Client) -> None:
+    provider = scripted(DOWN, provider_name="mail", capability="send", timeout=7.0)
+    asked = {"provider_name": "mail", "capability": "send", "reason": "begin"}
+    assert 'value="mail"' in scenes.read(browse, f"{PROVIDERS}providerpolicyrow/add/?provider_name=mail")
+    made = browse.post(f"{PROVIDERS}providerpolicyrow/add/", asked).headers["Location"]
+    row = ProviderPolicyRow.objects.get()
+    assert row.active is not None
+    assert (row.active.body["timeout"], row.active.body["retry"]["max_attempts"]) == (7.0, 3)
+    shown = scenes.read(browse, made)
+    assert "3 attempts at most" in shown
+    assert "obeys it" in shown
+    sent = {name: value for name, value in _fields(row.active.body) if value is not False}
+    sent |= {"expected": "1", "reason": "once is enough", "retry.max_attempts": "1"}
+    wrong = browse.post(made, {**sent, "on_store_failure": "perhaps"}).content.decode()
+    assert "Must be closed or local." in wrong
+    assert browse.post(made, sent).status_code == 302
+    assert len(provider.ask().attempts) == 1
+    assert ProviderExecutionMetric.objects.get().policy_version == 2
+    first = row.versions.get(number=1)
+    assert browse.post(page(first, "activate"), DIALOG).headers["HX-Redirect"] == made
+    assert len(provider.ask().attempts) == 3
+
+
+def _fields(body: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in body.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [("viewer", ()), ("operator", ("reset",)), ("lead", ("reset", "force-open", "force-close", "quota", "drop-quota"))],
+)
+def test_a_role_may_press_its_buttons_alone(
+    client: Client, hire: Callable[[str], User], gate: Gate, role: str, may: tuple[str, ...]
+) -> None:
+    client.force_login(hire(role))
+    shown = scenes.read(client, page(gate))
+    assert ("disabled" in shown) == (role != "lead")
+    assert "What people did" not in shown
+    for verb in ("reset", "force-open", "force-close", "quota", "drop-quota"):
+        sent = {**DIALOG, "limit": "5", "window": "60"}
+        assert (client.post(page(gate, verb), sent).status_code == 403) == (verb not in may), verb
+    asked = {"provider_name": "mail", "capability": "send", "reason": "begin"}
+    assert client.post(f"{PROVIDERS}providerpolicyrow/add/", asked).status_code == 403
+    client.force_login(hire("policy editor"))
+    assert client.post(f"{PROVIDERS}providerpolicyrow/add/", asked).status_code == 302
+    assert client.post(page(gate, "reset"), DIALOG).status_code == 403
+
+
+def test_the_dashboard_and_the_doctor_tell_what_needs_a_person(browse: Client, gate: Gate) -> None:
+    assert "All calm" in scenes.read(browse, "/admin/")
+    trip()
+    assert "rank rank_snapshot: the breaker is open after 5 failures in a row" in scenes.read(browse, "/admin/")
+    calls.force_open(WHO, by="ada", reason="they move", lasting=timedelta(hours=1))
+    calls.set_quota(WHO, limit=8, window=86_400, by="ada")
+    shown = scenes.read(browse, "/admin/")
+    assert "by ada: they move" in shown
+    assert "The quota is 87 % used: 7 of 8" in shown
+
+
+def test_no_page_asks_the_database_too_often(browse: Client, gate: Gate) -> None:
+    for number in range(30):
+        calls.set_quota(WHO._replace(capability=f"capability {number}"), limit=10, window=60, by="ada")
+    metric = ProviderExecutionMetric.objects.first()
+    addresses = [f"{PROVIDERS}{name}/" for name in ("gate", "providerexecutionmetric", "taskexecution", "outboxletter")]
+    addresses += [page(gate), page(metric), f"{PROVIDERS}providerpolicyrow/", "/admin/"]
+    for address in addresses:
+        with CaptureQueriesContext(connection) as asked:
+            assert browse.get(address).status_code == 200
+        assert len(asked) <= QUERY_BUDGET, (address, [one["sql"] for one in asked])

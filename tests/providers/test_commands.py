@@ -1,0 +1,90 @@
+"""`manage.py quota` and `manage.py breaker`, as operators type them."""
+
+import pytest
+from django.core.management import CommandError
+
+from ergon_site.access.models import AuditEntry
+from providers import ProviderConnectionError, RetryPolicy
+from providers.models import Gate
+from tests.commands import ask, run
+from tests.providers.making import TENANT, WHO, scripted
+
+pytestmark = pytest.mark.django_db
+
+DOWN = ProviderConnectionError("no route")
+
+
+def trip() -> None:
+    for _ in range(5):
+        scripted(DOWN, retry_policy=RetryPolicy(max_attempts=1)).ask()
+
+
+def test_a_quota_is_set_shown_obeyed_and_dropped() -> None:
+    told = ask("quota", "set", *WHO, "--limit", "2", "--window", "86400")
+    assert (told["limit_count"], told["used_count"], told["remaining_count"]) == (2, 0, 2)
+    provider = scripted({})
+    assert [provider.ask().reason_code for _ in range(3)] == [None, None, "quota_exhausted"]
+    for names in ((), WHO[:1], WHO[:2], WHO):
+        (shown,) = ask("quota", "show", *names)
+        assert (shown["tenant_id"], shown["used_count"], shown["remaining_count"]) == (TENANT, 2, 0)
+        assert shown["window_seconds"] == 86400
+    assert "rank_snapshot" in run("quota", "show")
+    assert ask("quota", "show", "somebody else") == []
+    assert "no quota any more" in run("quota", "drop", *WHO, "--reason", "a gift")
+    assert ask("quota", "show", *WHO) == []
+    assert provider.ask().ok
+    actions = AuditEntry.objects.order_by("pk").values_list("action", "reason")
+    assert list(actions) == [("quota.set", ""), ("quota.drop", "a gift")]
+    assert all(entry.actor.startswith("command:") for entry in AuditEntry.objects.all())
+
+
+def test_a_breaker_is_shown_as_it_amounts_to() -> None:
+    trip()
+    told = ask("breaker", "show", *WHO)
+    assert (told["breaker_state"], told["consecutive_failures"]) == ("open", 5)
+    assert (told["success_rate_1h"], told["last_error_code"]) == (0.0, "connection_error")
+    assert told["open_until"] is not None
+    Gate.objects.update(open_until=1.0)
+    assert ask("breaker", "show", *WHO)["breaker_state"] == "half_open"
+    assert [one["breaker_state"] for one in ask("breaker", "show", TENANT)] == ["half_open"]
+    assert "half_open" in run("breaker", "show")
+
+
+def test_a_breaker_is_forced_and_reset_with_a_reason() -> None:
+    told = ask("breaker", "force-open", *WHO, "--reason", "they move", "--for", "3600")
+    assert (told["breaker_state"], told["override"], told["override_reason"]) == ("open", "open", "they move")
+    assert told["override_until"] is not None
+    assert scripted({}).ask().reason_code == "circuit_open"
+    trip()
+    told = ask("breaker", "force-close", *WHO, "--reason", "they are back")
+    assert (told["breaker_state"], told["override"], told["override_until"]) == ("closed", "closed", None)
+    assert scripted({}).ask().ok
+    told = ask("breaker", "reset", *WHO, "--reason", "done")
+    assert (told["breaker_state"], told["override"]) == ("closed", None)
+    words = run("breaker", "force-open", *WHO, "--reason", "again", "--for", "60")
+    assert words == "rank rank_snapshot of 7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11: forced open for 60 s\n"
+    assert set(AuditEntry.objects.values_list("action", flat=True)) == {
+        *("breaker.force_open", "breaker.force_closed", "breaker.reset")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("quota", "set", *WHO, "--window", "60"), "--limit"),
+        (("quota", "set", *WHO, "--limit", "-1", "--window", "60"), "whole number from 0"),
+        (("quota", "set", *WHO, "--limit", "1", "--window", "0"), "above 0"),
+        (("quota", "set", *WHO, "--limit", "1", "--window", "1e12"), "at most 3,660 days"),
+        (("quota", "set", "x" * 101, "rank", "rank_snapshot", "--limit", "1", "--window", "60"), "1 to 100"),
+        (("breaker", "reset", *WHO), "--reason"),
+        (("breaker", "force-open", *WHO, "--reason", "x", "--for", "soon"), "number of seconds"),
+        (("breaker", "force-open", *WHO, "--reason", "x", "--for", "1e300"), "at most 3,660 days"),
+        (("breaker", "show", *WHO), "nothing is known of rank rank_snapshot"),
+        (("quota", "show", *WHO), "nothing is known of rank rank_snapshot"),
+        (("breaker",), "VERB"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        run(*arguments)
+    assert not Gate.objects.exists()

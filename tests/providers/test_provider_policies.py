@@ -1,0 +1,172 @@
+"""Policies of providers: what the database says stands above the class, live, in every process; and system checks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, OperationalError, connection, transaction
+
+from engines import upkeep
+from engines.core.errors import PolicyError
+from ergon_site import provider_watch
+from ergon_site.gauges import NAMES, Gauges
+from providers import (
+    BreakerPolicy,
+    ProviderConnectionError,
+    ProviderPolicy,
+    RetryPolicy,
+    calls,
+    checks,
+    known,
+    policies,
+)
+from providers.models import ProviderExecutionMetric, ProviderPolicyVersion
+from tests.providers.making import WHO, scripted
+
+pytestmark = pytest.mark.django_db
+
+DOWN = ProviderConnectionError("no route")
+RANK = ("rank", "rank_snapshot")
+
+
+@pytest.fixture(autouse=True)
+def _no_policy_is_remembered() -> Iterator[None]:
+    policies.forget()
+    yield
+    policies.forget()
+
+
+def write(body: Any, **terms: Any) -> ProviderPolicyVersion:
+    return policies.write(*RANK, body=body, **{"by": "ada", "reason": "x", **terms})
+
+
+def test_the_class_speaks_where_no_policy_does() -> None:
+    provider = scripted(DOWN, timeout=7.0)
+    assert policies.governing(provider) == (policies.defaults_of(provider), None)
+    provider.ask()
+    assert set(ProviderExecutionMetric.objects.values_list("policy_version", flat=True)) == {None}
+
+
+def test_the_next_call_obeys_a_new_version_and_says_so() -> None:
+    provider = scripted(DOWN)
+    assert len(provider.ask().attempts) == 3
+    write({"retry": {"max_attempts": 2, "base_delay_seconds": 0}, "breaker": {"failure_threshold": 100}})
+    assert len(provider.ask().attempts) == 2
+    write({"retry": {"max_attempts": 1}, "breaker": {"failure_threshold": 100}})
+    assert len(provider.ask().attempts) == 1
+    policies.activate(*RANK, number=1, by="ada", reason="back")
+    assert policies.in_force(provider).retry.max_attempts == 2
+    numbers = ProviderExecutionMetric.objects.order_by("pk").values_list("policy_version", flat=True)
+    assert list(numbers) == [None, None, None, 1, 1, 2]
+
+
+def test_what_another_process_writes_is_known_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, now = scripted({}), [100.0]
+    # Time is looked at, not waited for.
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    assert policies.governing(provider).number is None
+    policies.POLICIES.write(*RANK, body={}, by="ada", reason="x")
+    assert policies.governing(provider).number is None
+    now[0] += policies.FRESH
+    assert policies.governing(provider).number == 1
+
+
+def test_looking_costs_nothing_while_it_is_fresh(django_assert_num_queries: Any) -> None:
+    provider = scripted({})
+    with django_assert_num_queries(1):
+        for _ in range(5):
+            policies.governing(provider)
+
+
+def test_while_the_database_is_away_the_last_word_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    write({"timeout": 3})
+    provider = scripted({})
+    assert policies.governing(provider).number == 1
+    monkeypatch.setattr(policies, "FRESH", 0.0)
+
+    def lost(*_: Any) -> None:
+        raise OperationalError
+
+    # The connection stays whole: what the rest of a test needs it for is not of interest here.
+    monkeypatch.setattr(type(policies.POLICIES), "look_up", lost)
+    assert policies.governing(provider).number == 1
+    policies.forget()
+    assert policies.governing(provider) == (policies.defaults_of(provider), None)
+
+
+def test_what_is_not_valid_is_never_kept() -> None:
+    wrong: list[Any] = [{"timeout": 0}, {"on_store_failure": "perhaps"}, {"retry": {"max_attempts": 0}}, {"x": 1}, []]
+    for body in wrong:
+        with pytest.raises(PolicyError):
+            write(body)
+    for name in ("", " ", "x" * 101, "a\x00b"):
+        with pytest.raises(policies.PolicyNameError, match="a text of 1 to 100 characters"):
+            policies.write(name, "send", body={}, by="ada", reason="x")
+    assert not ProviderPolicyVersion.objects.exists()
+
+
+def test_a_version_is_written_once() -> None:
+    version = write({})
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        ProviderPolicyVersion.objects.filter(pk=version.pk).update(reason="another")
+
+
+def test_the_classes_that_were_imported_are_known() -> None:
+    kind = type(scripted({}, provider_name="mail", capability="send"))
+    assert known.classes()["mail", "send"] is kind
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        (ProviderPolicy(), []),
+        (ProviderPolicy(timeout=None), []),
+        (ProviderPolicy(timeout=90), ["providers.W003"]),
+        (ProviderPolicy(timeout=59, retry=RetryPolicy(max_attempts=10)), ["providers.W004"]),
+        (ProviderPolicy(retry=RetryPolicy(base_delay_seconds=9, max_delay_seconds=3)), ["providers.W002"]),
+        (ProviderPolicy(on_store_failure="local", quota_per_attempt=True), ["providers.E005"]),
+        # Probes come one after the other: two of them can close what lets one through at a time.
+        (ProviderPolicy(breaker=BreakerPolicy(half_open_max_calls=1, success_threshold=2)), []),
+    ],
+)
+def test_settings_that_cannot_work_are_found(policy: ProviderPolicy, found: list[str]) -> None:
+    assert [one.id for one in checks.of_policy(policy, None)] == found
+
+
+def test_classes_and_brokers_that_cannot_work_are_found(settings: Any) -> None:
+    broken = scripted({}, provider_name="broken", capability="send", timeout=-1)
+    found = [one for one in checks.check_providers() if one.obj is type(broken)]
+    assert [one.id for one in found] == ["providers.E001"]
+    type(broken).timeout = 30.0
+    settings.CELERY_BROKER_TRANSPORT_OPTIONS, settings.CELERY_TASK_TIME_LIMIT = {"visibility_timeout": 60}, 60
+    assert "providers.E006" in [one.id for one in checks.check_providers()]
+
+
+def test_the_doctor_finds_quotas_that_nobody_counts_without_the_database() -> None:
+    free = scripted({}, on_store_failure="local", provider_name="free", capability="read")
+    calls.set_quota(WHO._replace(provider_name="free", capability="read"), limit=5, window=60, by="ada")
+    assert [one.text for one in provider_watch.findings() if "free read" in one.text] == [
+        "free read has quotas, but its calls pass uncounted while the database is away"
+    ]
+    policies.write(free.provider_name, free.capability, body={}, by="ada", reason="x")
+    assert not [one for one in provider_watch.findings() if "free read" in one.text]
+
+
+def test_maintenance_rates_and_prunes_providers() -> None:
+    scripted({}).ask()
+    chores = {chore.name: chore for chore in upkeep.chores(30)}
+    assert chores["providers_rated"].run() in {0, 1}
+    assert chores["providers_pruned"].run() == 0
+
+
+def test_gauges_count_tenants_by_state() -> None:
+    scripted({}).ask()
+    calls.force_open(WHO._replace(tenant_id="acme"), by="ada", reason="x")
+    calls.set_quota(WHO, limit=0, window=60, by="ada")
+    families = {family.name: family for family in Gauges().collect()}
+    assert set(families) == set(NAMES)
+    states = {one.labels["state"]: one.value for one in families["ergon_provider_breakers"].samples}
+    assert states == {"closed": 1, "open": 1, "half_open": 0}
+    assert [one.value for one in families["ergon_provider_quotas_exhausted"].samples] == [1]
+    assert [one.value for one in families["ergon_provider_outbox_waiting"].samples] == [0]
+    assert connection.is_usable()
