@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from providers.core.breaker import Breaker, BreakerState
 from providers.core.gate import Gate as GateValue, Override
 from providers.core.quota import Quota
-from providers.models.columns import WHO, OfCapability, among, named, words
+from providers.models.columns import WHO, OfCapability, words
 
 
 class Gate(OfCapability):
@@ -51,10 +51,10 @@ class Gate(OfCapability):
         ordering: ClassVar = [*WHO]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=WHO, name="provider_gate_of"),
-            among("state", BreakerState, "provider_gate_state"),
-            models.CheckConstraint(condition=Q(override__in=["", "open", "closed"]), name="provider_gate_override"),
+            # Two checks, and those that tell most: each is read anew by every admission.
             models.CheckConstraint(
-                condition=~Q(state="open") | Q(open_until__isnull=False), name="provider_gate_open_until"
+                condition=Q(state__in=["closed", "half_open"]) | Q(state="open", open_until__isnull=False),
+                name="provider_gate_breaker",
             ),
             models.CheckConstraint(
                 condition=Q(quota_limit__isnull=True)
@@ -67,7 +67,6 @@ class Gate(OfCapability):
                 ),
                 name="provider_gate_quota",
             ),
-            named("provider_gate"),
         ]
 
     @property
