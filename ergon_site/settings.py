@@ -74,7 +74,11 @@ ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
-ERGON_CHORES = {"artifacts_swept": (3600.0, "facts.artifacts.sweep")}
+ERGON_CHORES = {
+    "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
+    "dead_letters_published": (5.0, "providers.outbox.publish"),
+}
+ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
@@ -203,7 +207,14 @@ OTLP_METRICS = exports("METRICS")
 # Celery: without a broker, tasks run where they are called.
 CELERY_BROKER_URL = read("CELERY_BROKER_URL", environment.broker) if os.environ.get("CELERY_BROKER_URL") else None
 CELERY_TASK_ALWAYS_EAGER = CELERY_BROKER_URL is None
+# Redis gives a task to another worker after this time, RabbitMQ says at once that it has one safely.
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"confirm_publish": True} if (CELERY_BROKER_URL or "").startswith("amqp") else {"visibility_timeout": 1800}
+)
 CELERY_RESULT_BACKEND = "django-db"
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_STORE_EAGER_RESULT = True
 CELERY_RESULT_EXTENDED = True
 CELERY_TASK_TRACK_STARTED = True
 CELERY_TASK_ACKS_LATE = True

@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -104,6 +105,11 @@ class ProviderBase(ABC):
             result = await aio.drive(*self._parts(ticket, payload))
             return executing.ended(_logged(result, ticket))
 
+    def request(self, *, tenant_id: str, operation: str, payload: dict[str, Any]) -> Request:
+        """What is asked, which has a key of its own: the same request has the same."""
+        who = Who(tenant_id, self.provider_name, self.capability)
+        return Request(*who, operation, self.version, payload, self.idempotency_fields.get(operation))
+
     def _ticket(
         self,
         tenant_id: str,
@@ -113,12 +119,11 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> Ticket:
         who = Who(tenant_id, self.provider_name, self.capability)
-        fields = self.idempotency_fields.get(operation)
-        request = Request(*who, operation, self.version, payload, fields)
+        request = self.request(tenant_id=tenant_id, operation=operation, payload=payload)
         given = {"tenant_id": tenant_id, "operation": operation, "correlation_id": context.correlation_id}
         if context.idempotency_key is not None:
             given["idempotency_key"] = context.idempotency_key
-        _refuse_mistakes(given)
+        refuse_mistakes(given)
         return Ticket(
             who=who,
             operation=operation,
@@ -162,7 +167,7 @@ def _about(ticket: Ticket) -> dict[str, str]:
     return {"tenant_id": ticket.who.tenant_id, "correlation_id": ticket.context.correlation_id}
 
 
-def _refuse_mistakes(given: Mapping[str, Any]) -> None:
+def refuse_mistakes(given: Mapping[str, Any]) -> None:
     """A missing tenant is refused, never defaulted."""
     for name, value in given.items():
         if not isinstance(value, str) or not value.strip():
@@ -175,6 +180,7 @@ def _refuse_mistakes(given: Mapping[str, Any]) -> None:
 
 def _logged(result: ProviderExecutionResult, ticket: Ticket) -> ProviderExecutionResult:
     """One line for each execution, with the fields that the documents name."""
+    result = replace(result, idempotency_key=ticket.key)
     tell = log.info if result.ok else log.warning
     tell(
         "provider execution",
