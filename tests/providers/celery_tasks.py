@@ -7,12 +7,14 @@ Run as a module, it asks once without a broker.
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import django
 from django.apps import apps
+from django.db import connection
 
 if __name__ == "__main__":
     os.environ["DJANGO_SETTINGS_MODULE"] = "ergon_site.settings"
@@ -35,6 +37,16 @@ if visibility := os.environ.get("TEST_VISIBILITY"):
 
 QUEUE = "test.providers"
 SECRET = "token=do-not-tell-anybody"
+app.conf.task_routes = {"tests.tell*": {"queue": QUEUE}}
+
+
+def lose_database(seconds: float) -> None:
+    """The database is away for so long."""
+    settings = connection.settings_dict
+    there = dict(settings)
+    connection.close()
+    settings |= {"NAME": "nowhere", "HOST": "127.0.0.1", "PORT": "1"}
+    threading.Timer(seconds, settings.update, [there]).start()
 
 
 class Told(ProviderBase):
@@ -52,6 +64,9 @@ class Told(ProviderBase):
         word = payload["script"][min(number, len(payload["script"])) - 1]
         kind, _, number = word.partition(":")
         match kind:
+            case "lose":
+                lose_database(float(number))
+                raise errors.from_status(400)
             case "slow":
                 time.sleep(float(number))
             case "timeout":
@@ -73,23 +88,32 @@ class Brittle(Told):
     )
 
 
+class Patient(Told):
+    """Whoever asks the same meanwhile waits for the answer."""
+
+    provider_name = "patient"
+    idempotency_wait = 20.0
+
+
 class Tell(CeleryProviderTask):
     name, provider, capability = "tests.tell", "told", "anything"
     timeout_budget = 1.0
-    queue = QUEUE
 
 
 tell = app.register_task(Tell())
 
 
-@app.task(base=CeleryProviderTask, name="tests.tell_brittle", queue=QUEUE, provider="brittle", capability="anything")
+@app.task(base=CeleryProviderTask, name="tests.tell_brittle", provider="brittle", capability="anything")
 def tell_brittle(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
     """What it is sent is what is asked."""
 
 
-@app.task(
-    base=CeleryProviderTask, name="tests.tell_words", queue=QUEUE, provider="told", capability="anything", bind=True
-)
+@app.task(base=CeleryProviderTask, name="tests.tell_patient", provider=Patient)
+def tell_patient(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
+    """Likewise."""
+
+
+@app.task(base=CeleryProviderTask, name="tests.tell_words", provider="told", capability="anything", bind=True)
 def tell_words(task: CeleryProviderTask, tenant_id: str, *words: str, log: str) -> str:
     answer = task.ask(tenant_id=tenant_id, operation="tell", payload={"script": list(words), "log": log})
     return f"it said {answer['word']}"

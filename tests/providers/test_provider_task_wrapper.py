@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +18,7 @@ from providers import calls, outbox
 from providers.core.exchange import Who
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
 from tests.processes import eventually, process
-from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_words
+from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_patient, tell_words
 from tests.providers.test_idempotency_and_letters import SEED_FIELDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
@@ -60,9 +60,7 @@ def broker(request: pytest.FixtureRequest, django_db_setup: None, tmp_path_facto
     url = os.environ["CELERY_BROKER_URL"] if valkey else request.getfixturevalue("rabbitmq")
     log = tmp_path_factory.mktemp("worker") / "log"
     with process(*WORKER, "-Q", QUEUE, "--without-gossip", "--without-mingle", log=log, CELERY_BROKER_URL=url):
-        broker = Broker(url, log)
-        broker.dead()
-        yield broker
+        yield Broker(url, log)
 
 
 @pytest.fixture
@@ -125,7 +123,7 @@ def test_provider_task_exhausts_retries_and_emits_dead_letter_payload(
     failed = ended(task_id, "FAILURE")
     assert json.loads(failed.result)["exc_type"] == "ProviderTimeoutError"
     eventually(OutboxLetter.objects.filter(published_at__isnull=False).exists, "it is published")
-    [message] = broker.dead()
+    [message] = [one for one in broker.dead() if json.loads(one.body)["correlation_id"] == task_id]
     letter = OutboxLetter.objects.get()
     told = json.loads(message.body)
     assert set(told) == SEED_FIELDS
@@ -173,8 +171,8 @@ def test_a_quota_that_begins_anew_soon_is_waited_for(broker: Broker, request_of:
 def test_a_task_that_is_delivered_twice_calls_once(broker: Broker, request_of: Make) -> None:
     request, task_id = request_of("slow:1"), str(uuid4())
     for _ in range(2):
-        broker.send(tell, **request, task_id=task_id)
-    eventually(lambda: sorted(states(task_id))[-2:] == ["succeeded", "succeeded"], "both have ended", within=60)
+        broker.send(tell_patient, **request, task_id=task_id)
+    eventually(lambda: states(task_id) == ["succeeded", "succeeded"], "both have ended", within=60)
     ended(task_id)
     assert called(request) == 1
 
@@ -191,6 +189,15 @@ def test_a_task_whose_process_is_killed_in_mid_call_is_finished_by_another(broke
     broker.send(tell, **request, task_id=task_id)
     eventually(lambda: states(task_id).count("succeeded") == 2, "it is delivered once more")
     assert called(request) == 2
+
+
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
+def test_a_task_whose_end_could_not_be_written_down_has_not_ended(broker: Broker, request_of: Make) -> None:
+    request = request_of("lose:1.5", "fine")
+    task_id = broker.send(tell, **request)
+    assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert called(request) == 2
+    assert not OutboxLetter.objects.exists()
 
 
 def test_a_provider_that_asks_for_a_pause_is_left_alone_by_all(broker: Broker, request_of: Make) -> None:
@@ -229,7 +236,19 @@ def test_a_replayed_letter_is_called_again_by_a_worker(broker: Broker, request_o
     assert Path(log).read_text().count("\n") == 2
 
 
-@pytest.fixture(autouse=True)
-def _no_letters_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    request.getfixturevalue("broker").dead()
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["valkey", "rabbitmq"])
+def test_a_task_whose_worker_is_killed_altogether_is_finished_by_another(
+    kind: str, request: pytest.FixtureRequest, request_of: Make, tmp_path: Path
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"] if kind == "valkey" else request.getfixturevalue("rabbitmq")
+    asked = request_of("slow:600", "fine")
+    start = (*WORKER, "-Q", QUEUE, "--without-gossip", "--without-mingle")
+    with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4") as first:
+        task_id = Broker(url, tmp_path).send(tell, **asked)
+        eventually(lambda: called(asked) == 1, "it calls")
+        os.killpg(first.pid, signal.SIGKILL)
+        with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4"):
+            assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert called(asked) == 2
+    assert not OutboxLetter.objects.exists()
