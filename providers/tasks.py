@@ -63,6 +63,8 @@ class CeleryProviderTask(Task):
     patience = 3600.0  # seconds after its first invocation that a task goes on coming back to a paused provider
 
     soft_time_limit: float | None = None
+    # What is kept as a dead letter is no surprise.
+    throws = (ProviderError,)
     acks_late = True
     reject_on_worker_lost = True
     # Coming back ends by patience, not by counting.
