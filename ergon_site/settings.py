@@ -76,7 +76,7 @@ ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
 ERGON_CHORES = {
     "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
-    "dead_letters_published": (5.0, "providers.outbox.publish"),
+    "dead_letters_published": (15.0, "providers.outbox.publish"),
 }
 ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")

@@ -15,11 +15,12 @@ from providers.calls import Ticket
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
 from providers.core.budget import RetryBudget
-from providers.core.errors import ProviderUsageError
-from providers.core.exchange import ProviderExecutionContext, ProviderExecutionResult, Who
+from providers.core.errors import ProviderError, ProviderUsageError
+from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
 from providers.core.idempotency import Request
 from providers.core.policy import ProviderPolicy
 from providers.core.retry import RetryPolicy
+from providers.core.steps import Refuse
 from providers.drivers import aio, threads
 from providers.drivers.store import Store
 from providers.drivers.work import Work
@@ -88,6 +89,12 @@ class ProviderBase(ABC):
         with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
             result = threads.drive(*self._parts(ticket, payload))
             return executing.ended(_logged(result, ticket))
+
+    def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+        """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
+        ticket = self._ticket(**{"campaign_id": None, **asked})
+        calls.refuse_open_transaction()
+        calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
 
     async def aexecute(
         self,

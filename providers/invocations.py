@@ -17,6 +17,7 @@ class Invocation(NamedTuple):
     id: int | None = None
     since_first: timedelta = timedelta()
     buried_for: str | None = None  # the reason of its dead letter, if an earlier delivery left one
+    unfinished: int = 0  # earlier ones that did not come to an end: their processes are gone, or still at it
 
 
 # The database is away: whether the call may be made without it is for the call itself to say.
@@ -48,7 +49,13 @@ def _begin(task_name: str, celery_task_id: str, tenant_id: str) -> Invocation:
     row = TaskExecution.objects.create(task_name=task_name, celery_task_id=celery_task_id, tenant_id=tenant_id)
     if earlier is None:
         return Invocation(row.pk)
-    return Invocation(row.pk, calls.now_of_database() - earlier.started_at, _buried_for(celery_task_id))
+    before = TaskExecution.objects.filter(celery_task_id=celery_task_id, pk__lt=row.pk)
+    return Invocation(
+        row.pk,
+        since_first=calls.now_of_database() - earlier.started_at,
+        buried_for=_buried_for(celery_task_id),
+        unfinished=before.filter(state=TaskState.STARTED.value).count(),
+    )
 
 
 def _buried_for(celery_task_id: str) -> str | None:

@@ -20,7 +20,7 @@ from providers.models import OutboxLetter
 
 QUEUE = "queue.deadletter"
 BATCH = 500
-CONNECT_LIMIT = 4.0
+LIMIT = 4.0
 PERSISTENT = 2
 
 log = structlog.get_logger("ergon.providers")
@@ -93,9 +93,11 @@ def _locked() -> Any:
 @contextmanager
 def _producing(url: str) -> Iterator[Any]:
     """A connection that is up before any row is locked. RabbitMQ confirms what it has safely."""
-    options: dict[str, Any] = {"confirm_publish": True} if url.startswith("amqp") else {"socket_timeout": CONNECT_LIMIT}
-    with Connection(url, connect_timeout=CONNECT_LIMIT, transport_options=options) as line:
-        line.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_LIMIT)
+    limits = {"socket_timeout": LIMIT, "socket_connect_timeout": LIMIT}
+    options: dict[str, Any] = {"confirm_publish": True} if url.startswith("amqp") else limits
+    with Connection(url, connect_timeout=LIMIT, transport_options=options) as line:
+        # Once: whoever keeps house has other work to do, and comes again.
+        line.connect()
         _declare(line)
         with line.channel() as channel:
             yield Producer(channel)

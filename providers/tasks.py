@@ -33,7 +33,7 @@ from providers import calls, invocations, outbox, registry
 from providers.base import ProviderBase, refuse_mistakes
 from providers.conf import settings
 from providers.core import errors
-from providers.core.errors import ProviderError, ProviderTimeoutError, ProviderUsageError
+from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
 from providers.core.rescheduling import countdown
 from providers.invocations import Invocation
@@ -60,6 +60,7 @@ class CeleryProviderTask(Task):
     provider: str | ProviderBase | type[ProviderBase] = ""
     capability = ""
     timeout_budget = 60.0  # seconds that an invocation has, for calls and the waits between them
+    deliveries = 5  # of a task whose processes die of it
     patience = 3600.0  # seconds after its first invocation that a task goes on coming back to a paused provider
 
     soft_time_limit: float | None = None
@@ -120,35 +121,19 @@ class CeleryProviderTask(Task):
     ) -> dict[str, Any]:
         """The provider's answer. Otherwise this raises: the error, or that the task comes back later."""
         self._ask_once()
-        provider, task_id = self.find_provider(), self.request.id or f"direct-{uuid4()}"
+        task_id = self.request.id or f"direct-{uuid4()}"
         if self.request.amended is not None:
             payload, idempotency_key = self.request.amended["payload"], self.request.amended["idempotency_key"]
             correlation_id = task_id
-        given = {"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id or task_id}
-        _refuse(given, payload, idempotency_key)
+        correlation_id = correlation_id or task_id
+        _refuse({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id}, payload)
+        provider = self.find_provider()
         asked: dict[str, Any] = {"tenant_id": tenant_id, "operation": operation, "payload": payload}
+        if idempotency_key is None:
+            idempotency_key = provider.request(**asked).key
         invocation = invocations.begin(self.name, task_id, tenant_id)
-        if invocation.buried_for is not None:
-            self._fail(invocation, _ended_before(invocation.buried_for))
-        context = ProviderExecutionContext(
-            correlation_id=correlation_id or task_id,
-            idempotency_key=provider.request(**asked).key if idempotency_key is None else idempotency_key,
-            deadline=self.request.deadline,
-            task_execution_id=invocation.id,
-            task_name=self.name,
-            task_arguments=None if type(self).run is CeleryProviderTask.run else self.request.sent,
-            may_return=not (self.request.is_eager or self.request.called_directly),
-            patience=self.patience - invocation.since_first.total_seconds(),
-        )
-        try:
-            result = provider.execute(**asked, campaign_id=campaign_id, context=context)
-        except (*calls.LOST, SoftTimeLimitExceeded) as error:
-            # What it was doing is not written down, or it is not known whether it is.
-            self._come_back(invocation, errors.canonical(error))
-        except ProviderUsageError:
-            invocations.end(invocation, TaskState.FAILED)
-            raise
-        return self._conclude(invocation, result)
+        context = self._context(invocation, correlation_id, idempotency_key)
+        return self._execute(provider, invocation, {**asked, "campaign_id": campaign_id, "context": context})
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         # Celery checks the arguments of functions only, and does not know ours.
@@ -174,23 +159,58 @@ class CeleryProviderTask(Task):
             raise ProviderUsageError(msg)
         self.request.has_asked = True
 
+    def _context(self, invocation: Invocation, correlation_id: str, key: str) -> ProviderExecutionContext:
+        return ProviderExecutionContext(
+            correlation_id=correlation_id,
+            idempotency_key=key,
+            deadline=self.request.deadline,
+            task_execution_id=invocation.id,
+            task_name=self.name,
+            task_arguments=None if type(self).run is CeleryProviderTask.run else self.request.sent,
+            may_return=self._can_come_back(),
+            patience=self.patience - invocation.since_first.total_seconds(),
+        )
+
+    def _execute(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> dict[str, Any]:
+        if invocation.buried_for is not None:
+            self._fail(invocation, _ended_before(invocation.buried_for), is_buried=True)
+        try:
+            if invocation.unfinished >= self.deliveries:
+                self._give_up(provider, invocation, asked)
+            result = provider.execute(**asked)
+        except (*calls.LOST, SoftTimeLimitExceeded) as error:
+            # What it was doing is not written down, or it is not known whether it is.
+            self._come_back(invocation, errors.canonical(error))
+        except ProviderUsageError:
+            invocations.end(invocation, TaskState.FAILED)
+            raise
+        return self._conclude(invocation, result)
+
+    def _give_up(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> NoReturn:
+        lost = ProviderInternalError(f"{invocation.unfinished} processes that made this call did not survive it")
+        provider.give_up(lost, attempts=invocation.unfinished, **asked)
+        self._fail(invocation, lost, is_buried=True)
+
     def _conclude(self, invocation: Invocation, result: ProviderExecutionResult) -> dict[str, Any]:
         if result.outcome is Outcome.RETRY and result.error is not None:
             self._come_back(invocation, result.error)
         if result.error is not None:
-            self.request.has_buried = result.outcome is Outcome.DEAD_LETTER
-            self._fail(invocation, result.error)
+            self._fail(invocation, result.error, is_buried=result.outcome is Outcome.DEAD_LETTER)
         invocations.end(invocation, TaskState.SUCCEEDED)
         return _plain(result.payload)
 
-    def _fail(self, invocation: Invocation, error: ProviderError) -> NoReturn:
-        self.request.has_buried = self.request.has_buried or invocation.buried_for is not None
+    def _fail(self, invocation: Invocation, error: ProviderError, *, is_buried: bool) -> NoReturn:
+        self.request.has_buried = is_buried
         invocations.end(invocation, TaskState.FAILED)
         raise _bare(error)
 
+    def _can_come_back(self) -> bool:
+        """Only what a broker has delivered can be sent to it again."""
+        return not (self.request.is_eager or self.request.called_directly)
+
     def _come_back(self, invocation: Invocation, error: ProviderError) -> NoReturn:
-        if self.request.is_eager or self.request.called_directly:
-            self._fail(invocation, error)
+        if not self._can_come_back():
+            self._fail(invocation, error, is_buried=False)
         invocations.end(invocation, TaskState.RESCHEDULED)
         kept_for = self.app.conf.broker_transport_options.get("visibility_timeout", KEPT_FOR)
         wait = countdown(
@@ -228,8 +248,8 @@ def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_
         order()
 
 
-def _refuse(given: dict[str, Any], payload: Any, idempotency_key: str | None) -> None:
-    refuse_mistakes(given if idempotency_key is None else {**given, "idempotency_key": idempotency_key})
+def _refuse(given: dict[str, Any], payload: Any) -> None:
+    refuse_mistakes(given)
     if not isinstance(payload, dict):
         msg = f"payload is missing: an object, not {type(payload).__name__}"
         raise ProviderUsageError(msg)

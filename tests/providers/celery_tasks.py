@@ -100,7 +100,12 @@ class Tell(CeleryProviderTask):
     timeout_budget = 1.0
 
 
-tell = app.register_task(Tell())
+class TellHasty(Tell):
+    name = "tests.tell_hasty"
+    patience = 2.0
+
+
+tell, tell_hasty = app.register_task(Tell()), app.register_task(TellHasty())
 
 
 @app.task(base=CeleryProviderTask, name="tests.tell_brittle", provider="brittle", capability="anything")

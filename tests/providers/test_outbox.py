@@ -108,7 +108,7 @@ def test_a_letter_that_was_sent_by_someone_who_then_died_is_sent_again(
 
 def test_while_the_broker_is_away_letters_wait() -> None:
     leave(1)
-    with pytest.raises(kombu.exceptions.OperationalError, match="refused"):
+    with pytest.raises(Exception, match="refused"):
         outbox.publish(broker_url=NOBODY)
     assert OutboxLetter.objects.filter(published_at__isnull=True).count() == 1
 

@@ -18,7 +18,7 @@ from providers import calls, outbox
 from providers.core.exchange import Who
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
 from tests.processes import eventually, process
-from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_patient, tell_words
+from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_hasty, tell_patient, tell_words
 from tests.providers.test_idempotency_and_letters import SEED_FIELDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
@@ -209,6 +209,16 @@ def test_a_provider_that_asks_for_a_pause_is_left_alone_by_all(broker: Broker, r
     assert called(other) == 0
     assert [ended(task_id).status for task_id in (first, second)] == ["SUCCESS"] * 2
     assert (called(paused), called(other)) == (2, 1)
+
+
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_task_does_not_come_back_for_ever(broker: Broker, request_of: Make, tenant: str) -> None:
+    calls.force_open(Who(tenant, "told", "anything"), by="ada", reason="nobody knows for how long")
+    task_id = broker.send(tell_hasty, **request_of("fine"))
+    ended(task_id, "FAILURE")
+    assert states(task_id)[0] == "rescheduled"
+    assert states(task_id)[-1] == "failed"
+    assert OutboxLetter.objects.get().payload["reason_code"] == "circuit_open"
 
 
 def test_a_line_is_logged_for_each_execution_and_nothing_secret(broker: Broker, request_of: Make, tenant: str) -> None:

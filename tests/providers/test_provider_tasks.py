@@ -14,6 +14,7 @@ from ergon_site.celery import app
 from providers import (
     CeleryProviderTask,
     ProviderBadRequestError,
+    ProviderInternalError,
     ProviderRateLimitError,
     ProviderUsageError,
     UnknownProviderError,
@@ -122,6 +123,19 @@ def test_what_had_ended_before_it_is_delivered_again_is_not_called_again(made: M
     assert task.apply(kwargs=REQUEST, task_id="t-2").get() == {"rank": 1}
 
 
+def test_a_task_whose_processes_die_of_it_ends_as_a_dead_letter(made: Made) -> None:
+    task, provider = made(SystemExit(), idempotency_lease=0.1)
+    for _ in range(2):
+        TaskExecution.objects.create(task_name="tests.fetch", celery_task_id="t-1", tenant_id="t")
+    task.deliveries = 2
+    for _ in range(2):
+        with pytest.raises(ProviderInternalError):
+            task.apply(kwargs=REQUEST, task_id="t-1").get()
+    assert provider.calls == []
+    told = OutboxLetter.objects.get().payload
+    assert (told["reason_code"], told["attempts"]) == ("internal_error", 2)
+
+
 def test_a_task_has_one_deadline_for_calls_and_waits(made: Made) -> None:
     task, provider = made({})
     task.timeout_budget = 7.0
@@ -147,9 +161,9 @@ def test_a_task_asks_once_in_each_invocation(made: Made) -> None:
 
 def test_a_task_that_names_nobody_is_found_at_start(made: Made) -> None:
     made({})
-    assert not [one for one in checks.run_checks() if one.id == "providers.E001"]
+    assert not [one for one in checks.run_checks() if one.id == "providers.E008"]
     task: Any = app.register_task(type("Lost", (Fetch,), {"name": "tests.lost", "provider": "nobody"})())
-    [found] = [one for one in checks.run_checks() if one.id == "providers.E001"]
+    [found] = [one for one in checks.run_checks() if one.id == "providers.E008"]
     assert found.msg.startswith("The task 'tests.lost' calls nobody: there is no provider 'nobody'")
     with pytest.raises(UnknownProviderError):
         task.apply(kwargs=REQUEST).get()
