@@ -17,9 +17,7 @@ demo: .venv/ready ## Run everything on this machine (PORT=8000); Ctrl-C ends it
 
 test: .venv/ready ## Run the whole suite, on SQLite and on PostgreSQL
 	$(BIN)/python -m tests.install
-	$(BIN)/python -m pytest tests/core --cov --cov-report=term-missing:skip-covered --cov-fail-under=100
-	$(BIN)/python -m pytest --database sqlite --ignore tests/core $(ARGS)
-	$(BIN)/python -m pytest --database postgresql --ignore tests/core $(ARGS)
+	$(BIN)/python -m tests.passes $(ARGS)
 
 check: .venv/ready ## Format, lint, types, import contracts, migrations, schema, sizes
 	$(BIN)/ruff format --check .

@@ -23,19 +23,20 @@ class Content(NamedTuple):
     digest: str
 
 
-def content_of(value: Any, pointer: str = "") -> Content:
-    text = canonical(value, pointer)
+def content_of(value: Any, numbers: Any = None) -> Content:
+    """`numbers` is all of it that may hold numbers, if that is less than the whole."""
+    text = canonical(value, numbers=numbers)
     return Content(text.decode(), sha256(text).hexdigest())
 
 
-def canonical(value: Any, pointer: str = "") -> bytes:
+def canonical(value: Any, pointer: str = "", *, numbers: Any = None) -> bytes:
     """The canonical bytes; refuses what has none, and what no database would keep.
 
     Without fractions and without characters beyond the basic plane the quick encoder writes the same bytes.
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS)
-        if _has_fraction(value) or not (text.isascii() or _BEYOND.search(text) is None):
+        if _has_fraction(value if numbers is None else numbers) or not (text.isascii() or _BEYOND.search(text) is None):
             text = rfc8785.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidFactError(_told(error), pointer) from None

@@ -1,13 +1,14 @@
 """Real processes on the test's database."""
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests import warm
 
 ROOT = warm.ROOT
 LIMIT = 30.0
+PORTS = range(10_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,12 @@ def manage(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, of those that no system gives away by itself: another run could be given it."""
+    while True:
+        port = secrets.choice(PORTS)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager

@@ -1,37 +1,20 @@
 """VERBS: append, append_many. Offsets come from a counter that is locked until the commit, so they have no gaps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
-from django.db import IntegrityError, connection, transaction
+from django.db import connection, transaction
 
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
-from facts.ledger import boundaries, references
+from facts.ledger import boundaries, postgresql, references
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.grouping import Group
-from facts.ledger.lanes import Lane, rows
+from facts.ledger.lanes import Lane
 from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000
-
-# All of them or none: a repeated id, a full buffer or a boundary that is not there leaves everything as it was.
-APPEND = """
-WITH c AS (
-  UPDATE facts_boundary b SET next_offset = next_offset + %(count)s, stored_bytes = stored_bytes + %(bytes)s
-    FROM facts_zone f, facts_zone t
-   WHERE f.id = b.from_zone_id AND t.id = b.to_zone_id AND f.name = %(from)s AND t.name = %(to)s AND source_url = ''
-     AND (row_ceiling IS NULL OR next_offset - first_offset + %(count)s <= row_ceiling)
-     AND (byte_ceiling IS NULL OR stored_bytes + %(bytes)s <= byte_ceiling)
-  RETURNING b.id, next_offset - %(count)s AS first)
-INSERT INTO facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content,
-  digest)
-SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t, d.d
-  FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t text, d text)
-RETURNING "offset"
-"""
 
 
 class Appended(NamedTuple):
@@ -119,29 +102,14 @@ def _write_to_one(entries: Sequence[Entry], lane: Lane | None) -> Sequence[Resul
 
 
 def _write_new(entries: Sequence[Entry], lane: Lane | None) -> list[Result] | None:
-    """In one statement, if all are new and there is room; None if not."""
-    from_zone, to_zone = entries[0].zones
-    given = {
-        "from": from_zone,
-        "to": to_zone,
-        "count": len(entries),
-        "bytes": sum(len(entry.text) for entry in entries),
-        "rows": orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode(),
-    }
-    try:
-        if lane is not None:
-            found = lane.rows(APPEND, given)
-        else:
-            with transaction.atomic() if connection.in_atomic_block else nullcontext():
-                found = rows(connection, APPEND, given)
-    except IntegrityError:
+    """At once, if all are new and there is room; None if not."""
+    if lane is None:
+        first = postgresql.append(connection, entries)
+    else:
+        first = lane.carry_out(lambda wrapper: postgresql.append(wrapper, entries))
+    if first is None:
         return None
-    if not found:
-        return None
-    offsets = sorted(offset for (offset,) in found)
-    return [
-        Appended(offset, entry.message_id, is_duplicate=False) for offset, entry in zip(offsets, entries, strict=True)
-    ]
+    return [Appended(offset, entry.message_id, is_duplicate=False) for offset, entry in enumerate(entries, first)]
 
 
 @transaction.atomic

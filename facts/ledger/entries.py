@@ -1,8 +1,7 @@
 """A fact on its way into a buffer: checked, and in its canonical form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from facts.canonical import canonical, content_of
 from facts.conf import settings
@@ -12,8 +11,7 @@ from facts.core.errors import FactError, PayloadTooLargeError
 from facts.core.limits import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What is written of a fact."""
 
     from_zone: str
@@ -30,6 +28,11 @@ class Entry:
     @property
     def zones(self) -> tuple[str, str]:
         return self.from_zone, self.to_zone
+
+    @property
+    def columns(self) -> tuple[str | None, ...]:
+        """As a row of either buffer has them."""
+        return self[2:9]
 
     def row(self, place: int) -> dict[str, Any]:
         """For the statement: short names, since there is one of each in every row."""
@@ -57,7 +60,7 @@ def prepare(draft: Mapping[str, Any], at: str = "") -> Entry:
 def _prepared(draft: Mapping[str, Any], limits: Limits) -> Entry:
     drafts.check(draft, limits)
     envelope, fact = draft["envelope"], draft["fact"]
-    content = content_of(draft)
+    content = content_of(draft, [envelope["produced_at_unix_ms"], fact["object_json"]])
     # The whole is larger than its part: only a large whole needs a second look.
     if len(content.text) > limits.object_json:
         _check_size(fact["object_json"], limits.object_json)

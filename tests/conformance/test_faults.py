@@ -58,27 +58,46 @@ def test_an_error_that_is_broken_itself_is_a_failure_like_any_other(
 
 def test_an_exception_handler_whose_turn_comes_after_the_transactions_time_runs_all_the_same(engine: Engine) -> None:
     def work(_: Transaction) -> Any:
-        time.sleep(0.1)  # blocks the event loop too, so that no limit can cut it there
+        time.sleep(1)  # blocks the event loop too, so that no limit can cut it there
         return TransactionException("no", ExceptionType.BUSINESS)
 
     script = Script(work=work)
-    engine.run(script, some(1), transaction_timeout=0.099)
+    engine.run(script, some(1), transaction_timeout=0.999)
     assert script.stages() == ["work", "exception"]
 
 
 def test_the_failure_before_the_transactions_time_was_up_is_kept_as_the_cause(engine: Engine) -> None:
     answers = iter([SYSTEM, Pause(FOREVER)])
     script = Script(work=lambda _: next(answers))
-    engine.run(script, some(1), work=RetryPolicy(max_attempts=2), transaction_timeout=0.5)
+    engine.run(script, some(1), work=RetryPolicy(max_attempts=2), transaction_timeout=1)
     assert script.arguments("exception")[0].__cause__ is SYSTEM
 
 
-class SlowToSettle(MemoryConnector):
+class Slow(MemoryConnector):
+    """Takes its time over what it does; `busy` says how often it has begun to."""
+
+    def __init__(self, transactions: list[Transaction]) -> None:
+        super().__init__(transactions)
+        self.busy = 0
+
+    def interrupt(self, times: int) -> None:
+        """Interrupt this process as a person does, when it has begun so often."""
+
+        def wait_and_kill() -> None:
+            eventually(lambda: self.busy == times, "it has begun")
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=wait_and_kill).start()
+
+
+class SlowToSettle(Slow):
     def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
+        self.busy += 1
         time.sleep(SLACK)
         super().acknowledge(transaction, outcome)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Any) -> None:
+        self.busy += 1
         await asyncio.sleep(SLACK)
         MemoryConnector.acknowledge(self, transaction, outcome)
 
@@ -86,10 +105,10 @@ class SlowToSettle(MemoryConnector):
 @pytest.mark.usefixtures("_interruptible")
 def test_what_is_being_acknowledged_when_a_person_interrupts_is_not_given_back_too() -> None:
     source = SlowToSettle(some(4))
-    threading.Timer(SLACK / 2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    source.interrupt(2)
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(), [], connectors={"m": source}, batch=4, concurrency=2)
-    time.sleep(SLACK)
+    eventually(lambda: len(source.outcomes) == 2, "both are settled")
     assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
     assert source.count() == 2
 
@@ -100,11 +119,11 @@ def test_what_is_being_acknowledged_when_the_loop_is_cancelled_is_not_given_back
     async def cancel() -> None:
         policy = ASYNCIO.policy(batch=4, concurrency=2)
         running = asyncio.ensure_future(ASYNCIO.start(ASYNCIO.task(Script(), {"m": source}), [], policy))
-        await asyncio.sleep(SLACK / 2)
+        await asyncio.to_thread(eventually, lambda: source.busy == 2, "it has begun")
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        await asyncio.sleep(SLACK)
+        await asyncio.sleep(1.5 * SLACK)
 
     asyncio.run(cancel())
     assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
@@ -113,18 +132,18 @@ def test_what_is_being_acknowledged_when_the_loop_is_cancelled_is_not_given_back
 
 @pytest.mark.usefixtures("_interruptible")
 def test_an_interrupted_fetch_loses_nothing() -> None:
-    class Slow(MemoryConnector):
+    class SlowToFetch(Slow):
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
             batch = super().fetch_transactions(batch_size)
+            self.busy += 1
             time.sleep(SLACK)
             return batch
 
-    source = Slow(some(3))
-    threading.Timer(SLACK / 2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    source = SlowToFetch(some(3))
+    source.interrupt(1)
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(), [], connectors={"m": source}, batch=3, fetch=FetchPolicy(retry=RetryPolicy(timeout=5)))
-    time.sleep(SLACK)
-    assert source.count() == 3
+    eventually(lambda: source.count() == 3, "they are back")
 
 
 @pytest.mark.parametrize("kind", [deque, iter, tuple])

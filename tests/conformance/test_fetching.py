@@ -18,6 +18,7 @@ from engines import (
 )
 from engines.connectors.memory import MemoryConnector
 from tests.conformance.harness import SLACK, Engine, Pause, Script, some
+from tests.processes import eventually
 
 
 class Source(MemoryConnector):
@@ -141,8 +142,7 @@ def test_what_a_late_fetch_still_brings_is_given_back() -> None:
     source = Late(some(3))
     with pytest.raises(FetchTimeoutException):
         consume(Engine(is_consumer=True, is_async=False), source, fetch=FetchPolicy(retry=RetryPolicy(timeout=0.05)))
-    time.sleep(SLACK)
-    assert source.count() == 3
+    eventually(lambda: source.count() == 3, "they are back")
 
 
 @pytest.mark.parametrize(

@@ -287,10 +287,10 @@ from tests.conformance.harness import Engine, Pause, Script, some
 from tests.conformance.test_telemetry import BUSINESS
 for is_async in (False, True):
     engine = Engine(is_consumer=True, is_async=is_async)
-    script = Script(work=lambda one: BUSINESS if one.id == "t0" else Pause(2) if one.id == "t1" else "done")
+    script = Script(work=lambda one: BUSINESS if one.id == "t0" else Pause(3) if one.id == "t1" else "done")
     waits = EmptyQueuePolicy(backoff=0.01)
     source = MemoryConnector(some(5))
-    engine.run(script, [], connectors={"m": source}, batch=4, work=RetryPolicy(timeout=0.5), limit=5)
+    engine.run(script, [], connectors={"m": source}, batch=4, work=RetryPolicy(timeout=1), limit=5)
     task = engine.task(Script(), {"m": MemoryConnector()})
     import threading
     threading.Timer(0.1, task.stop).start()

@@ -70,6 +70,7 @@ def test_a_database_without_its_migrations_is_code_69_and_one_line(tmp_path: Pat
     assert "Traceback" not in run.errors
 
 
+@pytest.mark.once
 def test_a_pipeline_whose_task_is_not_here_is_left_out_and_named() -> None:
     pipeline = make_pipeline(policy=make_policy())
     make_pipeline("lost", task="no.such.task")
@@ -80,6 +81,7 @@ def test_a_pipeline_whose_task_is_not_here_is_left_out_and_named() -> None:
     assert set(states(*ids)) == {"succeeded"}
 
 
+@pytest.mark.once
 def test_a_time_limit_ends_a_producer_that_has_nothing_to_do() -> None:
     make_pipeline("out", task="tests.send", direction="outbound")
     assert consume("out", "--timeout", "0.5", command="produce").code == 0

@@ -102,6 +102,7 @@ def test_one_that_asks_for_a_later_attempt_goes_back_and_its_attempts_count() ->
     assert TransactionRecord.objects.get(uid=twice).attempts == 3
 
 
+@pytest.mark.once
 def test_a_job_that_never_ends_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     jobs_pipeline(max_attempts=1, timeout=1.5)
     stuck, fine = submit_job("spawn", str(tmp_path / "grandchild")), submit_job("stubborn", 60)
@@ -113,6 +114,7 @@ def test_a_job_that_never_ends_is_killed_with_all_that_it_started(tmp_path: Path
     assert not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.once
 def test_a_crash_is_a_system_failure_that_is_tried_again_in_another_process() -> None:
     jobs_pipeline(max_attempts=2)
     crash, fine = submit_job("die", 7), submit_job("echo")
@@ -122,6 +124,7 @@ def test_a_crash_is_a_system_failure_that_is_tried_again_in_another_process() ->
     assert len(attempts(crash)) == 2
 
 
+@pytest.mark.once
 def test_an_executor_that_cannot_run_makes_dead_letters_that_say_why() -> None:
     jobs_pipeline("broken", max_attempts=2)
     uid = submit_job("echo")
@@ -129,6 +132,7 @@ def test_an_executor_that_cannot_run_makes_dead_letters_that_say_why() -> None:
     assert "executor exited with code 1" in letter_of(uid).message
 
 
+@pytest.mark.once
 def test_a_pipeline_whose_executor_is_not_configured_is_named() -> None:
     jobs_pipeline("elsewhere")
     run = consume("jobs", "--drain", **VARIABLES)
@@ -153,6 +157,7 @@ def test_an_order_to_end_kills_what_outlives_the_grace_and_burns_nothing(tmp_pat
     assert (record.word, record.attempts, attempts(uid)) == ("pending", 0, [])
 
 
+@pytest.mark.once
 def test_executors_die_with_a_worker_that_is_killed(tmp_path: Path) -> None:
     jobs_pipeline(max_attempts=1)
     submit_job("spawn", str(tmp_path / "grandchild"))
@@ -164,6 +169,7 @@ def test_executors_die_with_a_worker_that_is_killed(tmp_path: Path) -> None:
         gone(children)
 
 
+@pytest.mark.once
 def test_waiting_for_a_process_does_not_eat_a_jobs_time() -> None:
     make_pipeline(
         "jobs",

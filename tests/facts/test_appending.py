@@ -15,6 +15,7 @@ from facts.core.errors import (
     UnknownBoundaryError,
     UnknownZoneError,
 )
+from facts.ledger import Appended, prepare
 from facts.models import Boundary, Fact
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 
@@ -135,6 +136,39 @@ def test_the_database_itself_refuses_to_change_a_fact(statement: str) -> None:
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
     assert Fact.objects.count() == 1
+
+
+def test_the_database_itself_keeps_a_boundary_that_has_facts() -> None:
+    boundary = make_boundary()
+    ledger.append(draft(1))
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("DELETE FROM facts_boundary WHERE id = %s", [boundary.pk])
+    assert Boundary.objects.count() == 1
+
+
+@pytest.mark.parametrize("known", [[], [30]])
+def test_many_at_once_are_kept_like_one_by_one(known: list[int]) -> None:
+    make_boundary()
+    for number in known:
+        ledger.append(draft(number))
+    results = ledger.append_many([draft(number) for number in range(100)])
+    offsets = [one.offset for one in results if isinstance(one, Appended)]
+    assert sorted(offsets) == list(range(100))
+    assert [one.message_id for one in results if isinstance(one, Appended) and one.is_duplicate] == [
+        prepare(draft(number)).message_id for number in known
+    ]
+    again = ledger.append_many([draft(number) for number in range(100)])
+    assert all(isinstance(one, Appended) and one.is_duplicate for one in again)
+    assert Boundary.objects.get().next_offset == 100
+
+
+def test_many_at_once_in_a_transaction_that_is_undone_leave_nothing() -> None:
+    make_boundary()
+    with transaction.atomic():
+        ledger.append_many([draft(number) for number in range(100)])
+        assert Fact.objects.count() == 100
+        transaction.set_rollback(True)
+    assert (Fact.objects.count(), Boundary.objects.get().next_offset) == (0, 0)
 
 
 def test_threads_that_race_on_the_same_and_on_different_ids_leave_no_gap() -> None:

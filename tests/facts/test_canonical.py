@@ -3,11 +3,14 @@
 import json
 from typing import Any
 
+import pytest
 import rfc8785
 from hypothesis import example, given, settings, strategies as st
 
 from facts.canonical import LARGEST, canonical, content_of
 from facts.core.errors import InvalidFactError
+
+pytestmark = pytest.mark.once
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 NUMBERS = st.integers(-LARGEST, LARGEST) | st.floats(allow_nan=False, allow_infinity=False)

@@ -1,0 +1,107 @@
+"""`python -m tests.passes`: the whole suite, in passes that run side by side.
+
+Tests wait for another process, or for a limit to pass, as much as they compute: one after the other, the passes would
+leave most of the machine idle. Each has servers, a database and folders of its own. The first is read as it runs, and
+what the others have said meanwhile follows, so that no two are mixed.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
+SHARES = {
+    "apart": ("--database", "sqlite", "--share", "apart"),
+    "once": ("--database", "sqlite", "--share", "once"),
+    "sqlite": ("--database", "sqlite", "--share", "twice"),
+    "postgresql": ("--database", "postgresql", "--share", "twice"),
+}
+# On brokers that are given, one pass would take what another has sent.
+SHARED = {"TEST_REDIS_URL", "TEST_RABBITMQ_URL"}
+GLANCE, PATIENCE = 0.2, 20.0
+INTERRUPTED, TOLD_TO_END = 130, 143
+IN_ORDER = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A part of the suite that runs, and what it says."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    said: IO[bytes]
+
+    def follow(self) -> int:
+        """Tell what it has said and will say, until it has ended; its code."""
+        print(f"\n{self.name}:", flush=True)
+        code = None
+        while code is None:
+            code = self.process.poll()
+            sys.stdout.buffer.write(self.said.read())
+            sys.stdout.flush()
+            time.sleep(GLANCE if code is None else 0)
+        return code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run every pass, with these arguments for each but the core's: its coverage is of all its tests."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
+    options = {"core": CORE, **{name: (*share, "--ignore", "tests/core", *arguments) for name, share in SHARES.items()}}
+    with ExitStack() as stack:
+        passes = (stack.enter_context(_running(name, chosen)) for name, chosen in options.items())
+        codes = {one.name: one.follow() for one in (passes if SHARED & set(os.environ) else list(passes))}
+    print()
+    for name, code in codes.items():
+        print(f"{name}: {'in order' if code in IN_ORDER else f'FAILED ({code})'}")
+    is_core_well = codes.pop("core") == pytest.ExitCode.OK
+    # What the arguments choose need not be in every pass, but must be in one.
+    return int(not (is_core_well and set(codes.values()) <= IN_ORDER and pytest.ExitCode.OK in codes.values()))
+
+
+@contextmanager
+def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
+    with tempfile.NamedTemporaryFile(prefix="ergon-pass-") as said:
+        output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        with Path(said.name).open("rb") as reading, subprocess.Popen(command, **output) as process:
+            try:
+                yield Pass(name, process, reading)
+            except KeyboardInterrupt:  # which it has heard, too: the terminal tells all
+                _wait_for(process)
+                raise
+            finally:
+                _end(process)
+
+
+def _colour() -> list[str]:
+    return ["--color=yes"] if sys.stdout.isatty() else []
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupted, it puts its servers and folders away; but one that hangs must not hold up the others."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        _wait_for(process)
+        process.kill()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
