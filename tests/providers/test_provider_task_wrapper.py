@@ -33,9 +33,9 @@ class Broker:
     def __init__(self, url: str, log: Path) -> None:
         self.url, self.log = url, log
 
-    def send(self, task: Any, *args: Any, task_id: str | None = None, **kwargs: Any) -> str:
+    def send(self, task: Any, *args: Any, task_id: str | None = None, queue: str | None = None, **kwargs: Any) -> str:
         with kombu.Connection(self.url) as connection:
-            sent = task.apply_async(args, kwargs, connection=connection, task_id=task_id)
+            sent = task.apply_async(args, kwargs, connection=connection, task_id=task_id, queue=queue)
         return str(sent.id)
 
     def dead(self) -> list[Any]:
@@ -253,12 +253,22 @@ def test_a_task_whose_worker_is_killed_altogether_is_finished_by_another(
 ) -> None:
     url = os.environ["CELERY_BROKER_URL"] if kind == "valkey" else request.getfixturevalue("rabbitmq")
     asked = request_of("slow:600", "fine")
-    start = (*WORKER, "-Q", QUEUE, "--without-gossip", "--without-mingle")
+    queue = f"{QUEUE}.killed"  # of which no other worker takes
+    start = (*WORKER, "-Q", queue, "--without-gossip", "--without-mingle")
     with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4") as first:
-        task_id = Broker(url, tmp_path).send(tell, **asked)
+        task_id = Broker(url, tmp_path).send(tell, queue=queue, **asked)
         eventually(lambda: called(asked) == 1, "it calls")
         os.killpg(first.pid, signal.SIGKILL)
         with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4"):
             assert json.loads(ended(task_id).result)["word"] == "fine"
     assert called(asked) == 2
     assert not OutboxLetter.objects.exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_call_that_does_not_keep_to_its_time_is_interrupted(broker: Broker, request_of: Make) -> None:
+    request = request_of("slow:600")
+    ended(broker.send(tell, **request), "FAILURE")
+    told = OutboxLetter.objects.get().payload
+    assert (told["reason_code"], told["attempts"], called(request)) == ("timeout", 1, 1)
