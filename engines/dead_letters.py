@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
 from django.db.models import F
@@ -22,6 +22,7 @@ from engines.core.outcome import Failure
 from engines.core.states import GroupState, LetterState
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
 from ergon_site.access import audit
+from ergon_site.access.core import differences
 
 TEXT = 200
 AS_IT_WAS: Any = object()
@@ -44,8 +45,28 @@ class LetterUnknownError(EngineError):
 class NotReplayableError(EngineError):
     code = "not_replayable"
 
-    def __init__(self, letter: DeadLetter) -> None:
-        super().__init__(f"the dead letter of {letter.uid!r} comes from {letter.source!r}, which is no pipeline")
+    def __init__(self, letter: DeadLetter, why: str | None = None) -> None:
+        reason = why or f"it comes from {letter.source!r}, which is no pipeline"
+        super().__init__(f"the dead letter of {letter.uid!r} cannot be replayed: {reason}")
+
+
+class Replayer(Protocol):
+    """Whoever replays the letters of other sources than pipelines; a module will do."""
+
+    def knows(self, letter: DeadLetter, /) -> bool:
+        """Whether it is a letter of theirs."""
+
+    def replay(self, letter: DeadLetter, payload: Any, /) -> str:
+        """Run it again, within the transaction that settles it; the id of what runs then."""
+
+
+_replayers: list[Replayer] = []
+
+
+def replayed_by(replayer: Replayer) -> None:
+    """Let another source replay its own letters."""
+    if replayer not in _replayers:
+        _replayers.append(replayer)
 
 
 class Burial(NamedTuple):
@@ -132,16 +153,26 @@ def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) ->
     from engines import transactions  # noqa: PLC0415 (settling buries, and replaying settles letters)
 
     letter = _open(letter_id)
-    if letter.transaction_id is None:
-        pipeline = Pipeline.objects.filter(name=letter.source).first()
-        if pipeline is None:
-            raise NotReplayableError(letter)
-        body = letter.payload if payload is AS_IT_WAS else payload
-        new = transactions.submit(pipeline.name, body, parent_id=letter.uid).id
-        settle_as_replayed(letter, new, by=by, reason=reason)
-        audit.record(actor=by, action="dead_letter.replay", target=_target(letter), reason=reason, after={"as": new})
-        return new
-    return transactions.replay(letter.uid, by=by, reason=reason, payload=payload).id
+    if letter.transaction_id is not None:
+        return transactions.replay(letter.uid, by=by, reason=reason, payload=payload).id
+    is_edited = payload is not AS_IT_WAS
+    if (replayer := _replayer_of(letter)) is not None:
+        new = replayer.replay(letter, payload)
+    elif Pipeline.objects.filter(name=letter.source).exists():
+        new = transactions.submit(letter.source, payload if is_edited else letter.payload, parent_id=letter.uid).id
+    else:
+        raise NotReplayableError(letter)
+    settle_as_replayed(letter, new, by=by, reason=reason)
+    # Which fields were edited, never what they hold: payloads stay out of the log.
+    edited = [change["path"] for change in differences.changes(letter.payload, payload)] if is_edited else []
+    audit.record(
+        actor=by,
+        action="dead_letter.replay_edited" if is_edited else "dead_letter.replay",
+        target=_target(letter),
+        reason=reason,
+        after={"as": new} | ({"edited": edited} if is_edited else {}),
+    )
+    return new
 
 
 @transaction.atomic
@@ -187,6 +218,11 @@ def settle_as_replayed(letter: DeadLetter, new: str, *, by: str, reason: str) ->
     _settle(letter, LetterState.REPLAYED, by=by, reason=reason)
 
 
+def is_replayable(letter: DeadLetter) -> bool:
+    """Whether somebody knows how to run it again."""
+    return _replayer_of(letter) is not None or Pipeline.objects.filter(name=letter.source).exists()
+
+
 def payload_of(letter: DeadLetter) -> Any:
     """What would be replayed."""
     if letter.transaction_id is None:
@@ -209,6 +245,10 @@ def find(letter_id: object) -> DeadLetter:
     if letter is None:
         raise LetterUnknownError(letter_id)
     return letter
+
+
+def _replayer_of(letter: DeadLetter) -> Replayer | None:
+    return next((replayer for replayer in _replayers if replayer.knows(letter)), None)
 
 
 def _open(letter_id: int) -> DeadLetter:

@@ -13,7 +13,7 @@ from engines.core.explanation import span
 from engines.diagnosis import finding
 from engines.diagnosis.finding import Finding
 from ergon_site.concerns import Concern, capped
-from providers import known, policies, standing
+from providers import policies, registry, standing
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
@@ -67,7 +67,7 @@ def uncounted() -> Iterator[str]:
     rows = {row.key: row.in_force.policy for row in ProviderPolicyRow.objects.select_related("active")}
     limited = Gate.objects.filter(quota_limit__isnull=False).order_by()
     for key in limited.values_list("provider_name", "capability").distinct():
-        kind = known.classes().get(key)
+        kind = registry.classes().get(key)
         policy = rows.get(key) or (policies.defaults_of(kind) if kind else None)
         if policy is not None and policy.to_dict()["on_store_failure"] == StoreFailure.LOCAL:
             yield " ".join(key)

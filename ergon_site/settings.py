@@ -78,7 +78,9 @@ ERGON_CHORES = {
     "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
     "providers_rated": (60.0, "providers.upkeep.rate"),
     "providers_pruned": (600.0, "providers.upkeep.prune"),
+    "dead_letters_published": (15.0, "providers.outbox.publish"),
 }
+ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
@@ -207,7 +209,14 @@ OTLP_METRICS = exports("METRICS")
 # Celery: without a broker, tasks run where they are called.
 CELERY_BROKER_URL = read("CELERY_BROKER_URL", environment.broker) if os.environ.get("CELERY_BROKER_URL") else None
 CELERY_TASK_ALWAYS_EAGER = CELERY_BROKER_URL is None
+# Redis gives a task to another worker after this time, RabbitMQ says at once that it has one safely.
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"confirm_publish": True} if (CELERY_BROKER_URL or "").startswith("amqp") else {"visibility_timeout": 1800}
+)
 CELERY_RESULT_BACKEND = "django-db"
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_STORE_EAGER_RESULT = True
 CELERY_RESULT_EXTENDED = True
 CELERY_TASK_TRACK_STARTED = True
 CELERY_TASK_ACKS_LATE = True

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from providers.core.policy import ProviderPolicy as ProviderPolicy
     from providers.core.retry import RetryPolicy as RetryPolicy
     from providers.models import QuotaState as QuotaState
+    from providers.registry import UnknownProviderError as UnknownProviderError, register as register
+    from providers.tasks import CeleryProviderTask as CeleryProviderTask
 
 _HOMES = {
     "providers.adapters.http": ["HttpProvider"],
@@ -59,6 +61,8 @@ _HOMES = {
     "providers.core.policy": ["ProviderPolicy"],
     "providers.core.retry": ["RetryPolicy"],
     "providers.models": ["QuotaState"],
+    "providers.registry": ["UnknownProviderError", "register"],
+    "providers.tasks": ["CeleryProviderTask"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.core import checks
 
 
 class ProvidersConfig(AppConfig):
@@ -6,8 +7,11 @@ class ProvidersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django.core.checks import register
-
+        from engines import dead_letters
+        from providers import replaying
         from providers.checks import check_providers
+        from providers.task_checks import check_tasks
 
-        register(check_providers)
+        dead_letters.replayed_by(replaying)
+        checks.register(check_providers)
+        checks.register(check_tasks)

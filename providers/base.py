@@ -15,11 +15,12 @@ from providers.calls import Ticket
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
 from providers.core.budget import RetryBudget
-from providers.core.errors import ProviderUsageError
-from providers.core.exchange import ProviderExecutionContext, ProviderExecutionResult, Who
+from providers.core.errors import ProviderError, ProviderUsageError
+from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
 from providers.core.idempotency import Request
 from providers.core.policy import ProviderPolicy
 from providers.core.retry import RetryPolicy
+from providers.core.steps import Refuse
 from providers.drivers import aio, threads
 from providers.drivers.store import Store
 from providers.drivers.work import Work
@@ -89,6 +90,12 @@ class ProviderBase(ABC):
             result = threads.drive(*self._parts(ticket, payload))
             return executing.ended(_logged(result, ticket))
 
+    def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+        """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
+        ticket = self._ticket(**{"campaign_id": None, **asked})
+        calls.refuse_open_transaction()
+        calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
+
     async def aexecute(
         self,
         *,
@@ -105,6 +112,11 @@ class ProviderBase(ABC):
             result = await aio.drive(*self._parts(ticket, payload))
             return executing.ended(_logged(result, ticket))
 
+    def request_of(self, *, tenant_id: str, operation: str, payload: dict[str, Any]) -> Request:
+        """What is asked, which has a key of its own: the same request has the same."""
+        who = Who(tenant_id, self.provider_name, self.capability)
+        return Request(*who, operation, self.version, payload, self.idempotency_fields.get(operation))
+
     def _ticket(
         self,
         tenant_id: str,
@@ -114,12 +126,11 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> Ticket:
         who = Who(tenant_id, self.provider_name, self.capability)
-        fields = self.idempotency_fields.get(operation)
-        request = Request(*who, operation, self.version, payload, fields)
+        request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
         given = {"tenant_id": tenant_id, "operation": operation, "correlation_id": context.correlation_id}
         if context.idempotency_key is not None:
             given["idempotency_key"] = context.idempotency_key
-        _refuse_mistakes(given)
+        refuse_mistakes(given)
         governing = policies.governing(self)
         return Ticket(
             who=who,
@@ -167,7 +178,7 @@ def _about(ticket: Ticket) -> dict[str, str]:
     return {"tenant_id": ticket.who.tenant_id, "correlation_id": ticket.context.correlation_id}
 
 
-def _refuse_mistakes(given: Mapping[str, Any]) -> None:
+def refuse_mistakes(given: Mapping[str, Any]) -> None:
     """A missing tenant is refused, never defaulted."""
     for name, value in given.items():
         if not isinstance(value, str) or not value.strip():
@@ -180,6 +191,7 @@ def _refuse_mistakes(given: Mapping[str, Any]) -> None:
 
 def _logged(result: ProviderExecutionResult, ticket: Ticket) -> ProviderExecutionResult:
     """One line for each execution, with the fields that the documents name."""
+    result = replace(result, idempotency_key=ticket.key)
     tell = log.info if result.ok else log.warning
     tell(
         "provider execution",

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning as Caution
 
 from engines.core.errors import PolicyError
-from providers import known, policies
+from providers import policies, registry
 from providers.core.policy import ProviderPolicy
 
 VISIBILITY = "visibility_timeout"
@@ -16,7 +16,7 @@ VISIBILITY = "visibility_timeout"
 def check_providers(**_: Any) -> list[CheckMessage]:
     """Every provider class that was imported."""
     found: list[CheckMessage] = []
-    for kind in known.classes().values():
+    for kind in registry.classes().values():
         try:
             policy = policies.defaults_of(kind)
         except PolicyError as error:

@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import reverse
 from unfold.decorators import action
 
-from engines import dead_letters, listing, transactions
+from engines import dead_letters, listing
 from engines.admin import editing, letter_page, parts
 from engines.admin.letter_list import LetterColumns
-from engines.models import DeadLetter
+from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
@@ -48,16 +48,18 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         letter, why = self.row(request, object_id), form.cleaned_data["reason"]
 
         def verb() -> str:
-            return _page_of(dead_letters.replay(letter.pk, by=actor(request), reason=why))
+            return self._page_of(dead_letters.replay(letter.pk, by=actor(request), reason=why), letter)
 
-        return parts.carry_out(request, verb, "Replayed: this is the new transaction.", self.address(letter.pk))
+        told = "Replayed: this is the new transaction." if letter.transaction_id else "Replayed."
+        return parts.carry_out(request, verb, told, self.address(letter.pk))
 
     @action(url_path="edit", permissions=["lead"])
     def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         letter = self.row(request, object_id)
 
         def verb(payload: Any, reason: str) -> str:
-            return _page_of(dead_letters.replay(letter.pk, by=actor(request), reason=reason, payload=payload))
+            new = dead_letters.replay(letter.pk, by=actor(request), reason=reason, payload=payload)
+            return self._page_of(new, letter)
 
         payload, redacted = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)
         return editing.view(self, request, editing.Subject(letter, self.address(letter.pk), payload, redacted, verb))
@@ -80,6 +82,9 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         shown = letter_page.of(request, letter, is_revealed=True)
         return self.page(request, self.detail_template, str(letter), letter, **shown)
 
-
-def _page_of(uid: str) -> str:
-    return reverse("admin:engines_transactionrecord_change", args=[transactions.find(uid).pk])
+    def _page_of(self, uid: str, letter: DeadLetter) -> str:
+        """The page of the transaction that a letter became; its own, if that is none of ours."""
+        record = TransactionRecord.objects.only("pk").filter(uid=uid).first()
+        return (
+            reverse("admin:engines_transactionrecord_change", args=[record.pk]) if record else self.address(letter.pk)
+        )

@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
-from engines import executing, explaining
+from engines import dead_letters, executing, explaining
 from engines.admin import parts
 from engines.admin.parts import Act
 from engines.core import explanation, redaction, refusals
@@ -38,7 +38,7 @@ def of(request: HttpRequest, letter: DeadLetter, *, is_revealed: bool = False) -
         "details": {name.replace("_", " "): value for name, value in details.items() if value is not None},
         "trace": {"id": details.get("trace_id"), "address": parts.trace_link(details.get("trace_id"))},
         "replayed_as": _replay(letter),
-        "bar": bar(*buttons(request, letter, can_run=pipeline is not None)),
+        "bar": bar(*buttons(request, letter, can_run=pipeline is not None or dead_letters.is_replayable(letter))),
         "reveal": REVEAL.button(request, letter),
     }
 

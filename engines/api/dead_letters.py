@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from engines import dead_letters, transactions
+from engines import dead_letters
 from engines.api import bodies, filters, hiding
 from engines.api.problems import Refusing
 from engines.api.serializers import (
@@ -20,7 +20,8 @@ from engines.api.serializers import (
     ReplaySerializer,
     SubmittedSerializer,
 )
-from engines.models import DeadLetter
+from engines.core.states import State
+from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access import callers
 from ergon_site.access.api.schema import also_refuses
 
@@ -65,7 +66,7 @@ class ReplayLetterView(Refusing, APIView):
     def post(self, request: Request, letter_id: int) -> Response:
         asked = hiding.for_letter(letter_id, bodies.replay(request.data))
         uid = dead_letters.replay(letter_id, by=callers.of(request).actor, **asked)
-        return Response({"id": uid, "state": transactions.find(uid).word}, status=HTTPStatus.CREATED)
+        return Response({"id": uid, "state": _state_of(uid)}, status=HTTPStatus.CREATED)
 
 
 class DiscardLetterView(Refusing, APIView):
@@ -81,3 +82,9 @@ class DiscardLetterView(Refusing, APIView):
     def post(self, request: Request, letter_id: int) -> Response:
         dead_letters.discard(letter_id, by=callers.of(request).actor, **bodies.decision(request.data))
         return Response(DeadLetterSerializer(dead_letters.find(letter_id)).data)
+
+
+def _state_of(uid: str) -> str:
+    """Of the new transaction; what another source runs is on its way."""
+    record = TransactionRecord.objects.filter(uid=uid).first()
+    return record.word if record else State.PENDING.word

@@ -11,7 +11,7 @@ from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
-from providers import known, policies
+from providers import policies, registry
 from providers.admin.forms import NewPolicyForm
 from providers.core.retry import RetryPolicy
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion
@@ -39,14 +39,14 @@ class ProviderPoliciesPage(PolicyPage):
     export_fields = ("provider_name", "capability", "active__number", "last_by", "last_at")
 
     def first_body(self, new: dict[str, Any]) -> dict[str, Any]:
-        kind = known.classes().get((new["provider_name"], new["capability"]))
+        kind = registry.classes().get((new["provider_name"], new["capability"]))
         return policies.defaults_of(kind).to_dict() if kind else {}
 
     def layout(self, policy: ProviderPolicyRow) -> Layout:
         return Layout(rest="Call", drawings={"retry": DRAWING})
 
     def details(self, request: HttpRequest, row: ProviderPolicyRow) -> dict[str, Any]:
-        return {"is_known": row.key in known.classes()}
+        return {"is_known": row.key in registry.classes()}
 
 
 @admin.register(ProviderPolicyVersion)

@@ -68,6 +68,7 @@ def request_of(ticket: Ticket) -> dict[str, Any]:
         "operation": ticket.operation,
         "version": ticket.version,
         "idempotency_key": ticket.context.idempotency_key,
+        "task_arguments": ticket.context.task_arguments,
         "payload": dict(ticket.payload),
     }
     # Columns of JSON refuse what JSON itself may hold.

@@ -69,6 +69,7 @@ class Execution:
     attempts: list[Attempt] = field(default_factory=list)
     reservation: Admission | None = None  # of the quota, for the whole execution
     has_left: bool = False  # some request may have reached the provider
+    is_unkept: bool = False  # how it ended could not be written down
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,9 +90,16 @@ class Execution:
 
     def end_of(self, error: ProviderError) -> Outcome:
         """What a failure means that is not tried again here."""
-        if self.context.may_return and error.reason_code in PAUSES:
+        if self.context.may_return and self._is_worth_returning(error):
             return Outcome.RETRY
         return Outcome.FAILED if self.context.task_name is None else Outcome.DEAD_LETTER
+
+    def _is_worth_returning(self, error: ProviderError) -> bool:
+        """An end that nobody wrote down is none; a pause is waited for by whoever has the patience."""
+        if self.is_unkept or error.is_passing:
+            return True
+        wait, patience = error.retry_after, self.context.patience
+        return error.reason_code in PAUSES and (patience is None or (wait or 0.0) < patience)
 
     def result(
         self, error: ProviderError | None = None, payload: dict[str, object] | None = None, *, suppressed: bool = False
@@ -132,7 +140,8 @@ def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
             case Busy(retry_after):
                 now, left = execution.clock(), execution.left()
                 if now + LOOKS_EVERY > waits_until or (left is not None and left <= LOOKS_EVERY):
-                    error = ProviderDependencyError("the same request is under way", retry_after=retry_after)
+                    message = "the same request is under way"
+                    error = ProviderDependencyError(message, retry_after=retry_after, is_passing=True)
                     return (yield from refuse(execution, 1, error))
                 yield Sleep(LOOKS_EVERY)
             case _:
@@ -150,6 +159,7 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
             return (yield from refuse(execution, number, late))
         admission = yield Admit(number, policy.cost if number == 1 or policy.quota_per_attempt else 0)
         if isinstance(admission, StoreLost):
+            execution.is_unkept = failure is not None
             return execution.result(failure or store_lost())
         if not admission.decision.is_admission:
             return (yield from refuse(execution, number, refusal_of(admission), failure))
@@ -192,7 +202,7 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
     delay = policy.retry.next_delay(error, made.number, execution.left(), execution.random)
     execution.has_left = not error.never_left or (execution.has_left and not policy.quota_per_attempt)
     end = execution.end_of(error)
-    decision: Decision = yield Settle(
+    decision: Decision | StoreLost = yield Settle(
         attempt=made.number,
         admission=made.admission,
         duration=made.duration,
@@ -207,6 +217,9 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
         refunds_retry=policy.quota_per_attempt,
         cooldown=pause,
     )
+    if isinstance(decision, StoreLost):
+        execution.is_unkept, decision = True, Decision.ENDED
+        end = execution.end_of(error)
     outcome = Outcome.RETRY if decision is Decision.RETRY else end
     told = Attempt(made.number, milliseconds(made.duration), outcome, error.reason_code, error.http_status)
     execution.attempts.append(told)
@@ -221,7 +234,8 @@ def refuse(
     end = execution.end_of(original or error)
     # With a reservation for each attempt, that of the last one was settled with it.
     refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
-    yield Refuse(number, error, Outcome.FAILED if end is Outcome.RETRY else end, refund)
+    kept = yield Refuse(number, error, Outcome.FAILED if end is Outcome.RETRY else end, refund)
+    execution.is_unkept = isinstance(kept, StoreLost)
     return execution.result(original or error)
 
 
@@ -231,7 +245,8 @@ def refusal_of(admission: Admission) -> ProviderError:
 
 
 def store_lost() -> ProviderError:
-    return ProviderDependencyError("the database of quotas and breakers is not available", never_left=True)
+    message = "the database of quotas and breakers is not available"
+    return ProviderDependencyError(message, never_left=True, is_passing=True)
 
 
 def milliseconds(seconds: float) -> float:

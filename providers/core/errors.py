@@ -34,12 +34,14 @@ class ProviderError(Exception):
         http_status: int | None = None,
         retry_after: float | None = None,
         never_left: bool = False,
+        is_passing: bool = False,
     ) -> None:
         self.message = excerpt(message) or (self.__doc__ or "").partition("\n")[0]
         super().__init__(self.message)
         self.http_status = http_status
         self.retry_after = retry_after
         self.never_left = never_left  # the request certainly did not reach the provider
+        self.is_passing = is_passing  # it says nothing of the provider: whoever may return does
 
 
 class ProviderTimeoutError(ProviderError):

@@ -1,5 +1,6 @@
 """What goes into a call and what comes out of it: frozen values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -30,7 +31,8 @@ class ProviderExecutionContext:
 
     `deadline` is a time of the monotonic clock that covers calls and waits. `attempt` and `timeout` are filled in for
     each attempt: an implementation gives up after `timeout` seconds. Whoever names a task (`task_name`) wants
-    terminal failures kept as dead letters; whoever `may_return` comes back by itself when the provider is paused.
+    terminal failures kept as dead letters; whoever `may_return` comes back by itself when the provider is paused,
+    unless the pause is longer than its `patience`.
     """
 
     correlation_id: str
@@ -38,7 +40,9 @@ class ProviderExecutionContext:
     deadline: float | None = None
     task_execution_id: int | None = None
     task_name: str | None = None
+    task_arguments: Mapping[str, Any] | None = None  # what the task was sent, where that is not the request itself
     may_return: bool = False
+    patience: float | None = None
     attempt: int = 1
     timeout: float | None = None
 

@@ -61,7 +61,7 @@ class Failed(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Write down how an attempt came out. Answer: RETRY, SUPPRESSED or ENDED."""
+    """Write down how an attempt came out. Answer: RETRY, SUPPRESSED, ENDED, or StoreLost if it could not be."""
 
     attempt: int
     admission: Admission
@@ -78,7 +78,7 @@ class Settle(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Write down that an attempt was not made. No answer is expected."""
+    """Write down that an attempt was not made. Answer: StoreLost if that could not be."""
 
     attempt: int
     error: ProviderError

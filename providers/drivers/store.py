@@ -70,17 +70,21 @@ class Store:
             return Admission(Decision.CIRCUIT, retry_after=error.retry_after)
         return Admission(Decision.PROBE if permit.probe else Decision.ADMITTED, permit)
 
-    def _settle(self, step: Settle) -> Decision:
+    def _settle(self, step: Settle) -> Decision | StoreLost:
         if self._is_local:
             self._breaker().after_call(step.admission.permit, error=step.error)
-            return Decision.RETRY if step.wants_retry else Decision.ENDED
-        # What the call gave is in hand: that it cannot be written down is no reason to throw it away.
+            return Decision.RETRY if step.wants_retry else StoreLost()
         decision = self._ask(lambda: calls.settle(self._ticket, step), "settle")
-        return Decision.ENDED if decision is None else decision
+        return StoreLost() if decision is None else decision
 
-    def _refuse(self, step: Refuse) -> None:
-        if not self._is_local:
-            self._ask(lambda: calls.refuse(self._ticket, step, self._refused_by), "refuse")
+    def _refuse(self, step: Refuse) -> StoreLost | None:
+        if self._is_local:
+            return StoreLost()
+        return None if self._ask(lambda: self._is_refusal_kept(step), "refuse") else StoreLost()
+
+    def _is_refusal_kept(self, step: Refuse) -> bool:
+        calls.refuse(self._ticket, step, self._refused_by)
+        return True
 
     def _ask(self, verb: Callable[[], T], name: str) -> T | None:
         """What a verb returns; None if the database is away."""

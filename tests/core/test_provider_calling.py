@@ -53,6 +53,7 @@ class Stage:
         self.now = 100.0
         self.steps: list[Step] = []
         self.takes = takes
+        self.is_store_lost = False
         self.scripts: dict[type, Iterator[Any]] = {Call: iter(calls), Admit: iter(admissions), Claim: iter(claims)}
 
     def answer(self, step: Step) -> Any:
@@ -61,6 +62,8 @@ class Stage:
             case Sleep(seconds):
                 self.now += seconds
                 return None
+            case Settle() | Refuse() if self.is_store_lost:
+                return StoreLost()
             case Settle():
                 return Decision.RETRY if step.wants_retry else Decision.ENDED
             case Call():
@@ -243,3 +246,33 @@ def test_without_the_database_nothing_is_called() -> None:
     assert Stage(claims=[StoreLost()]).play(is_guarded=True).reason_code == "dependency_unavailable"
     assert Stage(admissions=[StoreLost()]).play().reason_code == "dependency_unavailable"
     assert Stage(SLOW, admissions=[PASS, StoreLost()]).play().reason_code == "timeout"
+
+
+def lost(stage: Stage) -> Stage:
+    """The database goes away after the gate was asked."""
+    stage.is_store_lost = True
+    return stage
+
+
+def test_an_end_that_could_not_be_written_down_is_none_for_whoever_comes_back() -> None:
+    for stage in (Stage(ProviderBadRequestError()), Stage(SLOW, admissions=[PASS, StoreLost()])):
+        assert lost(stage).play(may_return=True, task_name="t").outcome is Outcome.RETRY
+    late = lost(Stage()).play(may_return=True, task_name="t", deadline=1.0)
+    assert (late.outcome, late.reason_code) == (Outcome.RETRY, "timeout")
+    assert lost(Stage(ProviderBadRequestError())).play(task_name="t").outcome is Outcome.DEAD_LETTER
+
+
+@pytest.mark.parametrize(
+    "stage", [Stage(claims=[Busy(7.0)]), Stage(claims=[StoreLost()]), Stage(admissions=[StoreLost()])]
+)
+def test_what_says_nothing_of_the_provider_is_waited_for(stage: Stage) -> None:
+    result = stage.play(may_return=True, task_name="t", is_guarded=True)
+    assert (result.outcome, result.reason_code) == (Outcome.RETRY, "dependency_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("patience", "outcome"), [(None, Outcome.RETRY), (4.1, Outcome.RETRY), (4.0, Outcome.DEAD_LETTER)]
+)
+def test_a_pause_is_waited_for_by_whoever_has_the_patience(patience: float | None, outcome: Outcome) -> None:
+    result = Stage(admissions=[SHUT]).play(may_return=True, task_name="t", patience=patience)
+    assert (result.outcome, result.reason_code) == (outcome, "circuit_open")

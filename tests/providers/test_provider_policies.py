@@ -17,8 +17,8 @@ from providers import (
     RetryPolicy,
     calls,
     checks,
-    known,
     policies,
+    registry,
 )
 from providers.models import ProviderExecutionMetric, ProviderPolicyVersion
 from tests.providers.making import WHO, scripted
@@ -113,7 +113,7 @@ def test_a_version_is_written_once() -> None:
 
 def test_the_classes_that_were_imported_are_known() -> None:
     kind = type(scripted({}, provider_name="mail", capability="send"))
-    assert known.classes()["mail", "send"] is kind
+    assert registry.classes()["mail", "send"] is kind
 
 
 @pytest.mark.parametrize(

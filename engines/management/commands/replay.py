@@ -3,9 +3,11 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from engines import transactions
+from engines import dead_letters, transactions
+from engines.core.states import State
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import EngineCommand, actor, json_file
+from engines.models import DeadLetter
 from ergon_site.access.shell.options import add_reason
 
 
@@ -13,7 +15,7 @@ class Command(EngineCommand):
     help = "Run a transaction that has ended once more, as a new one. Prints the new id. The original never changes."
 
     def add_options(self, parser: ArgumentParser) -> None:
-        parser.add_argument("id", metavar="ID", help="the transaction's id")
+        parser.add_argument("id", metavar="ID", help="the transaction's id, or that of a dead letter")
         parser.add_argument(
             "--payload", metavar="F", help="a file with the payload to use instead; '-' is standard input"
         )
@@ -21,5 +23,14 @@ class Command(EngineCommand):
 
     def run(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
         body = json_file(payload) if payload else AS_IT_WAS
-        new = transactions.replay(id, by=actor(), reason=reason, payload=body)
-        self.tell({"id": new.id, "state": new.state, "replay_of": id}, new.id)
+        try:
+            new = transactions.replay(id, by=actor(), reason=reason, payload=body)
+        except transactions.TransactionUnknownError:
+            # What ended may be no transaction: other sources leave letters under ids of their own.
+            letter = DeadLetter.objects.filter(uid=id, transaction_id__isnull=True).first()
+            if letter is None:
+                raise
+            uid = dead_letters.replay(letter.pk, by=actor(), reason=reason, payload=body)
+            self.tell({"id": uid, "state": State.PENDING.word, "replay_of": id}, uid)
+        else:
+            self.tell({"id": new.id, "state": new.state, "replay_of": id}, new.id)

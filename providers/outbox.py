@@ -1,0 +1,113 @@
+"""Publishes dead letters to `queue.deadletter`: plain JSON for whoever listens.
+
+Each row is locked while it is sent, so that no two send it; whoever dies in between leaves it to be sent again, with
+the same message id. It is tried when a task has ended, and by a chore of `maintain`; without a broker, rows wait.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from kombu import Connection, Producer, Queue
+
+from providers.conf import settings
+from providers.models import OutboxLetter
+
+QUEUE = "queue.deadletter"
+BATCH = 500
+LIMIT = 4.0
+PERSISTENT = 2
+
+log = structlog.get_logger("ergon.providers")
+
+
+def publish(*, limit: int = BATCH, broker_url: str | None = None) -> int:
+    """Send what waits, oldest first; how many were sent. A broker that is away is tried again the next time."""
+    url = broker_url or settings().broker_url
+    if url is None or not _waiting().exists():
+        return 0
+    with _producing(url) as producer:
+        return sum(1 for _ in _sent(producer, limit))
+
+
+def publish_at_once() -> None:
+    """The same by whoever has just left a letter; that it cannot be sent is no trouble of theirs."""
+    try:
+        publish()
+    except Exception as error:  # noqa: BLE001 (of the broker's library, its transport or the database)
+        log.warning("dead letters wait", error_type=type(error).__name__)
+
+
+def _sent(producer: Any, limit: int) -> Iterator[int]:
+    for _ in range(limit):
+        number = _send_next(producer)
+        if number is None:
+            return
+        yield number
+
+
+def _send_next(producer: Any) -> int | None:
+    """Send the oldest letter that nobody else is sending."""
+    letter: OutboxLetter | None = None
+    try:
+        with transaction.atomic():
+            letter = _locked().first()
+            if letter is None:
+                return None
+            _send(producer, letter)
+            _waiting().filter(pk=letter.pk).update(published_at=Now())
+    except Exception as error:
+        if letter is not None and not isinstance(error, DatabaseError):
+            _waiting().filter(pk=letter.pk).update(failures=F("failures") + 1)
+        raise
+    return letter.pk
+
+
+def _send(producer: Any, letter: OutboxLetter) -> None:
+    producer.publish(
+        json.dumps(letter.payload).encode(),
+        routing_key=QUEUE,
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_mode=PERSISTENT,
+        message_id=str(letter.pk),
+        correlation_id=letter.payload["correlation_id"],
+    )
+
+
+def _waiting() -> Any:
+    return OutboxLetter.objects.filter(published_at__isnull=True)
+
+
+def _locked() -> Any:
+    # SQLite has one writer at a time: there the transaction itself is the lock.
+    rows = _waiting().order_by("pk")
+    return rows.select_for_update(skip_locked=True) if connection.features.has_select_for_update else rows
+
+
+@contextmanager
+def _producing(url: str) -> Iterator[Any]:
+    """A connection that is up before any row is locked. RabbitMQ confirms what it has safely."""
+    limits = {"socket_timeout": LIMIT, "socket_connect_timeout": LIMIT}
+    options: dict[str, Any] = {"confirm_publish": True} if url.startswith("amqp") else limits
+    with Connection(url, connect_timeout=LIMIT, transport_options=options) as line:
+        # Once: whoever keeps house has other work to do, and comes again.
+        line.connect()
+        _declare(line)
+        with line.channel() as channel:
+            yield Producer(channel)
+
+
+def _declare(line: Any) -> None:
+    """Make the queue unless it is there: whoever listens may have made it in another way."""
+    try:
+        with line.channel() as channel:
+            channel.queue_declare(QUEUE, passive=True)
+    except line.channel_errors:
+        with line.channel() as channel:
+            Queue(QUEUE, durable=True)(channel).declare()

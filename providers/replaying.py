@@ -1,0 +1,42 @@
+"""Replays the dead letters of providers: the task that failed is sent once more."""
+
+from typing import Any
+from uuid import uuid4
+
+from engines.dead_letters import AS_IT_WAS, NotReplayableError
+
+
+def knows(letter: Any) -> bool:
+    """Whether a dead letter is one of a provider."""
+    return bool(letter.details.get("task_name")) and isinstance(letter.details.get("request"), dict)
+
+
+def replay(letter: Any, payload: Any) -> str:
+    """Send a letter's task again, through breaker and quota like any other; the new task's id.
+
+    An unchanged request keeps its key: a failed one is made again by it, and one that has succeeded since is not.
+    """
+    from providers import tasks  # noqa: PLC0415 (Celery is loaded only where it is wanted)
+
+    task_name, request = letter.details["task_name"], letter.details["request"]
+    is_edited = payload is not AS_IT_WAS
+    asked = payload if is_edited else letter.payload
+    if task_name not in {task.name for task in tasks.provider_tasks()}:
+        raise NotReplayableError(letter, f"its task {task_name!r} is not known here")
+    if not isinstance(asked, dict):
+        raise NotReplayableError(letter, "what is asked of a provider is an object")
+    key = f"replay-{letter.pk}" if is_edited else request["idempotency_key"]
+    task_id = str(uuid4())
+    try:
+        tasks.send(task_name, _sent(request, asked), {"payload": asked, "idempotency_key": key}, task_id=task_id)
+    except Exception as error:
+        # Of the broker's library or its transport: the letter stays open.
+        raise NotReplayableError(letter, f"the broker did not take it ({type(error).__name__})") from error
+    return task_id
+
+
+def _sent(request: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
+    """What the task was sent: its own arguments, or the request itself."""
+    arguments: dict[str, Any] | None = request.get("task_arguments")
+    asked = {name: request[name] for name in ("tenant_id", "campaign_id", "operation")}
+    return arguments or {"args": [], "kwargs": asked | {"payload": payload}}

@@ -1,0 +1,271 @@
+"""Calls to providers as Celery tasks.
+
+```python
+class FetchRank(CeleryProviderTask):
+    name, provider, capability = "fetch_rank", "rank", "rank_snapshot"
+
+fetch_rank = app.register_task(FetchRank())
+
+
+@app.task(base=CeleryProviderTask, provider="rank", capability="rank_snapshot", bind=True)
+def fetch_keyword(task, *, tenant_id, keyword):
+    return task.ask(tenant_id=tenant_id, operation="snapshot", payload={"keyword": keyword})
+```
+
+The first is sent what `ask` takes, `fetch_rank.delay(tenant_id=…, operation=…, payload={…})`, and so is a function
+without a body. Its result is the provider's answer; a failure raises one of the errors of providers.
+"""
+
+import inspect
+import json
+import random
+import time
+from functools import partial
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from celery import Celery, Task
+from celery.exceptions import SoftTimeLimitExceeded
+from django.db import transaction
+from django.utils.module_loading import autodiscover_modules, import_string
+
+from providers import calls, invocations, outbox, registry
+from providers.base import ProviderBase, refuse_mistakes
+from providers.conf import settings
+from providers.core import errors
+from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
+from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.rescheduling import countdown
+from providers.invocations import Invocation
+from providers.models.tasks import TaskState
+
+# RabbitMQ takes a consumer for dead that has kept a message for half an hour; Redis goes by the visibility timeout.
+KEPT_FOR = 1800.0
+GRACE = 5.0
+HIDDEN = "(hidden)"
+# Beside a task's own arguments, what a replay asks instead of what they make.
+AMENDED = "ergon_amended"
+
+
+class CeleryProviderTask(Task):
+    """A task that calls one capability of a provider, once in each invocation.
+
+    `ProviderBase.execute` owns the retries. The task only comes back later where that says so: while the provider is
+    paused (rate limit, breaker, quota), for as long as its `patience` lasts, and while the database is away. It never
+    waits in its slot for that. The same request is not made twice: without a key of its own it is known by what it
+    asks, and its success is given again for as long as the provider's `replay_for` says.
+    """
+
+    abstract = True
+    provider: str | ProviderBase | type[ProviderBase] = ""
+    capability = ""
+    timeout_budget = 60.0  # seconds that an invocation has, for calls and the waits between them
+    deliveries = 5  # of a task whose processes die of it
+    patience = 3600.0  # seconds after its first invocation that a task goes on coming back to a paused provider
+
+    soft_time_limit: float | None = None
+    # What is kept as a dead letter is no surprise.
+    throws = (ProviderError,)
+    acks_late = True
+    reject_on_worker_lost = True
+    # Coming back ends by patience, not by counting.
+    max_retries = None
+    # Nothing that needs the database happens before the call decides what to do without one.
+    track_started = False
+    # Celery's own lines about a task would hold what was asked and what was answered.
+    resultrepr_maxsize = 0
+    typing = False
+
+    def __init__(self) -> None:
+        # For an implementation that does not keep to its time: where processes run tasks, it is interrupted.
+        if self.soft_time_limit is None:
+            self.soft_time_limit = self.timeout_budget + GRACE
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.request.deadline = time.monotonic() + self.timeout_budget
+        self.request.has_asked = self.request.has_buried = False
+        self.request.amended = kwargs.pop(AMENDED, None)
+        self.request.sent = {"args": list(args), "kwargs": kwargs}
+        answer: Any = self.run(*args, **kwargs)
+        return self.ask(*args, **kwargs) if answer is None and not self.request.has_asked else answer
+
+    def run(
+        self,
+        *,
+        tenant_id: str,
+        operation: str,
+        payload: dict[str, Any],
+        campaign_id: str | None = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """What an invocation does; whoever writes this anew calls `ask`."""
+        return self.ask(
+            tenant_id=tenant_id,
+            operation=operation,
+            payload=payload,
+            campaign_id=campaign_id,
+            correlation_id=correlation_id,
+            idempotency_key=idempotency_key,
+        )
+
+    def ask(
+        self,
+        *,
+        tenant_id: str,
+        operation: str,
+        payload: dict[str, Any],
+        campaign_id: str | None = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """The provider's answer. Otherwise this raises: the error, or that the task comes back later."""
+        self._ask_once()
+        task_id = self.request.id or f"direct-{uuid4()}"
+        if self.request.amended is not None:
+            payload, idempotency_key = self.request.amended["payload"], self.request.amended["idempotency_key"]
+            correlation_id = task_id
+        correlation_id = correlation_id or task_id
+        _refuse({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id}, payload)
+        provider = self.find_provider()
+        asked: dict[str, Any] = {"tenant_id": tenant_id, "operation": operation, "payload": payload}
+        if idempotency_key is None:
+            idempotency_key = provider.request_of(**asked).key
+        invocation = invocations.begin(self.name, task_id, tenant_id)
+        context = self._context(invocation, correlation_id, idempotency_key)
+        return self._execute(provider, invocation, {**asked, "campaign_id": campaign_id, "context": context})
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        # Celery checks the arguments of functions only, and does not know ours.
+        sent = {name: value for name, value in (kwargs or {}).items() if name != AMENDED}
+        inspect.signature(self.run).bind(*(args or ()), **sent)
+        options = {"argsrepr": HIDDEN, "kwargsrepr": HIDDEN} | options
+        return super().apply_async(args, kwargs, **options)
+
+    def after_return(self, *_: Any) -> None:
+        if self.request.has_buried:
+            outbox.publish_at_once()
+
+    def find_provider(self) -> ProviderBase:
+        if isinstance(self.provider, ProviderBase):
+            return self.provider
+        if isinstance(self.provider, type):
+            return registry.find(self.provider.provider_name, self.provider.capability)
+        return registry.find(self.provider, self.capability)
+
+    def _ask_once(self) -> None:
+        if self.request.has_asked:
+            msg = f"{self.name} asks twice in one invocation: what comes back, or is delivered again, is one call"
+            raise ProviderUsageError(msg)
+        self.request.has_asked = True
+
+    def _context(self, invocation: Invocation, correlation_id: str, key: str) -> ProviderExecutionContext:
+        return ProviderExecutionContext(
+            correlation_id=correlation_id,
+            idempotency_key=key,
+            deadline=self.request.deadline,
+            task_execution_id=invocation.id,
+            task_name=self.name,
+            task_arguments=None if type(self).run is CeleryProviderTask.run else self.request.sent,
+            may_return=self._can_come_back(),
+            patience=self.patience - invocation.since_first.total_seconds(),
+        )
+
+    def _execute(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> dict[str, Any]:
+        if invocation.buried_for is not None:
+            self._fail(invocation, _ended_before(invocation.buried_for), is_buried=True)
+        try:
+            if invocation.unfinished >= self.deliveries:
+                self._give_up(provider, invocation, asked)
+            result = provider.execute(**asked)
+        except (*calls.LOST, SoftTimeLimitExceeded) as error:
+            # What it was doing is not written down, or it is not known whether it is.
+            self._come_back(invocation, errors.canonical(error))
+        except ProviderUsageError:
+            invocations.end(invocation, TaskState.FAILED)
+            raise
+        return self._conclude(invocation, result)
+
+    def _give_up(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> NoReturn:
+        lost = ProviderInternalError(f"{invocation.unfinished} processes that made this call did not survive it")
+        provider.give_up(lost, attempts=invocation.unfinished, **asked)
+        self._fail(invocation, lost, is_buried=True)
+
+    def _conclude(self, invocation: Invocation, result: ProviderExecutionResult) -> dict[str, Any]:
+        if result.outcome is Outcome.RETRY and result.error is not None:
+            self._come_back(invocation, result.error)
+        if result.error is not None:
+            self._fail(invocation, result.error, is_buried=result.outcome is Outcome.DEAD_LETTER)
+        invocations.end(invocation, TaskState.SUCCEEDED)
+        return _plain(result.payload)
+
+    def _fail(self, invocation: Invocation, error: ProviderError, *, is_buried: bool) -> NoReturn:
+        self.request.has_buried = is_buried
+        invocations.end(invocation, TaskState.FAILED)
+        raise _bare(error)
+
+    def _can_come_back(self) -> bool:
+        """Only what a broker has delivered can be sent to it again."""
+        return not (self.request.is_eager or self.request.called_directly)
+
+    def _come_back(self, invocation: Invocation, error: ProviderError) -> NoReturn:
+        if not self._can_come_back():
+            self._fail(invocation, error, is_buried=False)
+        invocations.end(invocation, TaskState.RESCHEDULED)
+        kept_for = self.app.conf.broker_transport_options.get("visibility_timeout", KEPT_FOR)
+        wait = countdown(
+            error.retry_after,
+            returns=self.request.retries,
+            longest=min(kept_for, KEPT_FOR) / 2,
+            random=random.random,
+        )
+        raise self.retry(countdown=wait, exc=_bare(error))
+
+
+def app() -> Celery:
+    """The site's Celery app, with all tasks."""
+    found: Celery = import_string(settings().celery_app)
+    # Not by Celery's own way, which would run the checks of Django, which ask for this.
+    autodiscover_modules("tasks")
+    return found
+
+
+def provider_tasks() -> list[CeleryProviderTask]:
+    return [task for task in app().tasks.values() if isinstance(task, CeleryProviderTask)]
+
+
+def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_id: str) -> None:
+    """Send a task of this name; in the caller's transaction, which is undone if the broker does not take it.
+
+    Without a broker it runs once the transaction has ended, since no provider is called within one.
+    """
+    celery = app()
+    kwargs = sent["kwargs"] | {AMENDED: amended}
+    order = partial(celery.tasks[task_name].apply_async, sent["args"], kwargs, task_id=task_id)
+    if celery.conf.task_always_eager:
+        transaction.on_commit(order)
+    else:
+        order()
+
+
+def _refuse(given: dict[str, Any], payload: Any) -> None:
+    refuse_mistakes(given)
+    if not isinstance(payload, dict):
+        msg = f"payload is missing: an object, not {type(payload).__name__}"
+        raise ProviderUsageError(msg)
+
+
+def _ended_before(reason: str) -> ProviderError:
+    return errors.BY_REASON.get(reason, ProviderTimeoutError)("it had failed for good before it was delivered again")
+
+
+def _bare(error: ProviderError) -> ProviderError:
+    """Without what it came from, whose text may hold what must not be told."""
+    error.__cause__, error.__context__, error.__suppress_context__ = None, None, True
+    return error.with_traceback(None)
+
+
+def _plain(payload: dict[str, Any] | None) -> dict[str, Any]:
+    """An answer as it is kept for the next one who asks the same."""
+    plain: dict[str, Any] = json.loads(json.dumps(payload, default=str))
+    return plain

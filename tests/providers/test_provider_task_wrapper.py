@@ -1,0 +1,274 @@
+"""Calls as Celery tasks: real workers on Valkey and on RabbitMQ."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import kombu
+import pytest
+from django_celery_results.models import TaskResult
+
+from engines import dead_letters
+from engines.models import DeadLetter
+from providers import calls, outbox
+from providers.core.exchange import Who
+from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
+from tests.processes import eventually, process
+from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_hasty, tell_patient, tell_words
+from tests.providers.test_idempotency_and_letters import SEED_FIELDS
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
+
+LOGGED = SEED_FIELDS - {"task_name", "error_type", "error_message", "attempts", "occurred_at"} | {"attempt", "outcome"}
+WORKER = ("celery", "-A", "tests.providers.celery_tasks", "worker", "--concurrency", "2", "--loglevel", "INFO")
+
+
+class Broker:
+    """A broker, and the worker that takes tasks from it."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self.url, self.log = url, log
+
+    def send(self, task: Any, *args: Any, task_id: str | None = None, queue: str | None = None, **kwargs: Any) -> str:
+        with kombu.Connection(self.url) as connection:
+            sent = task.apply_async(args, kwargs, connection=connection, task_id=task_id, queue=queue)
+        return str(sent.id)
+
+    def dead(self) -> list[Any]:
+        """Takes all messages out of the queue of dead letters."""
+        found = []
+        with kombu.Connection(self.url) as connection, connection.channel() as channel:
+            kombu.Queue(outbox.QUEUE, durable=True)(channel).declare()
+            while message := kombu.Queue(outbox.QUEUE, channel=channel).get(no_ack=True):
+                found.append(message)
+        return found
+
+    def lines(self, correlation_id: str) -> list[dict[str, Any]]:
+        """What the worker logged of an execution."""
+        told = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [one for one in told if one.get("correlation_id") == correlation_id]
+
+
+@pytest.fixture(scope="module", params=["valkey", "rabbitmq"])
+def broker(request: pytest.FixtureRequest, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A worker on each broker in turn; it starts while the first tests send."""
+    valkey = request.param == "valkey"
+    url = os.environ["CELERY_BROKER_URL"] if valkey else request.getfixturevalue("rabbitmq")
+    log = tmp_path_factory.mktemp("worker") / "log"
+    with process(*WORKER, "-Q", QUEUE, "--without-gossip", "--without-mingle", log=log, CELERY_BROKER_URL=url):
+        yield Broker(url, log)
+
+
+@pytest.fixture
+def tenant() -> str:
+    return str(uuid4())
+
+
+@pytest.fixture
+def request_of(tenant: str, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """What a task is sent; every name is another request with another file."""
+
+    def make(*script: str, name: str = "calls") -> dict[str, Any]:
+        payload = {"script": list(script), "log": str(tmp_path / name)}
+        return {"tenant_id": tenant, "operation": "tell", "payload": payload}
+
+    return make
+
+
+def called(request: dict[str, Any]) -> int:
+    log = Path(request["payload"]["log"])
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def ended(task_id: str, status: str = "SUCCESS") -> TaskResult:
+    rows = TaskResult.objects.filter(task_id=task_id, status=status)
+    eventually(rows.exists, f"{task_id} has ended as {status}", within=60)
+    return rows.get()
+
+
+def states(task_id: str) -> list[str]:
+    return list(TaskExecution.objects.filter(celery_task_id=task_id).order_by("id").values_list("state", flat=True))
+
+
+Make = Callable[..., dict[str, Any]]
+
+
+def test_provider_task_retries_transient_errors_and_succeeds_before_exhaustion(
+    broker: Broker, request_of: Make
+) -> None:
+    request = request_of("timeout", "status:503", "fine")
+    task_id = broker.send(tell, **request)
+    assert json.loads(ended(task_id).result)["word"] == "fine"
+    attempts = ProviderExecutionMetric.objects.order_by("attempt_number")
+    assert list(attempts.values_list("outcome", "reason_code")) == [
+        ("retry", "timeout"),
+        ("retry", "dependency_unavailable"),
+        ("success", None),
+    ]
+    [row] = TaskExecution.objects.all()
+    assert {attempt.task_execution_id for attempt in attempts} == {row.pk}
+    assert (row.state, row.task_name, row.celery_task_id) == ("succeeded", "tests.tell", task_id)
+    assert not OutboxLetter.objects.exists()
+
+
+def test_provider_task_exhausts_retries_and_emits_dead_letter_payload(
+    broker: Broker, request_of: Make, tenant: str
+) -> None:
+    request = request_of("timeout")
+    task_id = broker.send(tell, **request)
+    failed = ended(task_id, "FAILURE")
+    assert json.loads(failed.result)["exc_type"] == "ProviderTimeoutError"
+    eventually(OutboxLetter.objects.filter(published_at__isnull=False).exists, "it is published")
+    [message] = [one for one in broker.dead() if json.loads(one.body)["correlation_id"] == task_id]
+    letter = OutboxLetter.objects.get()
+    told = json.loads(message.body)
+    assert set(told) == SEED_FIELDS
+    assert told == letter.payload
+    assert message.properties["message_id"] == str(letter.pk)
+    about = {"tenant_id": tenant, "task_name": "tests.tell", "provider_name": "told", "operation": "tell"}
+    assert told.items() >= about.items()
+    assert (told["reason_code"], told["attempts"], told["error_type"]) == ("timeout", 3, "ProviderTimeoutError")
+    assert (called(request), DeadLetter.objects.get().pk) == (3, letter.dead_letter_id)
+    assert states(task_id) == ["failed"]
+
+
+def test_breaker_fast_fails_while_open_and_recovers_after_cooldown_and_probe(broker: Broker, request_of: Make) -> None:
+    first, second = request_of("timeout", name="first"), request_of("fine", name="second")
+    ended(broker.send(tell_brittle, **first), "FAILURE")
+    task_id = broker.send(tell_brittle, **second)
+    ended(task_id)
+    assert called(second) == 1
+    assert states(task_id)[0] == "rescheduled"
+    refused = ProviderExecutionMetric.objects.filter(reason_code="circuit_open")
+    assert refused.filter(task_execution__celery_task_id=task_id).exists()
+    assert Gate.objects.get().state == "closed"
+
+
+def test_quota_exhaustion_fails_fast_with_canonical_quota_exhausted(
+    broker: Broker, request_of: Make, tenant: str
+) -> None:
+    who = Who(tenant, "told", "anything")
+    calls.set_quota(who, limit=0, window=30 * 86400.0, by="tests")
+    task_id, request = str(uuid4()), request_of("fine")
+    broker.send(tell, **request, task_id=task_id)
+    assert json.loads(ended(task_id, "FAILURE").result)["exc_type"] == "ProviderQuotaExceededError"
+    assert called(request) == 0
+    assert OutboxLetter.objects.get().payload["reason_code"] == "quota_exhausted"
+
+
+def test_a_quota_that_begins_anew_soon_is_waited_for(broker: Broker, request_of: Make, tenant: str) -> None:
+    calls.set_quota(Who(tenant, "told", "anything"), limit=1, window=4.0, by="tests")
+    requests = [request_of("fine", name=name) for name in ("a", "b")]
+    sent = [broker.send(tell, **request) for request in requests]
+    assert [ended(task_id).status for task_id in sent] == ["SUCCESS"] * 2
+    assert [called(request) for request in requests] == [1, 1]
+
+
+def test_a_task_that_is_delivered_twice_calls_once(broker: Broker, request_of: Make) -> None:
+    request, task_id = request_of("slow:1"), str(uuid4())
+    for _ in range(2):
+        broker.send(tell_patient, **request, task_id=task_id)
+    eventually(lambda: states(task_id) == ["succeeded", "succeeded"], "both have ended", within=60)
+    ended(task_id)
+    assert called(request) == 1
+
+
+def test_a_task_whose_process_is_killed_in_mid_call_is_finished_by_another(broker: Broker, request_of: Make) -> None:
+    request = request_of("slow:600", "fine")
+    task_id = broker.send(tell, **request)
+    eventually(lambda: called(request) == 1, "it calls")
+    os.kill(int(Path(request["payload"]["log"]).read_text()), signal.SIGKILL)
+    assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert called(request) == 2
+    assert states(task_id)[-1] == "succeeded"
+    assert not OutboxLetter.objects.exists()
+    broker.send(tell, **request, task_id=task_id)
+    eventually(lambda: states(task_id).count("succeeded") == 2, "it is delivered once more")
+    assert called(request) == 2
+
+
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
+def test_a_task_whose_end_could_not_be_written_down_has_not_ended(broker: Broker, request_of: Make) -> None:
+    request = request_of("lose:1.5", "fine")
+    task_id = broker.send(tell, **request)
+    assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert called(request) == 2
+    assert not OutboxLetter.objects.exists()
+
+
+def test_a_provider_that_asks_for_a_pause_is_left_alone_by_all(broker: Broker, request_of: Make) -> None:
+    paused, other = request_of("pause:3", "fine", name="paused"), request_of("fine", name="other")
+    first = broker.send(tell, **paused)
+    eventually(lambda: states(first) == ["rescheduled"], "it was asked to wait", within=60)
+    second = broker.send(tell, **other)
+    eventually(lambda: states(second)[:1] == ["rescheduled"], "so does the other")
+    assert called(other) == 0
+    assert [ended(task_id).status for task_id in (first, second)] == ["SUCCESS"] * 2
+    assert (called(paused), called(other)) == (2, 1)
+
+
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_task_does_not_come_back_for_ever(broker: Broker, request_of: Make, tenant: str) -> None:
+    calls.force_open(Who(tenant, "told", "anything"), by="ada", reason="nobody knows for how long")
+    task_id = broker.send(tell_hasty, **request_of("fine"))
+    ended(task_id, "FAILURE")
+    assert states(task_id)[0] == "rescheduled"
+    assert states(task_id)[-1] == "failed"
+    assert OutboxLetter.objects.get().payload["reason_code"] == "circuit_open"
+
+
+def test_a_line_is_logged_for_each_execution_and_nothing_secret(broker: Broker, request_of: Make, tenant: str) -> None:
+    fine, bad = request_of("fine", name="fine"), request_of("status:400", name="bad")
+    sent = [broker.send(tell, **fine), broker.send(tell, **bad)]
+    ended(sent[0])
+    ended(sent[1], "FAILURE")
+    [good], [failed] = (broker.lines(task_id) for task_id in sent)
+    assert set(good) - {"event", "level", "logger", "timestamp"} == LOGGED
+    assert (good["outcome"], good["attempt"], good["reason_code"]) == ("success", 1, None)
+    assert (failed["outcome"], failed["tenant_id"], failed["reason_code"]) == ("dead_letter", tenant, "bad_request")
+    assert SECRET not in broker.log.read_text()
+    assert fine["payload"]["log"] not in broker.log.read_text()
+
+
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_replayed_letter_is_called_again_by_a_worker(broker: Broker, request_of: Make, tenant: str) -> None:
+    log = request_of()["payload"]["log"]
+    task_id = broker.send(tell_words, tenant, "status:400", "fine", log=log)
+    ended(task_id, "FAILURE")
+    [letter] = DeadLetter.objects.all()
+    assert letter.details["request"]["task_arguments"]["args"][0] == tenant
+    new = dead_letters.replay(letter.pk, by="ada", reason="it is well again")
+    assert json.loads(ended(new).result) == "it said fine"
+    assert Path(log).read_text().count("\n") == 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["valkey", "rabbitmq"])
+def test_a_task_whose_worker_is_killed_altogether_is_finished_by_another(
+    kind: str, request: pytest.FixtureRequest, request_of: Make, tmp_path: Path
+) -> None:
+    url = os.environ["CELERY_BROKER_URL"] if kind == "valkey" else request.getfixturevalue("rabbitmq")
+    asked = request_of("slow:600", "fine")
+    queue = f"{QUEUE}.killed"  # of which no other worker takes
+    start = (*WORKER, "-Q", queue, "--without-gossip", "--without-mingle")
+    with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4") as first:
+        task_id = Broker(url, tmp_path).send(tell, queue=queue, **asked)
+        eventually(lambda: called(asked) == 1, "it calls")
+        os.killpg(first.pid, signal.SIGKILL)
+        with process(*start, CELERY_BROKER_URL=url, TEST_VISIBILITY="4"):
+            assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert called(asked) == 2
+    assert not OutboxLetter.objects.exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_call_that_does_not_keep_to_its_time_is_interrupted(broker: Broker, request_of: Make) -> None:
+    request = request_of("slow:600")
+    ended(broker.send(tell, **request), "FAILURE")
+    told = OutboxLetter.objects.get().payload
+    assert (told["reason_code"], told["attempts"], called(request)) == ("timeout", 1, 1)
