@@ -7,6 +7,7 @@ from typing import Any, cast
 import orjson
 from django.db import IntegrityError, transaction
 
+from facts.ledger import directly
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -71,9 +72,12 @@ def _all_or_none(wrapper: Any) -> AbstractContextManager[Any]:
 
 
 def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
-    rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode()
-    found = _execute(wrapper, APPEND, _given(entries) | {"rows": rows}).fetchone()
-    return found and int(found[0])
+    rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)])
+    given = _given(entries) | {"rows": rows.decode()}
+    if wrapper.in_atomic_block or not wrapper.autocommit or _is_shared(wrapper):
+        found = _execute(wrapper, APPEND, given).fetchone()
+        return found and int(found[0])
+    return directly.number(wrapper.connection, APPEND, given)
 
 
 def _copy(wrapper: Any, portions: Iterator[Sequence[Entry]]) -> int | None:
@@ -100,5 +104,9 @@ def _given(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def _execute(wrapper: Any, statement: str, given: dict[str, Any]) -> Any:
     """Planned once for each connection, where no pooler shares them."""
-    is_shared = wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-    return wrapper.connection.execute(statement, given, prepare=None if is_shared else True)
+    return wrapper.connection.execute(statement, given, prepare=None if _is_shared(wrapper) else True)
+
+
+def _is_shared(wrapper: Any) -> bool:
+    """Whether a pooler gives this connection to others as well."""
+    return bool(wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))

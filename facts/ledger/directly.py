@@ -1,0 +1,46 @@
+"""A statement carried out by libpq itself.
+
+Where dozens of threads wait for one that writes for all, each microsecond of Python in that one is everybody's, and a
+cursor's are most of them. Only for connections in autocommit that nobody else uses meanwhile.
+"""
+
+import re
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from psycopg import Connection, OperationalError, errors
+from psycopg.pq import ConnStatus, ExecStatus
+
+_NAMED = re.compile(r"%\((\w+)\)s")
+_prepared: WeakKeyDictionary[Any, set[bytes]] = WeakKeyDictionary()
+
+
+def number(connection: "Connection[Any]", statement: str, given: dict[str, Any]) -> int | None:
+    """The first column of the first row; None if there is none."""
+    name, text, order = _numbered(statement)
+    libpq = connection.pgconn
+    known = _prepared.setdefault(connection, set())
+    if name not in known:
+        _check(connection, libpq.prepare(name, text))
+        known.add(name)
+    result = libpq.exec_prepared(name, [str(given[one]).encode() for one in order])
+    _check(connection, result)
+    value = result.get_value(0, 0) if result.ntuples else None
+    return None if value is None else int(value)
+
+
+@cache
+def _numbered(statement: str) -> tuple[bytes, bytes, list[str]]:
+    """Its name on the server, its text with numbers for names, and the names in the order of the numbers."""
+    order = list(dict.fromkeys(_NAMED.findall(statement)))
+    text = _NAMED.sub(lambda found: f"${order.index(found[1]) + 1}", statement)
+    return f"ergon_{abs(hash(statement)):x}".encode(), text.encode(), order
+
+
+def _check(connection: "Connection[Any]", result: Any) -> None:
+    if connection.pgconn.status == ConnStatus.BAD:
+        msg = f"the connection is lost: {connection.pgconn.get_error_message()}"
+        raise OperationalError(msg)
+    if result.status not in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
+        raise errors.error_from_result(result, encoding=connection.info.encoding)
