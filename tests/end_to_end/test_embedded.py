@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import kombu
@@ -49,11 +50,11 @@ def listens(address: str) -> bool:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder that the server's user can enter, as the temporary ones of pytest cannot be."""
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
-    return tmp_path
+def folder() -> Iterator[Path]:
+    """A folder that the server's user can enter. Those of pytest cannot be: each run closes them for all others."""
+    with TemporaryDirectory(prefix="ergon-embedded-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def test_both_answer_ask_for_a_password_and_are_gone_afterwards(folder: Path) -> None:
