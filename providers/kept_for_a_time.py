@@ -1,9 +1,5 @@
 """A migration operation: the database itself refuses to change calls, and to remove them before their time."""
 
-from typing import Any
-
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-
 from ergon_site.access.append_only import AppendOnly
 
 POSTGRESQL = """
@@ -43,12 +39,4 @@ REMOVE = {
 class KeptForATime(AppendOnly):
     """Refuse every change of a table, and every removal of rows that `Retention` does not let go."""
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
-        self._run(INSTALL, app_label, schema_editor, to_state)
-
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
-        self._run(REMOVE, app_label, schema_editor, from_state)
+    install, remove = INSTALL, REMOVE

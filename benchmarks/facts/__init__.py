@@ -12,7 +12,8 @@ comes, where it answers before the disk has it.
 same body and inserts one row by the ORM, without token, scope or rate. Then one connection alone, and batches of a
 thousand.
 
-**Growth.** The same append and fetch with ten thousand facts in the table, and with a million, or ten with `--large`.
+**Growth.** The same append and fetch with ten thousand facts in the table, and with a million, or ten with `--large`;
+once with names that follow on those in the table, and once with names that belong anywhere among them.
 
 PostgreSQL has its durable defaults: a commit waits for the disk. Rounds are interleaved, figures are medians, and the
 least and the most stand beside them. Nothing is asserted.

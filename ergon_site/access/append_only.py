@@ -1,6 +1,6 @@
 """Tables that are written once: a migration operation that makes the database itself refuse anything else."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
@@ -33,6 +33,9 @@ class AppendOnly(Operation):
 
     reduces_to_sql = True
     reversible = True
+    # By database; those who let something go after all have statements of their own.
+    install: ClassVar = INSTALL
+    remove: ClassVar = REMOVE
 
     def __init__(self, model_name: str) -> None:
         self.model_name = model_name
@@ -43,12 +46,12 @@ class AppendOnly(Operation):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
     ) -> None:
-        self._run(INSTALL, app_label, schema_editor, to_state)
+        self._run(self.install, app_label, schema_editor, to_state)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
     ) -> None:
-        self._run(REMOVE, app_label, schema_editor, from_state)
+        self._run(self.remove, app_label, schema_editor, from_state)
 
     def describe(self) -> str:
         return f"Make {self.model_name} append-only"
