@@ -1,6 +1,6 @@
 """The console: Django's admin as the one place for operators."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
@@ -13,6 +13,64 @@ from engines import executing
 from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import holds
+
+
+class Entry(NamedTuple):
+    """A line of the sidebar, for who has the right."""
+
+    title: str
+    icon: str
+    address: str
+    right: Right = Right.VIEW
+
+
+MENU = [
+    ("", [Entry("Dashboard", "space_dashboard", "admin:index")]),
+    (
+        "Engines",
+        [
+            Entry("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist"),
+            Entry("Dead letters", "mark_email_unread", "admin:engines_deadlettergroup_changelist"),
+            Entry("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist"),
+            Entry("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist"),
+            Entry("Policies", "tune", "admin:engines_policy_changelist"),
+            Entry("Schedules", "calendar_clock", "admin:engines_schedule_changelist"),
+            Entry("Workers", "memory", "admin:engines_worker_changelist"),
+            Entry("Executors", "terminal", "admin:engines_executor_list"),
+        ],
+    ),
+    (
+        "Providers",
+        [
+            Entry("Health", "monitor_heart", "admin:providers_gate_changelist"),
+            Entry("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist"),
+            Entry("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist"),
+            Entry("Task executions", "task_alt", "admin:providers_taskexecution_changelist"),
+            Entry("Outbox", "outbox", "admin:providers_outboxletter_changelist"),
+        ],
+    ),
+    (
+        "Facts",
+        [
+            Entry("Boundaries", "fence", "admin:facts_boundary_changelist"),
+            Entry("Consumers", "move_to_inbox", "admin:facts_consumer_changelist"),
+            Entry("Facts", "receipt", "admin:facts_fact_changelist"),
+            Entry("Forwarded facts", "forward_to_inbox", "admin:facts_forwardedfact_changelist"),
+            Entry("Artifacts", "attach_file", "admin:facts_artifact_changelist"),
+            Entry("Zones", "location_on", "admin:facts_zone_changelist"),
+        ],
+    ),
+    (
+        "Access",
+        [
+            Entry("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
+            Entry("People", "group", "admin:auth_user_changelist", Right.ADMINISTER),
+            Entry("Roles", "badge", "admin:auth_group_changelist", Right.ADMINISTER),
+        ],
+    ),
+    ("Record", [Entry("Audit log", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT)]),
+    ("Integrate", [Entry("API reference", "integration_instructions", "docs")]),
+]
 
 
 class Console(UnfoldAdminSite):
@@ -54,59 +112,12 @@ def _executors(request: HttpRequest) -> dict[str, Any]:
 
 def menu(request: HttpRequest) -> list[dict[str, Any]]:
     """The sidebar: what this person may see."""
-    groups = [
-        ("", [("Dashboard", "space_dashboard", "admin:index", Right.VIEW)]),
-        (
-            "Engines",
-            [
-                ("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist", Right.VIEW),
-                ("Dead letters", "mark_email_unread", "admin:engines_deadlettergroup_changelist", Right.VIEW),
-                ("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist", Right.VIEW),
-                ("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist", Right.VIEW),
-                ("Policies", "tune", "admin:engines_policy_changelist", Right.VIEW),
-                ("Schedules", "calendar_clock", "admin:engines_schedule_changelist", Right.VIEW),
-                ("Workers", "memory", "admin:engines_worker_changelist", Right.VIEW),
-                ("Executors", "terminal", "admin:engines_executor_list", Right.VIEW),
-            ],
-        ),
-        (
-            "Providers",
-            [
-                ("Health", "monitor_heart", "admin:providers_gate_changelist", Right.VIEW),
-                ("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist", Right.VIEW),
-                ("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist", Right.VIEW),
-                ("Task executions", "task_alt", "admin:providers_taskexecution_changelist", Right.VIEW),
-                ("Outbox", "outbox", "admin:providers_outboxletter_changelist", Right.VIEW),
-            ],
-        ),
-        (
-            "Facts",
-            [
-                ("Boundaries", "fence", "admin:facts_boundary_changelist", Right.VIEW),
-                ("Consumers", "move_to_inbox", "admin:facts_consumer_changelist", Right.VIEW),
-                ("Facts", "receipt", "admin:facts_fact_changelist", Right.VIEW),
-                ("Forwarded facts", "forward_to_inbox", "admin:facts_forwardedfact_changelist", Right.VIEW),
-                ("Artifacts", "attach_file", "admin:facts_artifact_changelist", Right.VIEW),
-                ("Zones", "location_on", "admin:facts_zone_changelist", Right.VIEW),
-            ],
-        ),
-        (
-            "Access",
-            [
-                ("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
-                ("People", "group", "admin:auth_user_changelist", Right.ADMINISTER),
-                ("Roles", "badge", "admin:auth_group_changelist", Right.ADMINISTER),
-            ],
-        ),
-        ("Record", [("Audit log", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT)]),
-        ("Integrate", [("API reference", "integration_instructions", "docs", Right.VIEW)]),
-    ]
     return [
         {"title": title, "separator": bool(title), "items": shown}
-        for title, items in groups
-        if (shown := [_item(*item[:3]) for item in items if holds(request, item[3])])
+        for title, entries in MENU
+        if (shown := [_item(entry) for entry in entries if holds(request, entry.right)])
     ]
 
 
-def _item(title: str, icon: str, address: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse_lazy(address)}
+def _item(entry: Entry) -> dict[str, Any]:
+    return {"title": entry.title, "icon": entry.icon, "link": reverse_lazy(entry.address)}

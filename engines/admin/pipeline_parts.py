@@ -9,14 +9,16 @@ from unfold.decorators import display
 from unfold.views import ChangeList
 
 from engines import explaining, overview, standings
-from engines.admin import chart, links
+from engines.admin import links
 from engines.admin.pausing import PausableColumns
 from engines.clock import database_time
 from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.standings import Standing
+from ergon_site.access import minutes
 
 MINUTES = 60
+ENDS = {"ok": "succeeded", "bad": "failed"}
 MANY = 100
 UNKNOWN = "–"
 
@@ -89,7 +91,7 @@ def live(row: Pipeline) -> dict[str, Any]:
     now = database_time()
     return {
         "figures": list(_figures(row, standings.of([row.pk], now)[row.pk])),
-        "chart": chart.of(overview.series(MINUTES, row.pk, now=now)),
+        "chart": minutes.of(overview.series(MINUTES, row.pk, now=now), "What ended in each minute", ENDS),
         "serving": explaining.serving(row),
         "read_at": now,
     }

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ergon_site.access import minutes
 from providers import standing
-from providers.admin import amounts, chart, links
+from providers.admin import amounts, links
 from providers.admin.gate_list import tags
 from providers.core.breaker import BreakerState
 from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
 from providers.standing import Standing
 
 RECENT = 10
+ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
 SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
 
 
@@ -24,7 +26,7 @@ def live(row: Gate) -> dict[str, Any]:
         "says": SAYS[stand.state],
         "figures": list(_figures(stand)),
         "quota": amounts.quota(stand.quota),
-        "chart": chart.of(standing.minutes(row.pk, stand.read_at)),
+        "chart": minutes.of(standing.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
         "recent": [_recent(one) for one in _newest(stand)],
         "attempts_address": links.attempts(stand.who),
         "policy": ProviderPolicyRow.objects.select_related("active")

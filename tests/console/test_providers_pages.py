@@ -73,7 +73,7 @@ def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, g
         assert TENANT in text
     assert "Closed: calls pass." in shown
     assert "100.0 %" in shown
-    assert "2 attempts succeeded, 1 failed, 0 were refused" in shown
+    assert "2 succeeded, 1 failed, 0 refused in the last 60 minutes" in shown
     assert "What people did" in shown
     assert "a contract" in shown
     assert "<html" not in scenes.read(browse, page(gate, "live"))
