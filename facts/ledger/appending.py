@@ -131,7 +131,7 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
         results.append(result)
         if isinstance(result, Appended) and not result.is_duplicate:
             known[entry.message_id] = (result.offset, entry.digest, entry.text)
-            new.append(_fact(entry, boundary))
+            new.append(Fact(boundary_id=boundary_id, offset=result.offset, **entry.fields))
             boundary.next_offset += 1
             boundary.stored_bytes += len(entry.text)
     Fact.objects.bulk_create(new)
@@ -170,20 +170,6 @@ def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[st
         for name in {*before[part], *now[part]}:
             if before[part].get(name) != now[part].get(name):
                 yield name
-
-
-def _fact(entry: Entry, boundary: Boundary) -> Fact:
-    return Fact(
-        boundary_id=boundary.pk,
-        offset=boundary.next_offset,
-        message_id=entry.message_id,
-        subject=entry.subject,
-        predicate=entry.predicate,
-        correlation_id=entry.correlation_id,
-        causation_id=entry.causation_id,
-        content=entry.text,
-        digest=entry.digest,
-    )
 
 
 _lane, _own = Lane(), Own()

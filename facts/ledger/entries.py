@@ -12,6 +12,8 @@ from facts.core.drafts import Reference
 from facts.core.errors import FactError, PayloadTooLargeError
 from facts.core.limits import Limits
 
+FIELDS = ("message_id", "subject", "predicate", "correlation_id", "causation_id", "content", "digest")
+
 
 class Entry(NamedTuple):
     """What is written of a fact."""
@@ -32,8 +34,13 @@ class Entry(NamedTuple):
         return self.from_zone, self.to_zone
 
     @property
+    def fields(self) -> dict[str, str | None]:
+        """What a row of either buffer says of it."""
+        return dict(zip(FIELDS, self.columns, strict=True))
+
+    @property
     def columns(self) -> tuple[str | None, ...]:
-        """As a row of either buffer has them."""
+        """The same, without the names."""
         return self[2:9]
 
     def row(self, place: int) -> dict[str, Any]:

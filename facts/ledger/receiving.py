@@ -47,7 +47,9 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
         raise NotHoldingError(msg)
     trouble = _begin(boundary, cursor)
     new, confirmed, trouble = _sort(boundary, arrivals) if trouble is None else ([], [], trouble)
-    ForwardedFact.objects.bulk_create(_row(boundary, arrival) for arrival in new)
+    ForwardedFact.objects.bulk_create(
+        ForwardedFact(boundary_id=boundary.pk, offset=arrival.offset, **arrival.entry.fields) for arrival in new
+    )
     reached = frontier.advance(boundary.frontier, [*confirmed, *_above(boundary)])
     _keep(boundary, reached, new)
     return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
@@ -116,18 +118,3 @@ def _keep(boundary: Boundary, reached: int, new: Sequence[Arrival]) -> None:
         size = sum(len(arrival.entry.text) for arrival in new)
         changes |= {"next_offset": reached + 1, "stored_bytes": F("stored_bytes") + size}
     Boundary.objects.filter(pk=boundary.pk).update(**changes)
-
-
-def _row(boundary: Boundary, arrival: Arrival) -> ForwardedFact:
-    entry = arrival.entry
-    return ForwardedFact(
-        boundary_id=boundary.pk,
-        offset=arrival.offset,
-        message_id=entry.message_id,
-        subject=entry.subject,
-        predicate=entry.predicate,
-        correlation_id=entry.correlation_id,
-        causation_id=entry.causation_id,
-        content=entry.text,
-        digest=entry.digest,
-    )
