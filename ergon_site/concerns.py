@@ -14,10 +14,11 @@ class Concern:
     title: str
     detail: str
     address: str
+    count: int = 1
 
 
 def capped(concerns: Iterator[Concern], behind: str) -> Iterator[Concern]:
     """The first few of a kind, and a word on the others."""
     yield from islice(concerns, SHOWN_OF_A_KIND)
     if others := sum(1 for _ in concerns):
-        yield Concern(title=f"and {others} more like these", detail="", address=behind)
+        yield Concern(title=f"and {others} more like these", detail="", address=behind, count=others)

@@ -34,12 +34,16 @@ def of(request: HttpRequest) -> dict[str, Any]:
     span = request.GET.get("span", "")
     minutes, size = charts.SPANS[span if span in charts.SPANS else "hour"]
     taken = pulse.take(now, minutes=minutes, shown=SHOWN_OF_A_KIND)
+    concerns = list(_concerns(request, taken, now))
     return shown | {
-        "concerns": list(_concerns(request, taken, now)),
+        "concerns": concerns,
+        "concern_count": sum(concern.count for concern in concerns),
         "figures": [_figure(*one) for one in engine_room.figures(taken)],
         "ground": list(_ground()),
         "charts": [*charts.of(taken.series, size), *charts.of_waiting(taken.samples, size)],
         "backlog": charts.backlog(taken),
+        "crew": engine_room.crew(taken, now),
+        "unshown_crew": max(0, len(taken.workers) - engine_room.SHOWN_WORKERS),
         "span": "day" if minutes > engine_room.LAST_HOUR else "hour",
         "begins_at": taken.series[0]["minute"],
         "recent": AuditEntry.objects.all()[:RECENT] if holds(request, Right.AUDIT) else None,

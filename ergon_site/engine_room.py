@@ -12,6 +12,7 @@ from engines.pulse import Pulse
 from ergon_site.concerns import Concern, capped
 
 LAST_HOUR = 60
+SHOWN_WORKERS = 8
 # One may be an accident of a single job.
 DEATHS_THAT_CONCERN = 3
 
@@ -32,10 +33,20 @@ def figures(pulse: Pulse) -> Iterator[tuple[str, object, str]]:
     waiting = f"{pulse.waiting:,}{'+' if pulse.is_waiting_capped else ''}"
     yield "Waiting", waiting, transactions(state="pending")
     yield "Running", f"{pulse.running:,}", transactions(state="running")
-    yield "Ended in the last hour", f"{ended:,}", transactions(state="succeeded")
-    yield "Failed of these", f"{100 * failed / ended:.1f} %" if ended else "–", transactions(state="failed")
+    yield "Ended in the last hour", f"{ended:,}", transactions(ended="under-1h")
+    share = f"{100 * failed / ended:.1f} %" if ended else "–"
+    yield "Failed of these", share, transactions(state="failed", ended="under-1h")
     yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist")
     yield "Open dead letters", f"{pulse.open_letters:,}", page("engines_deadletter_changelist") + "?state=open"
+
+
+def crew(pulse: Pulse, now: datetime) -> list[dict[str, Any]]:
+    """The workers that were heard of longest ago, and how long."""
+    silent_first = sorted(pulse.workers, key=lambda worker: worker.heartbeat_at)
+    return [
+        {"worker": worker, "ago": span(max(0.0, (now - worker.heartbeat_at).total_seconds()))}
+        for worker in silent_first[:SHOWN_WORKERS]
+    ]
 
 
 def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
@@ -49,7 +60,7 @@ def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
         )
     if others := pulse.open_groups - len(pulse.groups):
         behind = page("engines_deadlettergroup_changelist")
-        yield Concern(title=f"and {others} more kinds of failure", detail="", address=behind)
+        yield Concern(title=f"and {others} more kinds of failure", detail="", address=behind, count=others)
 
 
 def _unserved(pulse: Pulse, now: datetime) -> Iterator[Concern]:

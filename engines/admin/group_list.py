@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from unfold.decorators import display
 
-from engines.admin import group_page
+from engines.admin import group_page, links
 from engines.admin.letter_list import GROUP_KINDS, GroupStateFilter, SourceFilter
 from engines.admin.transaction_list import CategoryFilter
 from engines.models import DeadLetterGroup
@@ -47,7 +47,7 @@ class GroupColumns:
 
     @display(description="open of all")
     def open_of(self, group: DeadLetterGroup) -> str:
-        return f"{group.open_count:,} of {group.total:,}"
+        return links.anchor(links.letters(group), f"{group.open_count:,} of {group.total:,}")
 
     @display(description="last 24 h")
     def day(self, group: Any) -> str:

@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 
-from engines.models import Pipeline, Policy
+from engines.models import DeadLetterGroup, Pipeline, Policy, Worker
 
 
 def transactions(pipeline: str, state: str) -> str:
@@ -19,6 +19,16 @@ def transaction(uid: str) -> str:
     """The address of the list that finds a transaction."""
     folder = reverse("admin:app_list", args=["engines"])
     return f"{folder}transactionrecord/?{urlencode({'q': uid})}"
+
+
+def letters(group: DeadLetterGroup) -> str:
+    """The address of the single dead letters of a kind of failure."""
+    return f"{reverse('admin:engines_deadletter_changelist')}?{urlencode({'group': group.pk})}"
+
+
+def held(worker: Worker) -> str:
+    """The address of the transactions that a worker holds."""
+    return f"{reverse('admin:engines_transactionrecord_changelist')}?{urlencode({'worker': worker.pk})}"
 
 
 def governed(policy: Policy) -> str:

@@ -23,6 +23,12 @@ AGES = {
     "over-1d": "older than a day",
     "over-7d": "older than a week",
 }
+ENDS = {
+    "under-5m": "in the last 5 minutes",
+    "under-1h": "in the last hour",
+    "under-1d": "in the last day",
+    "over-1d": "more than a day ago",
+}
 
 
 def pipelines(request: Any) -> list[Pipeline]:
@@ -61,6 +67,13 @@ class AgeFilter(Choice):
         return list(AGES.items())
 
 
+class EndFilter(Choice):
+    title = parameter_name = "ended"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return list(ENDS.items())
+
+
 class WorkerFilter(Choice):
     title = "worker that holds it now"
     parameter_name = "worker"
@@ -78,7 +91,10 @@ class TransactionColumns:
     """What the list shows of each transaction."""
 
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
-    list_filter: ClassVar = [StateFilter, PipelineFilter, CategoryFilter, AgeFilter, WorkerFilter, CorrelationFilter]
+    list_filter: ClassVar = [
+        *(StateFilter, PipelineFilter, CategoryFilter),
+        *(AgeFilter, EndFilter, WorkerFilter, CorrelationFilter),
+    ]
     search_help_text = "Id, correlation id, or payload.order.id:42"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "id": "uid",

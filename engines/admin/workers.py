@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from engines import executing, workers
+from engines.admin import links
 from engines.admin.pausing import tag
 from engines.core.explanation import span
 from engines.models import Worker
@@ -43,7 +44,7 @@ class AliveFilter(admin.SimpleListFilter):
 class WorkersPage(DetailPage):
     detail_template = "console/worker.html"
     empty_text = "No worker is alive: manage.py consume starts one."
-    list_display = ("process", "standing", "serves", "in_flight", "left_behind", "ended", "heartbeat", "started")
+    list_display = ("process", "standing", "serves", "holds", "left_behind", "ended", "heartbeat", "started")
     list_filter: ClassVar = [AliveFilter]
     search_fields = ("host__startswith",)
     search_help_text = "The beginning of a host's name."
@@ -70,6 +71,10 @@ class WorkersPage(DetailPage):
     @display(description="pipelines")
     def serves(self, worker: Worker) -> str:
         return format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
+
+    @display(description="in flight", ordering="in_flight")
+    def holds(self, worker: Worker) -> str:
+        return links.anchor(links.held(worker), worker.in_flight)
 
     @display(description="abandoned", ordering="abandoned")
     def left_behind(self, worker: Worker) -> int:

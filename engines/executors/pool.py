@@ -3,9 +3,11 @@
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -20,6 +22,8 @@ from engines.executors.stdio import ExecutorProcess
 FIRST_WAIT, LONGEST_WAIT = 0.1, 30.0
 # How often somebody who waits for a process looks whether it is still wanted.
 LOOK = 0.05
+# The last lines of stderr, of all its processes, that operators see.
+SAID = 10
 
 log = structlog.get_logger("ergon.executor")
 
@@ -43,7 +47,10 @@ class Pool:
     ) -> None:
         self.settings = settings
         self.counts = Counts()
-        self._make: Callable[[], ExecutorProcess] = lambda: ExecutorProcess(settings, environment, guard, listener)
+        self._said: deque[str] = deque(maxlen=SAID)
+        self._make: Callable[[], ExecutorProcess] = partial(
+            ExecutorProcess, settings, environment, guard, listener, self._said
+        )
         self._changed = threading.Condition()
         self._idle: list[ExecutorProcess] = []
         self._busy: set[ExecutorProcess] = set()
@@ -130,6 +137,7 @@ class Pool:
                 "deaths_in_a_row": self._deaths,
                 "starts_again_in": round(wait, 1),
                 "last_fault": self._last_fault,
+                "said": list(self._said.copy()),  # others speak meanwhile
             }
 
     def _take(self, job_id: str) -> ExecutorProcess | None:

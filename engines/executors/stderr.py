@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import IO
 
 import structlog
@@ -13,15 +14,20 @@ import structlog
 LONGEST = 4096
 A_SECOND = 100  # lines of one process
 KEPT = 20
+# What operators see of a line.
+SHOWN = 300
 
 log = structlog.get_logger("ergon.executor")
 
 
 class Voice:
-    """The stderr of one process; its last lines are kept, for who wants to know why it died."""
+    """The stderr of one process; its last lines are kept, for who wants to know why it died.
 
-    def __init__(self, executor: str, pid: int, pipe: IO[bytes]) -> None:
-        self._executor, self._pid, self._pipe = executor, pid, pipe
+    `said` keeps the last ones of all processes of its executor.
+    """
+
+    def __init__(self, executor: str, pid: int, pipe: IO[bytes], said: deque[str]) -> None:
+        self._executor, self._pid, self._pipe, self._all_said = executor, pid, pipe, said
         self.fileno = pipe.fileno()
         self.job_id: str | None = None
         self.last: deque[str] = deque(maxlen=KEPT)
@@ -68,6 +74,7 @@ class Voice:
         if is_rest or not text:
             return  # the end of a line that was too long
         self.last.append(text)
+        self._all_said.append(f"{datetime.now(UTC):%H:%M:%S} {self._pid}: {text[:SHOWN]}")
         self._say(text)
 
     def _say(self, text: str) -> None:

@@ -5,6 +5,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 
 import structlog
@@ -43,12 +44,17 @@ class ExecutorProcess:
     """Takes one job at a time. Whoever asks has it alone, and its pipes are not closed under them."""
 
     def __init__(
-        self, settings: ExecutorSettings, environment: Mapping[str, str], guard: Guard, listener: Listener
+        self,
+        settings: ExecutorSettings,
+        environment: Mapping[str, str],
+        guard: Guard,
+        listener: Listener,
+        said: deque[str],
     ) -> None:
         self._name, self._listener = settings.name, listener
         self._child = Child(settings, environment, guard)
         self.pid = self._child.pid
-        self._voice = Voice(settings.name, self.pid, self._child.stderr)
+        self._voice = Voice(settings.name, self.pid, self._child.stderr, said)
         self._poll = select.poll()
         self._poll.register(self._child.stdout, select.POLLIN)
         self._poll.register(self._child.stdin, 0)  # tells when nobody can read it any more

@@ -23,7 +23,7 @@ class ListingError(EngineError):
 
 
 class Age(NamedTuple):
-    """Made after a time, or before it."""
+    """After a time, or before it."""
 
     is_under: bool
     moment: datetime
@@ -37,6 +37,7 @@ class Wanted:
     pipeline: Pipeline | None = None
     category: ExceptionType | None = None
     age: Age | None = None
+    ended: Age | None = None
     worker: int | None = None
     correlation: str = ""
     text: str = ""
@@ -62,6 +63,7 @@ def wanted(asked: Mapping[str, str], pipelines: Iterable[Pipeline]) -> Wanted:
             pipeline=by_name[asked["pipeline"]] if "pipeline" in asked else None,
             category=ExceptionType(asked["category"]) if "category" in asked else None,
             age=_age(asked["age"]) if "age" in asked else None,
+            ended=_age(asked["ended"]) if "ended" in asked else None,
             worker=int(asked["worker"]) if "worker" in asked else None,
             correlation=asked.get("correlation", ""),
             text=asked.get("q", "").strip(),

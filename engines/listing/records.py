@@ -45,6 +45,8 @@ def _conditions(asked: Wanted) -> dict[str, Q]:
         found["category"] = Q(category=CATEGORIES[asked.category])
     if asked.age is not None:
         found["age"] = _made(asked.age, by_time=asked.is_of_ended_in_one_pipeline)
+    if asked.ended is not None:
+        found["ended"] = Q(**{f"finished_at__{'gte' if asked.ended.is_under else 'lt'}": asked.ended.moment})
     if asked.worker is not None:
         found["worker"] = Q(lease_owner=asked.worker)
     if asked.correlation:

@@ -9,6 +9,7 @@ from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 
 from ergon_site.access.buttons import Button, bar, button
 from ergon_site.access.pages import ConsolePage
@@ -52,8 +53,8 @@ class DetailPage(ConsolePage):
     def page(
         self, request: HttpRequest, template: str, title: str, original: Model | None = None, **context: Any
     ) -> HttpResponse:
-        shared = {**self.admin_site.each_context(request), "opts": self.opts, "original": original, "title": title}
-        return TemplateResponse(request, template, {**shared, **context})
+        shared = {"opts": self.opts, "original": original, "title": title, "read_at": timezone.now()}
+        return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
 
     def attempt(self, form: forms.Form, carry_out: Callable[[], HttpResponse]) -> HttpResponse | None:
         """Carry out what a valid form says; what the verb refuses is told by the form, and no input is lost."""

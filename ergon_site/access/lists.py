@@ -8,7 +8,6 @@ from django.contrib.admin import ShowFacets, SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.html import format_html
 from unfold.views import ChangeList
 
@@ -58,7 +57,6 @@ class KeysetList(ChangeList):
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_full_result_count = self.show_admin_actions = False
         self.can_show_all = self.multi_page = False
-        self.read_at = timezone.now()
 
     @property
     def columns(self) -> list[Column]:
@@ -92,7 +90,6 @@ class KeysetPage(ConsolePage):
 
     actions = None
     change_list_template = "console/keyset_list.html"
-    list_after_template = "console/keyset_after.html"
     show_facets = ShowFacets.NEVER
     sortable_by: ClassVar[tuple[str, ...]] = ()
     # The theme draws the search field where a page names fields; what is found is the lane's affair.

@@ -12,6 +12,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.defaultfilters import slugify
 from django.urls import URLPattern, path
+from django.utils import timezone
 from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminTextareaWidget
@@ -75,10 +76,11 @@ class ConsolePage(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}
-        response: HttpResponse = super().changelist_view(request, {**exports, **(extra_context or {})})
+        shown = {"read_at": timezone.now(), **exports, **(extra_context or {})}
+        response: HttpResponse = super().changelist_view(request, shown)
         return response
 
-    list_after_template = "console/exports.html"
+    list_after_template = "console/list_after.html"
 
     def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
         """The list as filtered, streamed as a file."""

@@ -9,7 +9,7 @@ from unfold.views import ChangeList
 
 from ergon_site.access.lists import tag, unbroken, words
 from facts import standing
-from facts.admin import amounts
+from facts.admin import amounts, links
 from facts.admin.boundary_page import KINDS, frontier, offset
 from facts.core.watching import Worry
 from facts.models import Boundary
@@ -45,7 +45,8 @@ class BoundaryColumns:
 
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
-        return _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
+        told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
+        return links.anchor(links.facts("fact", boundary=row.pk), told)
 
     @display(description="lag")
     def lag(self, row: Any) -> str:

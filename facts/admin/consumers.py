@@ -84,7 +84,10 @@ class ConsumersPage(DetailPage):
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = f"{row.standing.flow.backlog:,}"
-        return amounts.beyond(told) if row.standing.worries else told
+        buffer = "forwardedfact" if row.boundary.is_remote else "fact"
+        return links.anchor(
+            links.facts(buffer, boundary=row.boundary_id), amounts.beyond(told) if row.standing.worries else told
+        )
 
     @display(description="last fetch", ordering="fetched_at", empty_value="never")
     def fetched(self, row: Consumer) -> Any:

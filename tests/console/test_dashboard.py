@@ -39,7 +39,7 @@ def figure(page: str, title: str) -> str:
 
 
 def test_a_healthy_deployment_is_calm_and_shows_its_numbers(browse: Client, orders: Pipeline) -> None:
-    scenes.make_worker("orders")
+    worker = scenes.make_worker("orders")
     transactions.submit("orders", {})
     for _ in range(3):
         scenes.succeed(orders, {})
@@ -51,6 +51,25 @@ def test_a_healthy_deployment_is_calm_and_shows_its_numbers(browse: Client, orde
     assert figure(page, "Failed of these") == "0.0 %"
     assert figure(page, "Workers alive") == "1"
     assert f'{ENGINES}transactionrecord/?state=pending"' in page
+    assert f'{ENGINES}worker/{worker.pk}/change/">{worker}</a>' in page
+    assert f'{ENGINES}transactionrecord/?worker={worker.pk}">0</a>' in page
+
+
+def test_what_ended_lately_is_what_the_list_behind_it_shows(browse: Client, orders: Pipeline) -> None:
+    old, new = scenes.succeed(orders, {}), scenes.succeed(orders, {})
+    long_ago = timezone.now() - timedelta(hours=2)
+    TransactionRecord.objects.filter(uid=old.uid).update(finished_at=long_ago)
+    scenes.fail(orders, {}, scenes.failure("a"))
+    ended = read(browse, f"{ENGINES}transactionrecord/?ended=under-1h")
+    assert new.uid in ended
+    assert old.uid not in ended
+    assert new.uid not in read(browse, f"{ENGINES}transactionrecord/?state=failed&ended=under-1h")
+
+
+def test_every_thing_counts_that_needs_a_person(browse: Client, orders: Pipeline) -> None:
+    for number in range(7):
+        scenes.fail(orders, {}, scenes.failure("abcdefg"[number]))
+    assert "7 things need a person" in read(browse)
 
 
 def test_kinds_of_failure_need_a_person_until_they_are_muted(browse: Client, orders: Pipeline) -> None:

@@ -59,7 +59,7 @@ def test_a_configured_executor_is_shown_before_anybody_has_used_it(browse: Clien
 def test_what_an_executor_does_on_each_worker_is_shown(browse: Client, jobs: Pipeline) -> None:
     made = transactions.submit("jobs", {"function": "echo"})
     record = transactions.find(made.id)
-    first = working(told("python", process(4711, made.id), process(4712)))
+    first = working(told("python", process(4711, made.id), process(4712), said=["10:00:01 4711: no such order <b>"]))
     second = working(
         told("python", deaths_in_a_row=6, starts_again_in=25.0, last_fault="executor exited with code 137 (SIGKILL)")
     )
@@ -69,6 +69,7 @@ def test_what_an_executor_does_on_each_worker_is_shown(browse: Client, jobs: Pip
     assert f"/admin/engines/transactionrecord/{record.pk}/change/" in page
     for words in ("4711", "4712", "2026-01-01 10:00:00", "backing off", "executor exited with code 137 (SIGKILL)"):
         assert words in page
+    assert "10:00:01 4711: no such order &lt;b&gt;" in page
     assert re.search(r"Backing off: starts again in 2\d\.\d s</strong>, after 6 deaths in a row", page)
     for title, total in (("Jobs answered", 10), ("Starts", 4), ("Deaths", 2), ("Kills for being late", 6)):
         assert f"<dt>{title}</dt><dd>{total}</dd>" in page

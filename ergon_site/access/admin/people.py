@@ -39,6 +39,7 @@ class PeoplePage(ConsolePage, UserAdmin):
     add_fieldsets = ((None, {"fields": ("username", "usable_password", "password1", "password2")}),)
     readonly_fields = ("last_login", "date_joined")
     actions = None
+    export_fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         people: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
@@ -91,6 +92,7 @@ class RolesPage(ConsolePage):
     list_display = ("name", "rights", "people")
     fields = ("name", "rights")
     search_fields = ("name",)
+    export_fields = ("name", "people_count")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
         roles: QuerySet[Group] = super().get_queryset(request)

@@ -34,19 +34,28 @@ function judge(field) {
 
 for (const field of document.querySelectorAll("[data-json]")) field.addEventListener("input", () => judge(field));
 
-// Lists refresh themselves too: the rows of [data-refresh] are read anew from the page's own address, unless somebody
-// is choosing filters, typing, or marking text.
+// Lists, and pages of what goes on, refresh themselves too: the part that [data-refresh] names is read anew from the
+// page's own address, unless somebody is choosing, typing, or marking something.
+const isBusy = () =>
+  document.hidden ||
+  document.activeElement?.closest("#content") ||
+  document.querySelector("#content .action-select:checked") ||
+  !getSelection().isCollapsed;
+
 async function reread(note) {
-  const busy = document.hidden || document.activeElement?.closest("#content-main") || !getSelection().isCollapsed;
-  if (busy) return;
+  if (isBusy()) return;
   try {
     const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
     if (!answer.ok) throw new Error(answer.status);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const [now, next] = [document, fresh].map((page) => page.querySelector(note.dataset.refresh));
-    if (now && next) now.innerHTML = next.innerHTML;
-    else if (now || next) location.reload();
-    note.innerHTML = fresh.querySelector("[data-refresh]").innerHTML;
+    const told = fresh.querySelector(".ergon-age");
+    const hasEnded = !told?.dataset.refresh;
+    if (!now !== !next || hasEnded) return location.reload();
+    if (isBusy()) return;
+    if (now) now.innerHTML = next.innerHTML;
+    if (now) window.htmx?.process(now);
+    note.innerHTML = told.innerHTML;
   } catch {
     note.querySelector("[data-stale]")?.removeAttribute("hidden");
   }
