@@ -1,13 +1,17 @@
 """What the demo's pipelines do: believable work, some of which fails."""
 
 import time
+from datetime import datetime
 from typing import Any
 
 import engines
 from engines import ExceptionType, Transaction, TransactionException
+from facts import ledger
 from providers import ProviderExecutionContext, SyntheticProvider
+from providers.core.breaker import BreakerPolicy
 
 TENANT = "7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11"
+FROM, TO = "Plant A", "Enterprise"
 
 
 class Rank(SyntheticProvider):
@@ -20,6 +24,7 @@ class Crawl(SyntheticProvider):
     """A provider that is down, so that its breaker is open."""
 
     provider_name, capability = "crawl", "crawl_fetch"
+    breaker_policy = BreakerPolicy(open_cooldown_seconds=900)
 
 
 MIX = {"timeout": 0.03, "dependency_unavailable": 0.05, "bad_request": 0.01}
@@ -68,3 +73,38 @@ class FetchRankings(engines.ConsumerTask):
         if not result.ok:
             raise TransactionException(str(result.error), ExceptionType.BUSINESS)
         return result.payload
+
+
+@engines.task("demo.releases")
+class ReleaseOrder(engines.ConsumerTask):
+    """The plant releases an order, and says so."""
+
+    def process_transaction(self, transaction: Transaction) -> Any:
+        return {"offset": ledger.append(release(transaction.id, transaction.created_at)).offset}
+
+
+@engines.task("demo.orders")
+class BookOrder(engines.ConsumerTask):
+    """The enterprise books what was released."""
+
+    def process_transaction(self, transaction: Transaction) -> Any:
+        return {"booked": transaction.payload["fact"]["subject"]}
+
+
+def release(order: int | str, at: datetime) -> dict[str, Any]:
+    """The fact that an order was released; the same time gives the same fact."""
+    return {
+        "envelope": {
+            "message_id": f"order-{order}-released",
+            "from_zone": FROM,
+            "to_zone": TO,
+            "produced_at_unix_ms": int(at.timestamp() * 1000),
+            "correlation_id": f"order:{order}",
+            "labels": {},
+        },
+        "fact": {
+            "subject": f"work_order:{order}",
+            "predicate": "was_released",
+            "object_json": {"quantity": 12, "unit": "pallets", "line": "filling-3"},
+        },
+    }

@@ -96,8 +96,8 @@ def serve(log: Path | None = None, **changes: str) -> Iterator[Site]:
         yield Site(url)
 
 
-def wait_for(url: str) -> None:
-    eventually(lambda: _answers(url), f"{url} answers")
+def wait_for(url: str, within: float = LIMIT) -> None:
+    eventually(lambda: _answers(url), f"{url} answers", within)
 
 
 def eventually(holds: Callable[[], bool], what: str, within: float = LIMIT) -> None:
