@@ -3,10 +3,12 @@
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -75,6 +77,22 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 def names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def header(value: str) -> str:
+    """The name of a header, or nothing. One with an underscore never arrives: servers take it for a hyphen."""
+    if value and not re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", value):
+        msg = f"must be the name of a header, such as ErgonCertificate, not {value!r}"
+        raise ValueError(msg)
+    return value
+
+
+def networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(name) for name in names(value))
+    except ValueError as error:
+        msg = f"must be addresses and networks such as 10.0.0.5,10.1.0.0/16: {error}"
+        raise ValueError(msg) from None
 
 
 def executors(value: str) -> dict[str, Any]:

@@ -82,6 +82,10 @@ ERGON_CHORES = {
 }
 ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+ERGON_CERTIFICATE_HEADER = read("ERGON_CERTIFICATE_HEADER", environment.header)
+ERGON_TRUSTED_PROXIES = read("ERGON_TRUSTED_PROXIES", environment.networks)
+if ERGON_CERTIFICATE_HEADER and not ERGON_TRUSTED_PROXIES:
+    refuse("ERGON_TRUSTED_PROXIES", "is required with ERGON_CERTIFICATE_HEADER: anybody can send a header")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security
@@ -230,7 +234,10 @@ TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": [
 
 # API
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["ergon_site.access.api.authentication.TokenAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "ergon_site.access.api.authentication.TokenAuthentication",
+        "ergon_site.access.api.authentication.CertificateAuthentication",
+    ],
     "DEFAULT_PERMISSION_CLASSES": ["ergon_site.access.api.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["ergon_site.access.api.parsers.LimitedJSONParser"],

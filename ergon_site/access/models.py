@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
+from ergon_site.access.core import certificates
 from ergon_site.access.core.roles import MEANINGS
 
 
@@ -33,6 +34,17 @@ class ApiClient(models.Model):
     rate = models.FloatField(
         "requests per second", null=True, blank=True, help_text="Empty means the rate of the deployment."
     )
+    certificate = models.CharField(
+        max_length=certificates.LONGEST,
+        unique=True,
+        null=True,
+        blank=True,
+        help_text="Subject or fingerprint of its certificate, exactly as the proxy tells it. Empty: tokens only.",
+    )
+    certificate_expires_at = models.DateTimeField(
+        "certificate accepted until", null=True, blank=True, help_text="Empty: as long as the proxy accepts it."
+    )
+    certificate_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.CharField(max_length=150)
     disabled_at = models.DateTimeField(null=True, blank=True)

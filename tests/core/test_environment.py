@@ -1,3 +1,4 @@
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from ergon_site import environment
         (environment.json_object, "[]", "not list"),
         (environment.executors, "[]", "must be a JSON object, not list"),
         (environment.executors, '{"py": {"command": "x"}}', "cannot be used: the executor 'py': 'command' must be"),
+        (environment.header, "X_Client", "must be the name of a header"),
+        (environment.header, "X-Client: ", "must be the name of a header"),
+        (environment.networks, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
+        (environment.networks, "10.0.0.1,proxy", "must be addresses and networks such as .*'proxy'"),
         (environment.secret_key, "short", "at least 50 characters"),
         (environment.broker, "http://x", "amqp://"),
         (environment.rate, "fast", "must look like 1000/s"),
@@ -53,6 +58,10 @@ def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
         (environment.names, " a, ,b ", ("a", "b")),
         (environment.json_object, '{"a": 1}', {"a": 1}),
         (environment.broker, "redis://h", "redis://h"),
+        (environment.header, "", ""),
+        (environment.header, "X-Client-2", "X-Client-2"),
+        (environment.networks, "", ()),
+        (environment.networks, "10.0.0.1, ::1", (ip_network("10.0.0.1"), ip_network("::1"))),
         (environment.rate, "600/m", 10.0),
         (environment.trace_url, "", ""),
         (environment.trace_url, "https://host/trace/{trace_id}", "https://host/trace/{trace_id}"),

@@ -29,6 +29,8 @@ def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
         ("DJANGO_SECRET_KEY", "short"),
         ("ERGON_LEASE_SECONDS", "-5"),
         ("ERGON_EXECUTORS", "[1]"),
+        ("ERGON_CERTIFICATE_HEADER", "X Client"),
+        ("ERGON_TRUSTED_PROXIES", "everybody"),
         ("ERGON_DATA_DIR", "/dev/null/data"),
     ],
 )
@@ -54,6 +56,13 @@ def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
     failed = manage("check", ERGON_DATA_DIR=str(tmp_path), DJANGO_SECURE="1")
     assert failed.returncode == os.EX_CONFIG
     assert failed.stderr == "ergon: DJANGO_SECRET_KEY is required with DJANGO_SECURE=1\n"
+
+
+def test_a_header_of_certificates_requires_trusted_proxies(tmp_path: Path) -> None:
+    failed = manage("check", ERGON_DATA_DIR=str(tmp_path), ERGON_CERTIFICATE_HEADER="ErgonCertificate")
+    assert failed.returncode == os.EX_CONFIG
+    assert failed.stderr.startswith("ergon: ERGON_TRUSTED_PROXIES is required with ERGON_CERTIFICATE_HEADER")
+    assert len(failed.stderr.splitlines()) == 1
 
 
 def test_production_settings_pass_the_deployment_checks(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from unfold.widgets import (
 )
 
 from ergon_site.access.clients import OVERLAP, Grant
+from ergon_site.access.core import certificates
 from ergon_site.access.core.scopes import SCOPES
 from ergon_site.access.models import ApiClient
 
 LONGEST_LIFETIME = 3650
+GRANT = tuple(Grant.__dataclass_fields__)
 
 
 class LinesField(forms.CharField):
@@ -45,7 +47,7 @@ class LifetimeField(forms.IntegerField):
     widget = UnfoldAdminIntegerFieldWidget
 
     def __init__(self, **options: Any) -> None:
-        help_text = "Empty: the token does not expire."
+        help_text = "Empty: it does not expire. A certificate given with it is accepted as long."
         super().__init__(min_value=1, max_value=LONGEST_LIFETIME, required=False, help_text=help_text, **options)
 
     def clean(self, value: Any) -> timedelta | None:
@@ -56,6 +58,7 @@ class LifetimeField(forms.IntegerField):
 class ClientForm(forms.ModelForm):
     """What a client may do."""
 
+    shown: ClassVar = ("name", *GRANT, "certificate", "certificate_expires_at", "certificate_used_at")
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope} – {meaning}") for scope, meaning in SCOPES.items()],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
@@ -70,19 +73,27 @@ class ClientForm(forms.ModelForm):
 
     class Meta:
         model = ApiClient
-        fields: ClassVar = ["name", "scopes", "zones", "target_zones", "consumers", "buckets", "tenants", "rate"]
+        fields: ClassVar = ["name", *GRANT, "certificate", "certificate_expires_at"]
+
+    def clean_certificate(self) -> str | None:
+        told = self.cleaned_data["certificate"]
+        try:
+            return certificates.identity(told) if told else None
+        except certificates.UnusableIdentityError as error:
+            raise forms.ValidationError(str(error)) from None
 
     def grant(self) -> Grant:
-        return Grant(**{name: self.cleaned_data[name] for name in Grant.__dataclass_fields__})
+        return Grant(**{name: self.cleaned_data[name] for name in GRANT})
 
 
 class NewClientForm(ClientForm):
     """A client and its first token."""
 
+    shown: ClassVar = ("name", *GRANT, "certificate", "lifetime")
     lifetime = LifetimeField(label="Token lives for days")
 
-    def lifetime_given(self) -> timedelta | None:
-        return self.cleaned_data["lifetime"]  # type: ignore[no-any-return]
+    def terms(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in ("lifetime", "certificate")}
 
 
 class RotationForm(forms.Form):

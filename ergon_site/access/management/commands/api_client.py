@@ -6,7 +6,6 @@ from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Max
 
 from ergon_site.access import clients
 from ergon_site.access.models import ApiClient
@@ -32,7 +31,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
 
     def _list(self) -> list[dict[str, Any]]:
-        rows = ApiClient.objects.annotate(last_used_at=Max("tokens__last_used_at"))
+        rows: Any = clients.with_last_use(ApiClient.objects.all())
         return [
             {
                 "name": client.name,

@@ -9,9 +9,13 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
-from ergon_site.access.clients import Grant, Issued, NameTakenError
+from ergon_site.access.clients import CertificateTakenError, Grant, Issued, NameTakenError
+from ergon_site.access.core.certificates import UnusableIdentityError
 from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.models import ApiClient
+
+REFUSALS = (NameTakenError, CertificateTakenError, UnknownScopeError, UnusableIdentityError)
+NOT_ROTATED = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate", "certificate")
 
 
 def days(text: str) -> timedelta:
@@ -43,7 +47,12 @@ class Command(BaseCommand):
             parser.add_argument(option, action="append", default=[], help=f"{what} (repeatable)")
         parser.add_argument("--tenant", action="append", default=[], type=UUID, help="a tenant it may see (repeatable)")
         parser.add_argument("--rate", type=float, help="requests a second; the deployment's rate if not given")
-        parser.add_argument("--expires", type=days, metavar="DAYS", help="the token's life; endless if not given")
+        parser.add_argument(
+            "--certificate", metavar="IDENTITY", help="subject or fingerprint of its certificate, as the proxy tells it"
+        )
+        parser.add_argument(
+            "--expires", type=days, metavar="DAYS", help="life of the token, and of --certificate; endless if not given"
+        )
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")
         parser.add_argument(
             "--overlap",
@@ -56,7 +65,7 @@ class Command(BaseCommand):
     def handle(self, *, name: str, rotate: bool, **options: Any) -> None:
         try:
             issued = self._rotate(name, options) if rotate else self._create(name, options)
-        except (NameTakenError, UnknownScopeError) as error:
+        except REFUSALS as error:
             raise CommandError(str(error)) from None
         self.stdout.write(issued.token.text)
 
@@ -73,11 +82,12 @@ class Command(BaseCommand):
             tenants=options["tenant"],
             rate=options["rate"],
         )
-        return clients.create(name, grant, by=_operator(), lifetime=options["expires"])
+        terms = {"lifetime": options["expires"], "certificate": options["certificate"]}
+        return clients.create(name, grant, by=_operator(), **terms)
 
     def _rotate(self, name: str, options: dict[str, Any]) -> Issued:
-        if any(options[grant] for grant in ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate")):
-            msg = "--rotate changes the token alone; what the client may do is changed in the console."
+        if any(options[name] for name in NOT_ROTATED):
+            msg = "--rotate changes the token alone; what the client may do, and its certificate, in the console."
             raise CommandError(msg)
         client = ApiClient.objects.filter(name=name).first()
         if client is None:
