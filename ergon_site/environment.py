@@ -4,8 +4,7 @@ import json
 import math
 import os
 import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -13,12 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from environ import Env
-
 from engines.executors.settings import ExecutorConfigurationError, executors_in
 
-POSTGRESQL = "django.db.backends.postgresql"
-SQLITE = "django.db.backends.sqlite3"
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
 S3_MEMORY = 1024 * 1024
@@ -185,44 +180,3 @@ def rate(value: str) -> float:
         msg = f"must look like 1000/s, 600/m or 5000/h, not {value!r}"
         raise ValueError(msg)
     return int(count) / periods[period]
-
-
-def database(url: str) -> dict[str, Any]:
-    parsed = _parse_database(url)
-    match parsed["ENGINE"]:
-        case engine if engine == POSTGRESQL:
-            return _postgresql(parsed)
-        case engine if engine == SQLITE:
-            return _sqlite(parsed)
-    msg = "must start with postgresql:// or sqlite://"
-    raise ValueError(msg)
-
-
-def _parse_database(url: str) -> Mapping[str, Any]:
-    # The parser's own messages repeat the whole address, and the address holds a password.
-    msg = "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3"
-    try:
-        with warnings.catch_warnings(action="error"):
-            parsed: Mapping[str, Any] = Env.db_url_config(url)
-    except (ValueError, UserWarning):
-        raise ValueError(msg) from None
-    if not parsed.get("NAME"):
-        raise ValueError(msg)
-    return parsed
-
-
-def _postgresql(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    options = {"connect_timeout": 10, **parsed.get("OPTIONS", {})}
-    return {**parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True, "OPTIONS": options}
-
-
-def _sqlite(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    if parsed["NAME"] != ":memory:" and not Path(parsed["NAME"]).absolute().parent.is_dir():
-        msg = f"names a file in a folder that does not exist: {Path(parsed['NAME']).parent}"
-        raise ValueError(msg)
-    options = {
-        "timeout": 20,
-        "transaction_mode": "IMMEDIATE",
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
-    }
-    return {**parsed, "OPTIONS": options}

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
 
-from ergon_site import environment
+from ergon_site import databases, environment
 from ergon_site.telemetry import logging_to
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ TEMPLATES = [
     },
 ]
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": read("DATABASE_URL", environment.database, default=f"sqlite:///{DATA_DIR}/ergon.sqlite3")
+    "default": read("DATABASE_URL", lambda url: databases.database(url) if url else databases.in_folder(DATA_DIR))
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTHENTICATION_BACKENDS = ["ergon_site.access.rights.Rights"]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ergon_site import environment
+from ergon_site import databases, environment
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ from ergon_site import environment
         (environment.rate, "0/s", "must look like"),
         (environment.trace_url, "host/{trace_id}", "must look like https://host/trace/{trace_id}"),
         (environment.trace_url, "https://host/trace", "must look like https://host/trace/{trace_id}"),
-        (environment.database, "mysql://u:p@h/x", "must start with postgresql://"),
-        (environment.database, "nonsense", "must look like"),
-        (environment.database, "postgresql://u:p@h:port/x", "must look like"),
-        (environment.database, "postgresql://u:p@h", "must look like"),
-        (environment.database, "sqlite:////no/such/folder/x.sqlite3", "folder that does not exist"),
+        (databases.database, "mysql://u:p@h/x", "must start with postgresql://"),
+        (databases.database, "nonsense", "must look like"),
+        (databases.database, "postgresql://u:p@h:port/x", "must look like"),
+        (databases.database, "postgresql://u:p@h", "must look like"),
+        (databases.database, "sqlite:////no/such/folder/x.sqlite3", "folder that does not exist"),
         (environment.folder, "/dev/null/x", "cannot be made"),
         (environment.artifact_storage(Path("/x")), "{}", "must name a bucket"),
         (environment.artifact_storage(Path("/x")), "artifacts", "must be a JSON object"),
@@ -44,7 +44,7 @@ def test_a_bad_value_says_what_was_expected(parse: environment.Parser, text: str
 
 def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
     with pytest.raises(ValueError, match="must look like") as caught:
-        environment.database("postgresql://user:hunter2@host:port/name")
+        databases.database("postgresql://user:hunter2@host:port/name")
     assert "hunter2" not in str(caught.value)
 
 
@@ -73,15 +73,22 @@ def test_a_good_value_is_taken(parse: environment.Parser, text: str, value: obje
 
 
 def test_postgresql_keeps_its_connections_and_checks_them() -> None:
-    parsed = environment.database("postgresql://user:p%40ss@host:6432/name?sslmode=require")
+    parsed = databases.database("postgresql://user:p%40ss@host:6432/name?sslmode=require")
     assert parsed["PASSWORD"] == "p@ss"
     assert (parsed["CONN_MAX_AGE"], parsed["CONN_HEALTH_CHECKS"]) == (None, True)
     assert parsed["OPTIONS"] == {"connect_timeout": 10, "sslmode": "require"}
 
 
 def test_sqlite_writes_ahead_waits_and_is_durable(tmp_path: Path) -> None:
-    options = environment.database(f"sqlite:///{tmp_path}/x.sqlite3")["OPTIONS"]
+    options = databases.database(f"sqlite:///{tmp_path}/x.sqlite3")["OPTIONS"]
     assert options["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in options["init_command"]
     assert "synchronous=FULL" in options["init_command"]
     assert options["timeout"] > 0
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b=c", "a%20b", "a%2Fb", "a b", "ä:b@c", "-"])
+def test_the_database_in_the_data_folder_is_where_the_folder_is(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    assert databases.in_folder(folder)["NAME"] == f"{tmp_path}/{name}/ergon.sqlite3"

@@ -91,6 +91,13 @@ def test_with_nothing_set_a_key_is_made_once_and_kept_private(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ergon.sqlite3", "secret_key"]
 
 
+def test_a_data_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a#b?c=d%20e"
+    ask = "from django.conf import settings; print(settings.DATABASES['default']['NAME'])"
+    asked = manage("shell", "--no-imports", "--command", ask, ERGON_DATA_DIR=str(folder))
+    assert asked.stdout.splitlines()[-1] == str(folder / "ergon.sqlite3"), asked.stderr
+
+
 def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:
     clean = {"PATH": os.environ["PATH"], "ERGON_DATA_DIR": str(tmp_path)}
     ask = "from ergon_site.settings import SECRET_KEY; print(SECRET_KEY)"
