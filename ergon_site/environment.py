@@ -16,6 +16,7 @@ from engines.executors.settings import ExecutorConfigurationError, executors_in
 
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
+HIGHEST_PORT = 65_535
 S3_MEMORY = 1024 * 1024
 
 Parser = Callable[[str], Any]
@@ -65,6 +66,13 @@ def whole(value: str) -> int:
     return int(value)
 
 
+def port(value: str) -> int:
+    if not value.isdecimal() or not 0 < int(value) <= HIGHEST_PORT:
+        msg = f"must be a port from 1 to {HIGHEST_PORT}, not {value!r}"
+        raise ValueError(msg)
+    return int(value)
+
+
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     """Nothing given is None."""
     return lambda value: parse(value) if value else None
@@ -72,6 +80,31 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 def names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def modules(value: str) -> tuple[str, ...]:
+    """Names that modules can have; whether they are there is seen where they are needed."""
+    told = names(value)
+    for name in told:
+        if not _is_dotted(name):
+            msg = f"must be names of modules such as shop.tasks, separated by commas, not {name!r}"
+            raise ValueError(msg)
+    return told
+
+
+def factories(value: str) -> dict[str, str]:
+    """Where each service is made."""
+    told = json_object(value)
+    for name, path in told.items():
+        module, _, factory = str(path).replace(":", ".", 1).rpartition(".")
+        if not isinstance(path, str) or not _is_dotted(module) or not _is_dotted(factory):
+            msg = f"must name a factory such as shop.mail:connect for {name!r}, not {path!r}"
+            raise ValueError(msg)
+    return told
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def header(value: str) -> str:
@@ -158,10 +191,24 @@ def secret_key(value: str) -> str:
 
 
 def broker(value: str) -> str:
-    if urlsplit(value).scheme not in BROKERS:
-        msg = "must start with amqp://, amqps://, redis:// or rediss://"
-        raise ValueError(msg)
+    """One broker, or several separated by semicolons, of which the first that answers is used."""
+    for address in value.split(";"):
+        scheme, mark, rest = address.partition("://")
+        if not mark or scheme not in BROKERS:
+            msg = "must start with amqp://, amqps://, redis:// or rediss://"
+            raise ValueError(msg)
+        if not _has_usable_port(f"//{rest}"):
+            # Without the address, which may hold a password.
+            msg = f"must look like {scheme}://user:password@host:5672/name; a port is a number up to {HIGHEST_PORT}"
+            raise ValueError(msg)
     return value
+
+
+def _has_usable_port(address: str) -> bool:
+    try:
+        return urlsplit(address).port != 0
+    except ValueError:
+        return False
 
 
 def trace_url(value: str) -> str:

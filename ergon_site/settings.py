@@ -50,7 +50,7 @@ ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", environment.json_object, default="{}")
 ERGON_ORPHAN_AGE = read("ERGON_ORPHAN_AGE", environment.seconds, default="86400")
 ERGON_WAITING_FETCHES = read("ERGON_WAITING_FETCHES", environment.whole, default="2")
-ERGON_TASKS = read("ERGON_TASKS", environment.names)
+ERGON_TASKS = read("ERGON_TASKS", environment.modules)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
 # What executors inherit: everything but what only the application should know.
 ERGON_EXECUTOR_ENVIRONMENT = {
@@ -58,7 +58,7 @@ ERGON_EXECUTOR_ENVIRONMENT = {
     for name, value in os.environ.items()
     if not name.startswith(("DATABASE_", "DJANGO_", "CELERY_", "ERGON_"))
 }
-ERGON_SERVICES = read("ERGON_SERVICES", environment.json_object, default="{}")
+ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
 ERGON_RESULT_LIMIT = read("ERGON_RESULT_LIMIT", environment.size, default="1048576")
@@ -69,7 +69,7 @@ ERGON_TIMEOUT = read("ERGON_TIMEOUT", environment.optional(environment.seconds))
 ERGON_DRAIN = read("ERGON_DRAIN", environment.flag, default="0")
 ERGON_JSON = read("ERGON_JSON", environment.flag, default="0")
 ERGON_PROCESSES = read("ERGON_PROCESSES", environment.whole, default="1")
-ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.whole))
+ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.port))
 ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"

@@ -22,7 +22,24 @@ from ergon_site import databases, environment
         (environment.networks, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
         (environment.networks, "10.0.0.1,proxy", "must be addresses and networks such as .*'proxy'"),
         (environment.secret_key, "short", "at least 50 characters"),
+        (environment.port, "70000", "must be a port from 1 to 65535, not '70000'"),
+        (environment.port, "0", "must be a port"),
+        (environment.port, "http", "must be a port"),
+        (environment.modules, "shop.tasks,9lives", "names of modules such as shop.tasks.* not '9lives'"),
+        (environment.modules, "shop..tasks", "not 'shop..tasks'"),
+        (environment.modules, "shop/tasks.py", "not 'shop/tasks.py'"),
+        (environment.factories, "[]", "must be a JSON object, not list"),
+        (environment.factories, '{"a": 1}', "must name a factory such as shop.mail:connect for 'a', not 1"),
+        (environment.factories, '{"a": "connect"}', "for 'a', not 'connect'"),
+        (environment.factories, '{"a": "shop.mail:"}', "for 'a', not 'shop.mail:'"),
+        (environment.factories, '{"a": null}', "for 'a', not None"),
         (environment.broker, "http://x", "amqp://"),
+        (environment.broker, "redis:", "must start with amqp://"),
+        (environment.broker, "redis://localhost:abc", "must look like redis://user:password@host"),
+        (environment.broker, "amqp://localhost:70000//", "a port is a number up to 65535"),
+        (environment.broker, "amqp://a:1;amqp://b:x", "must look like"),
+        (environment.broker, "amqp://a:1;kafka://b", "must start with"),
+        (environment.broker, "redis://[::1/0", "must look like"),
         (environment.rate, "fast", "must look like 1000/s"),
         (environment.rate, "0/s", "must look like"),
         (environment.trace_url, "host/{trace_id}", "must look like https://host/trace/{trace_id}"),
@@ -42,9 +59,16 @@ def test_a_bad_value_says_what_was_expected(parse: environment.Parser, text: str
         parse(text)
 
 
-def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (databases.database, "postgresql://user:hunter2@host:port/name"),
+        (environment.broker, "amqp://user:hunter2@host:port/name"),
+    ],
+)
+def test_the_refusal_of_an_address_never_repeats_its_password(parse: environment.Parser, text: str) -> None:
     with pytest.raises(ValueError, match="must look like") as caught:
-        databases.database("postgresql://user:hunter2@host:port/name")
+        parse(text)
     assert "hunter2" not in str(caught.value)
 
 
@@ -57,7 +81,13 @@ def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
         (environment.seconds, "0.5", 0.5),
         (environment.names, " a, ,b ", ("a", "b")),
         (environment.json_object, '{"a": 1}', {"a": 1}),
+        (environment.port, "65535", 65535),
+        (environment.modules, " shop.tasks, x ", ("shop.tasks", "x")),
+        (environment.factories, '{"a": "b:c", "d": "e.f.g"}', {"a": "b:c", "d": "e.f.g"}),
         (environment.broker, "redis://h", "redis://h"),
+        (environment.broker, "redis://:p%40ss@[::1]:6379/0", "redis://:p%40ss@[::1]:6379/0"),
+        (environment.broker, "amqp://", "amqp://"),
+        (environment.broker, "amqp://u:p@a:1//;amqp://b", "amqp://u:p@a:1//;amqp://b"),
         (environment.header, "", ""),
         (environment.header, "X-Client-2", "X-Client-2"),
         (environment.networks, "", ()),

@@ -25,6 +25,10 @@ def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
         ("DATABASE_URL", "mysql://user:hunter2@host/name"),
         ("DATABASE_URL", "postgresql://user:hunter2@host:port/name"),
         ("CELERY_BROKER_URL", "kafka://host"),
+        ("CELERY_BROKER_URL", "redis://:hunter2@localhost:abc"),
+        ("ERGON_METRICS_PORT", "70000"),
+        ("ERGON_SERVICES", '{"a": 1}'),
+        ("ERGON_TASKS", "shop-tasks"),
         ("DJANGO_DEBUG", "perhaps"),
         ("DJANGO_SECRET_KEY", "short"),
         ("ERGON_LEASE_SECONDS", "-5"),
@@ -56,6 +60,14 @@ def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
     failed = manage("check", ERGON_DATA_DIR=str(tmp_path), DJANGO_SECURE="1")
     assert failed.returncode == os.EX_CONFIG
     assert failed.stderr == "ergon: DJANGO_SECRET_KEY is required with DJANGO_SECURE=1\n"
+
+
+def test_a_module_of_tasks_that_is_not_there_is_found_by_the_checks(tmp_path: Path) -> None:
+    for name in ("nope", "nope.tasks", "engines.nope"):
+        failed = manage("check", ERGON_DATA_DIR=str(tmp_path), ERGON_TASKS=f"ergon_site.demo_tasks,{name}")
+        assert failed.returncode == 1
+        assert f"ERGON_TASKS names a module that is not there: '{name}'" in failed.stderr
+        assert "demo_tasks" not in failed.stderr
 
 
 def test_a_header_of_certificates_requires_trusted_proxies(tmp_path: Path) -> None:
