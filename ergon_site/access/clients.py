@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
 from ergon_site.access import audit, callers
-from ergon_site.access.core import certificates, scopes, tokens
+from ergon_site.access.core import certificates, scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.models import ApiClient, ApiToken
 
@@ -41,6 +41,11 @@ class Grant:
     tenants: Sequence[UUID] = ()
     rate: float | None = None
 
+    def __post_init__(self) -> None:
+        terms.check_rate(self.rate)
+        for name in ("zones", "target_zones", "consumers", "buckets"):
+            terms.check_items(name, getattr(self, name))
+
     def columns(self) -> dict[str, Any]:
         at_boundary = any((self.zones, self.consumers, self.buckets))
         return {
@@ -66,6 +71,7 @@ def create(
     name: str, grant: Grant, *, by: str, lifetime: timedelta | None = None, certificate: str | None = None
 ) -> Issued:
     """Make a client with its first token, and accept its certificate if it has one, both for the lifetime."""
+    terms.check_name(name)
     columns = grant.columns() | _certificate(certificate, _end(lifetime))
     try:
         with transaction.atomic():
@@ -114,6 +120,7 @@ def certify(client_id: int, certificate: str | None, *, by: str, until: datetime
 @transaction.atomic
 def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: timedelta | None = None) -> Issued:
     """Issue a new token; those before it stop working once the overlap is over."""
+    terms.check_time("overlap", overlap)
     client = _lock(client_id)
     ends_at = timezone.now() + overlap
     client.tokens.filter(_lives() & (Q(expires_at=None) | Q(expires_at__gt=ends_at))).update(expires_at=ends_at)
@@ -168,6 +175,7 @@ def _issue(client: ApiClient, lifetime: timedelta | None) -> Token:
 
 
 def _end(lifetime: timedelta | None) -> datetime | None:
+    terms.check_time("lifetime", lifetime)
     return timezone.now() + lifetime if lifetime else None
 
 

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
+from ergon_site.access.core.terms import UnusableTermError
+
 LONGEST = 500
 
 Network = IPv4Network | IPv6Network
 
 
-class UnusableIdentityError(ValueError):
+class UnusableIdentityError(UnusableTermError):
     """A text that no proxy tells."""
 
 
