@@ -8,6 +8,9 @@ from django.db.models.functions import Now
 from ergon_site.access.core import certificates
 from ergon_site.access.core.roles import MEANINGS
 
+# How PostgreSQL finds a text by its beginning; and a time, and a number.
+BEGINNING = ("varchar_pattern_ops", "timestamptz_ops", "int8_ops")
+
 
 class ConsoleRights(models.Model):
     """No table: it carries the console's rights, so that they exist before the apps that ask for them."""
@@ -99,9 +102,10 @@ class AuditEntry(models.Model):
         ordering: ClassVar = ["-at", "-id"]
         indexes: ClassVar = [
             models.Index(fields=["-at", "-id"], name="access_audit_newest"),
-            models.Index(fields=["actor", "-at"], name="access_audit_actor"),
-            models.Index(fields=["action", "-at"], name="access_audit_action"),
-            models.Index(fields=["target", "-at"], name="access_audit_target"),
+            models.Index(fields=["action", "-at", "-id"], name="access_audit_of_action"),
+            # By the beginning as well as by the whole.
+            models.Index(fields=["actor", "-at", "-id"], name="access_audit_of_actor", opclasses=BEGINNING),
+            models.Index(fields=["target", "-at", "-id"], name="access_audit_of_target", opclasses=BEGINNING),
         ]
 
     def __str__(self) -> str:
