@@ -17,6 +17,7 @@ class ConsoleConfig(AdminConfig):
         from ergon_site import boundary_watch, checks, databases, provider_watch
 
         register(checks.check_tasks)
+        register(checks.check_certificate_header, deploy=True)
         # No row's signal: the only place that every connection of every thread passes, and once in its life.
         connection_created.connect(databases.wait_for_the_disk)
         # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.

@@ -5,12 +5,22 @@ from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import Error
+from django.core.checks import Error, Warning as Caution
 
 
 def check_tasks(**_: Any) -> list[Error]:
     """Every module of ERGON_TASKS is there; what is in it is not run."""
     return list(_missing(settings.ERGON_TASKS))
+
+
+def check_certificate_header(**_: Any) -> list[Caution]:
+    """A header that has a second spelling is only as good as the proxy that drops it."""
+    name = settings.ERGON_CERTIFICATE_HEADER
+    if "-" not in name:
+        return []
+    text = f"ERGON_CERTIFICATE_HEADER: web servers do not tell {name} from {name.replace('-', '_')}."
+    hint = "Choose a name without hyphens, or make sure that the proxy drops headers with underscores."
+    return [Caution(text, hint=hint, id="ergon.W002")]
 
 
 def _missing(modules: tuple[str, ...]) -> Iterator[Error]:

@@ -77,6 +77,15 @@ def test_a_header_of_certificates_requires_trusted_proxies(tmp_path: Path) -> No
     assert len(failed.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("name", "is_told"), [("X-Client", True), ("ErgonCertificate", False)])
+def test_a_header_with_a_second_spelling_is_told_before_it_is_deployed(
+    tmp_path: Path, name: str, *, is_told: bool
+) -> None:
+    proxies = {"ERGON_CERTIFICATE_HEADER": name, "ERGON_TRUSTED_PROXIES": "10.0.0.5"}
+    checked = manage("check", "--deploy", ERGON_DATA_DIR=str(tmp_path), **proxies)
+    assert ("do not tell X-Client from X_Client" in checked.stderr) is is_told
+
+
 def test_production_settings_pass_the_deployment_checks(tmp_path: Path) -> None:
     checked = manage(
         "check",
