@@ -9,11 +9,17 @@ class ConsoleConfig(AdminConfig):
     def ready(self) -> None:
         super().ready()
         from django.contrib.admin import site
+        from django.core.checks import register
+        from django.db.backends.signals import connection_created
         from django_celery_results.models import GroupResult, TaskResult
 
         from engines import diagnosis
-        from ergon_site import boundary_watch, provider_watch
+        from ergon_site import boundary_watch, checks, databases, provider_watch
 
+        register(checks.check_tasks)
+        register(checks.check_certificate_header, deploy=True)
+        # No row's signal: the only place that every connection of every thread passes, and once in its life.
+        connection_created.connect(databases.wait_for_the_disk)
         # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
         site.unregister([GroupResult, TaskResult])
         # The engines know nothing of facts and providers; the doctor looks at all of them.

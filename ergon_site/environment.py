@@ -3,22 +3,20 @@
 import json
 import math
 import os
-import warnings
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from environ import Env
-
 from engines.executors.settings import ExecutorConfigurationError, executors_in
 
-POSTGRESQL = "django.db.backends.postgresql"
-SQLITE = "django.db.backends.sqlite3"
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
+HIGHEST_PORT = 65_535
 S3_MEMORY = 1024 * 1024
 
 Parser = Callable[[str], Any]
@@ -68,6 +66,13 @@ def whole(value: str) -> int:
     return int(value)
 
 
+def port(value: str) -> int:
+    if not value.isdecimal() or not 0 < int(value) <= HIGHEST_PORT:
+        msg = f"must be a port from 1 to {HIGHEST_PORT}, not {value!r}"
+        raise ValueError(msg)
+    return int(value)
+
+
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     """Nothing given is None."""
     return lambda value: parse(value) if value else None
@@ -75,6 +80,47 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 def names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def modules(value: str) -> tuple[str, ...]:
+    """Names that modules can have; whether they are there is seen where they are needed."""
+    told = names(value)
+    for name in told:
+        if not _is_dotted(name):
+            msg = f"must be names of modules such as shop.tasks, separated by commas, not {name!r}"
+            raise ValueError(msg)
+    return told
+
+
+def factories(value: str) -> dict[str, str]:
+    """Where each service is made."""
+    told = json_object(value)
+    for name, path in told.items():
+        module, _, factory = str(path).replace(":", ".", 1).rpartition(".")
+        if not isinstance(path, str) or not _is_dotted(module) or not _is_dotted(factory):
+            msg = f"must name a factory such as shop.mail:connect for {name!r}, not {path!r}"
+            raise ValueError(msg)
+    return told
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def header(value: str) -> str:
+    """The name of a header, or nothing. One with an underscore never arrives: servers take it for a hyphen."""
+    if value and not re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", value):
+        msg = f"must be the name of a header, such as ErgonCertificate, not {value!r}"
+        raise ValueError(msg)
+    return value
+
+
+def networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(name) for name in names(value))
+    except ValueError as error:
+        msg = f"must be addresses and networks such as 10.0.0.5,10.1.0.0/16: {error}"
+        raise ValueError(msg) from None
 
 
 def executors(value: str) -> dict[str, Any]:
@@ -145,10 +191,24 @@ def secret_key(value: str) -> str:
 
 
 def broker(value: str) -> str:
-    if urlsplit(value).scheme not in BROKERS:
-        msg = "must start with amqp://, amqps://, redis:// or rediss://"
-        raise ValueError(msg)
+    """One broker, or several separated by semicolons, of which the first that answers is used."""
+    for address in value.split(";"):
+        scheme, mark, rest = address.partition("://")
+        if not mark or scheme not in BROKERS:
+            msg = "must start with amqp://, amqps://, redis:// or rediss://"
+            raise ValueError(msg)
+        if not _has_usable_port(f"//{rest}"):
+            # Without the address, which may hold a password.
+            msg = f"must look like {scheme}://user:password@host:5672/name; a port is a number up to {HIGHEST_PORT}"
+            raise ValueError(msg)
     return value
+
+
+def _has_usable_port(address: str) -> bool:
+    try:
+        return urlsplit(address).port != 0
+    except ValueError:
+        return False
 
 
 def trace_url(value: str) -> str:
@@ -167,44 +227,3 @@ def rate(value: str) -> float:
         msg = f"must look like 1000/s, 600/m or 5000/h, not {value!r}"
         raise ValueError(msg)
     return int(count) / periods[period]
-
-
-def database(url: str) -> dict[str, Any]:
-    parsed = _parse_database(url)
-    match parsed["ENGINE"]:
-        case engine if engine == POSTGRESQL:
-            return _postgresql(parsed)
-        case engine if engine == SQLITE:
-            return _sqlite(parsed)
-    msg = "must start with postgresql:// or sqlite://"
-    raise ValueError(msg)
-
-
-def _parse_database(url: str) -> Mapping[str, Any]:
-    # The parser's own messages repeat the whole address, and the address holds a password.
-    msg = "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3"
-    try:
-        with warnings.catch_warnings(action="error"):
-            parsed: Mapping[str, Any] = Env.db_url_config(url)
-    except (ValueError, UserWarning):
-        raise ValueError(msg) from None
-    if not parsed.get("NAME"):
-        raise ValueError(msg)
-    return parsed
-
-
-def _postgresql(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    options = {"connect_timeout": 10, **parsed.get("OPTIONS", {})}
-    return {**parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True, "OPTIONS": options}
-
-
-def _sqlite(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    if parsed["NAME"] != ":memory:" and not Path(parsed["NAME"]).absolute().parent.is_dir():
-        msg = f"names a file in a folder that does not exist: {Path(parsed['NAME']).parent}"
-        raise ValueError(msg)
-    options = {
-        "timeout": 20,
-        "transaction_mode": "IMMEDIATE",
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
-    }
-    return {**parsed, "OPTIONS": options}

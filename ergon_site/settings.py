@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
 
-from ergon_site import environment
+from ergon_site import databases, environment
 from ergon_site.telemetry import logging_to
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", environment.json_object, default="{}")
 ERGON_ORPHAN_AGE = read("ERGON_ORPHAN_AGE", environment.seconds, default="86400")
 ERGON_WAITING_FETCHES = read("ERGON_WAITING_FETCHES", environment.whole, default="2")
-ERGON_TASKS = read("ERGON_TASKS", environment.names)
+ERGON_TASKS = read("ERGON_TASKS", environment.modules)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
 # What executors inherit: everything but what only the application should know.
 ERGON_EXECUTOR_ENVIRONMENT = {
@@ -58,7 +58,7 @@ ERGON_EXECUTOR_ENVIRONMENT = {
     for name, value in os.environ.items()
     if not name.startswith(("DATABASE_", "DJANGO_", "CELERY_", "ERGON_"))
 }
-ERGON_SERVICES = read("ERGON_SERVICES", environment.json_object, default="{}")
+ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
 ERGON_RESULT_LIMIT = read("ERGON_RESULT_LIMIT", environment.size, default="1048576")
@@ -69,7 +69,7 @@ ERGON_TIMEOUT = read("ERGON_TIMEOUT", environment.optional(environment.seconds))
 ERGON_DRAIN = read("ERGON_DRAIN", environment.flag, default="0")
 ERGON_JSON = read("ERGON_JSON", environment.flag, default="0")
 ERGON_PROCESSES = read("ERGON_PROCESSES", environment.whole, default="1")
-ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.whole))
+ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.port))
 ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
@@ -82,6 +82,10 @@ ERGON_CHORES = {
 }
 ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+ERGON_CERTIFICATE_HEADER = read("ERGON_CERTIFICATE_HEADER", environment.header)
+ERGON_TRUSTED_PROXIES = read("ERGON_TRUSTED_PROXIES", environment.networks)
+if ERGON_CERTIFICATE_HEADER and not ERGON_TRUSTED_PROXIES:
+    refuse("ERGON_TRUSTED_PROXIES", "is required with ERGON_CERTIFICATE_HEADER: anybody can send a header")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security
@@ -168,7 +172,7 @@ TEMPLATES = [
     },
 ]
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": read("DATABASE_URL", environment.database, default=f"sqlite:///{DATA_DIR}/ergon.sqlite3")
+    "default": read("DATABASE_URL", lambda url: databases.database(url) if url else databases.in_folder(DATA_DIR))
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTHENTICATION_BACKENDS = ["ergon_site.access.rights.Rights"]
@@ -230,7 +234,10 @@ TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": [
 
 # API
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["ergon_site.access.api.authentication.TokenAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "ergon_site.access.api.authentication.TokenAuthentication",
+        "ergon_site.access.api.authentication.CertificateAuthentication",
+    ],
     "DEFAULT_PERMISSION_CLASSES": ["ergon_site.access.api.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["ergon_site.access.api.parsers.LimitedJSONParser"],

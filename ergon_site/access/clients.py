@@ -1,19 +1,20 @@
-"""VERBS of API clients: create, amend, rotate, disable, enable."""
+"""VERBS of API clients: create, amend, certify, rotate, disable, enable."""
 
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
 from ergon_site.access import audit, callers
-from ergon_site.access.core import scopes, tokens
+from ergon_site.access.core import certificates, scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.models import ApiClient, ApiToken
 
@@ -22,6 +23,10 @@ OVERLAP = timedelta(hours=1)
 
 class NameTakenError(Exception):
     """A client of that name exists."""
+
+
+class CertificateTakenError(Exception):
+    """A certificate names one client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,11 @@ class Grant:
     buckets: Sequence[str] = ()
     tenants: Sequence[UUID] = ()
     rate: float | None = None
+
+    def __post_init__(self) -> None:
+        terms.check_rate(self.rate)
+        for name in ("zones", "target_zones", "consumers", "buckets"):
+            terms.check_items(name, getattr(self, name))
 
     def columns(self) -> dict[str, Any]:
         at_boundary = any((self.zones, self.consumers, self.buckets))
@@ -57,15 +67,19 @@ class Issued:
     token: Token
 
 
-def create(name: str, grant: Grant, *, by: str, lifetime: timedelta | None = None) -> Issued:
-    """Make a client with its first token."""
-    columns = grant.columns()
+def create(
+    name: str, grant: Grant, *, by: str, lifetime: timedelta | None = None, certificate: str | None = None
+) -> Issued:
+    """Make a client with its first token, and accept its certificate if it has one, both for the lifetime."""
+    terms.check_name(name)
+    columns = grant.columns() | _certificate(certificate, _end(lifetime))
     try:
         with transaction.atomic():
             client = ApiClient.objects.create(name=name, created_by=by, **columns)
-            audit.record(actor=by, action="api_client.create", target=_target(client), after=columns)
+            audit.record(actor=by, action="api_client.create", target=_target(client), after=_told(columns))
             return Issued(client, _issue(client, lifetime))
     except IntegrityError:
+        _refuse_taken(certificate)
         msg = f"An API client named {name!r} exists already; rotate its token instead, or choose another name."
         raise NameTakenError(msg) from None
 
@@ -84,9 +98,29 @@ def amend(client_id: int, grant: Grant, *, by: str) -> ApiClient:
     return client
 
 
+def certify(client_id: int, certificate: str | None, *, by: str, until: datetime | None = None) -> bool:
+    """Accept another certificate of a client, or none; its tokens stay. False if it has been so before."""
+    after = _certificate(certificate, until)
+    try:
+        with transaction.atomic():
+            client = _lock(client_id)
+            before = {name: getattr(client, name) for name in after}
+            if before == after:
+                return False
+            ApiClient.objects.filter(pk=client_id).update(**after)
+            _forget()
+            changes: dict[str, Any] = {"before": _told(before), "after": _told(after)}
+            audit.record(actor=by, action="api_client.certify", target=_target(client), **changes)
+            return True
+    except IntegrityError:
+        _refuse_taken(certificate)
+        raise
+
+
 @transaction.atomic
 def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: timedelta | None = None) -> Issued:
     """Issue a new token; those before it stop working once the overlap is over."""
+    terms.check_time("overlap", overlap)
     client = _lock(client_id)
     ends_at = timezone.now() + overlap
     client.tokens.filter(_lives() & (Q(expires_at=None) | Q(expires_at__gt=ends_at))).update(expires_at=ends_at)
@@ -116,17 +150,50 @@ def enable(client_id: int, *, by: str, reason: str = "") -> bool:
 
 
 def expiring(within: timedelta) -> QuerySet[ApiClient]:
-    """Enabled clients that will have no living token by then, though they have one now."""
+    """Enabled clients that nothing will let in by then, neither token nor certificate, though something does now."""
     living = ApiToken.objects.filter(_lives(), client=OuterRef("pk"))
-    lasting = living.filter(Q(expires_at=None) | Q(expires_at__gt=Now() + within))
-    return ApiClient.objects.filter(Exists(living), ~Exists(lasting), disabled_at=None)
+    lives, lasts = Q(Exists(living)), Q(Exists(living.filter(_outlasts("expires_at", within))))
+    if settings.ERGON_CERTIFICATE_HEADER:
+        certified = Q(certificate__isnull=False)
+        lives |= certified & _outlasts("certificate_expires_at", timedelta(0))
+        lasts |= certified & _outlasts("certificate_expires_at", within)
+    return ApiClient.objects.filter(lives, ~lasts, disabled_at=None)
+
+
+def with_last_use(rows: QuerySet[ApiClient]) -> QuerySet[ApiClient]:
+    """Each with when it was last let in (`last_used_at`), by whichever token or by its certificate."""
+    by_token = Max("tokens__last_used_at")
+    both = Greatest(by_token, "certificate_used_at")
+    # Either may be missing, and on SQLite the greatest of nothing and something is nothing.
+    return rows.annotate(last_used_at=Coalesce(both, by_token, "certificate_used_at"))
 
 
 def _issue(client: ApiClient, lifetime: timedelta | None) -> Token:
     token = tokens.mint(secrets.token_bytes(tokens.ENTROPY))
-    expires_at = timezone.now() + lifetime if lifetime else None
-    ApiToken.objects.create(client=client, prefix=token.prefix, digest=token.digest, expires_at=expires_at)
+    ApiToken.objects.create(client=client, prefix=token.prefix, digest=token.digest, expires_at=_end(lifetime))
     return token
+
+
+def _end(lifetime: timedelta | None) -> datetime | None:
+    terms.check_time("lifetime", lifetime)
+    return timezone.now() + lifetime if lifetime else None
+
+
+def _certificate(told: str | None, until: datetime | None) -> dict[str, Any]:
+    identity = certificates.identity(told) if told else None
+    return {"certificate": identity, "certificate_expires_at": until if identity else None}
+
+
+def _refuse_taken(certificate: str | None) -> None:
+    holder = ApiClient.objects.filter(certificate=certificates.identity(certificate)).first() if certificate else None
+    if holder is not None:
+        msg = f"That certificate belongs to the API client {holder.name!r} already."
+        raise CertificateTakenError(msg) from None
+
+
+def _told(columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns as the audit log keeps them."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in columns.items()}
 
 
 def _lock(client_id: int) -> ApiClient:
@@ -135,6 +202,10 @@ def _lock(client_id: int) -> ApiClient:
 
 def _lives() -> Q:
     return Q(expires_at=None) | Q(expires_at__gt=Now())
+
+
+def _outlasts(column: str, within: timedelta) -> Q:
+    return Q(**{column: None}) | Q(**{f"{column}__gt": Now() + within})
 
 
 def _note_switch(client_id: int, action: str, *, by: str, reason: str) -> bool:

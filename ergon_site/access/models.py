@@ -5,7 +5,11 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
+from ergon_site.access.core import certificates
 from ergon_site.access.core.roles import MEANINGS
+
+# How PostgreSQL finds a text by its beginning; and a time, and a number.
+BEGINNING = ("varchar_pattern_ops", "timestamptz_ops", "int8_ops")
 
 
 class ConsoleRights(models.Model):
@@ -33,6 +37,17 @@ class ApiClient(models.Model):
     rate = models.FloatField(
         "requests per second", null=True, blank=True, help_text="Empty means the rate of the deployment."
     )
+    certificate = models.CharField(
+        max_length=certificates.LONGEST,
+        unique=True,
+        null=True,
+        blank=True,
+        help_text="Subject or fingerprint of its certificate, exactly as the proxy tells it. Empty: tokens only.",
+    )
+    certificate_expires_at = models.DateTimeField(
+        "certificate accepted until", null=True, blank=True, help_text="Empty: as long as the proxy accepts it."
+    )
+    certificate_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.CharField(max_length=150)
     disabled_at = models.DateTimeField(null=True, blank=True)
@@ -87,9 +102,10 @@ class AuditEntry(models.Model):
         ordering: ClassVar = ["-at", "-id"]
         indexes: ClassVar = [
             models.Index(fields=["-at", "-id"], name="access_audit_newest"),
-            models.Index(fields=["actor", "-at"], name="access_audit_actor"),
-            models.Index(fields=["action", "-at"], name="access_audit_action"),
-            models.Index(fields=["target", "-at"], name="access_audit_target"),
+            models.Index(fields=["action", "-at", "-id"], name="access_audit_of_action"),
+            # By the beginning as well as by the whole.
+            models.Index(fields=["actor", "-at", "-id"], name="access_audit_of_actor", opclasses=BEGINNING),
+            models.Index(fields=["target", "-at", "-id"], name="access_audit_of_target", opclasses=BEGINNING),
         ]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant, NameTakenError
+from ergon_site.access.core.terms import UnusableTermError
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
 from tests.processes import eventually, manage
 
@@ -157,13 +159,60 @@ def test_the_command_prints_the_token_alone_and_can_rotate_it(
         (["x", "--rotate", "--scope", "platform"], "--rotate changes the token alone"),
         (["x", "--tenant", "me"], "invalid UUID value"),
         (["x", "--expires", "0"], "whole number of days"),
-        (["x", "--rate", "0"], "--rate must be above 0"),
+        (["x", "--expires", "999999999999"], "whole number of days from 1 to 36,500"),
+        (["x", "--expires", "9" * 5000], "whole number of days from 1 to 36,500"),
+        (["x", "--rotate", "--overlap", "99999999999999999"], "whole number of seconds from 0 to"),
+        (["x", "--rate", "0"], "rate must be a number above 0"),
+        (["x", "--rate", "nan"], "rate must be a number above 0"),
+        (["x", "--rate", "inf"], "rate must be a number above 0"),
+        (["x", "--rate", "1e-320"], "rate must be a number above 0"),
+        (["x", "--rotate", "--rate", "0"], "--rotate changes the token alone"),
+        (["x", "--zone", ""], "An entry of zones has 1 to 256 printable characters"),
+        (["x", "--zone", "a\x00b"], "An entry of zones"),
+        ([""], "name has 1 to 100 printable characters"),
+        ([" "], "name has 1 to 100 printable characters"),
+        (["x" * 101], "name has 1 to 100 printable characters"),
+        (["x\ny"], "name has 1 to 100 printable characters"),
+        (["x\udcff"], "name has 1 to 100 printable characters"),
     ],
 )
 def test_the_command_refuses_in_one_line(arguments: list[str], words: str) -> None:
     with pytest.raises(CommandError, match=words):
         call_command("create_api_client", *arguments)
     assert not ApiToken.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "lifetime"),
+    [
+        ("", {}, None),
+        ("x" * 101, {}, None),
+        ("x", {"rate": float("nan")}, None),
+        ("x", {"rate": -1.0}, None),
+        ("x", {"consumers": ["y" * 257]}, None),
+        ("x", {}, timedelta(days=40_000)),
+        ("x", {}, timedelta(days=-1)),
+    ],
+)
+def test_the_verb_refuses_what_no_client_can_have(name: str, given: dict[str, Any], lifetime: timedelta | None) -> None:
+    with pytest.raises(UnusableTermError):
+        clients.create(name, Grant(**given), by="ada", lifetime=lifetime)
+    assert not ApiClient.objects.exists()
+
+
+def test_a_rotation_that_would_never_end_is_refused() -> None:
+    client = clients.create("x" * 100, Grant(rate=0.5), by="ada", lifetime=timedelta(days=36_500)).client
+    for terms in ({"overlap": timedelta.max}, {"overlap": -timedelta(1)}, {"lifetime": timedelta.max}):
+        with pytest.raises(UnusableTermError):
+            clients.rotate(client.pk, by="ada", **terms)
+    assert client.tokens.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_refuses_in_one_line_too() -> None:
+    for arguments in (["x" * 101], ["x", "--rate", "nan"]):
+        failed = manage("create_api_client", *arguments)
+        assert (failed.returncode, failed.stdout, len(failed.stderr.splitlines())) == (1, "", 1), failed.stderr
 
 
 def test_a_client_is_switched_off_and_on_by_command(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

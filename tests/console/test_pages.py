@@ -74,7 +74,11 @@ def test_a_token_is_shown_once_after_a_client_is_made(browse: Client) -> None:
         ({"name": "taken"}, "already exists"),
         ({"lifetime": "0"}, "greater than or equal to 1"),
         ({"name": ""}, "This field is required."),
-        ({"rate": "-1"}, "Requests per second must be above 0."),
+        ({"rate": "-1"}, "The rate must be a number above 0"),
+        ({"rate": "1e-320"}, "The rate must be a number above 0"),
+        ({"name": "a\u200bb"}, "1 to 100 printable characters"),
+        ({"zones": "x" * 257}, "1 to 256 printable characters"),
+        ({"lifetime": "99999"}, "less than or equal to 36500"),
     ],
 )
 def test_a_wrong_form_says_what_is_wrong_and_makes_nothing(browse: Client, change: dict[str, str], words: str) -> None:

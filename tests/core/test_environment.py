@@ -1,8 +1,9 @@
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from ergon_site import environment
+from ergon_site import databases, environment
 
 
 @pytest.mark.parametrize(
@@ -16,17 +17,38 @@ from ergon_site import environment
         (environment.json_object, "[]", "not list"),
         (environment.executors, "[]", "must be a JSON object, not list"),
         (environment.executors, '{"py": {"command": "x"}}', "cannot be used: the executor 'py': 'command' must be"),
+        (environment.header, "X_Client", "must be the name of a header"),
+        (environment.header, "X-Client: ", "must be the name of a header"),
+        (environment.networks, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
+        (environment.networks, "10.0.0.1,proxy", "must be addresses and networks such as .*'proxy'"),
         (environment.secret_key, "short", "at least 50 characters"),
+        (environment.port, "70000", "must be a port from 1 to 65535, not '70000'"),
+        (environment.port, "0", "must be a port"),
+        (environment.port, "http", "must be a port"),
+        (environment.modules, "shop.tasks,9lives", "names of modules such as shop.tasks.* not '9lives'"),
+        (environment.modules, "shop..tasks", "not 'shop..tasks'"),
+        (environment.modules, "shop/tasks.py", "not 'shop/tasks.py'"),
+        (environment.factories, "[]", "must be a JSON object, not list"),
+        (environment.factories, '{"a": 1}', "must name a factory such as shop.mail:connect for 'a', not 1"),
+        (environment.factories, '{"a": "connect"}', "for 'a', not 'connect'"),
+        (environment.factories, '{"a": "shop.mail:"}', "for 'a', not 'shop.mail:'"),
+        (environment.factories, '{"a": null}', "for 'a', not None"),
         (environment.broker, "http://x", "amqp://"),
+        (environment.broker, "redis:", "must start with amqp://"),
+        (environment.broker, "redis://localhost:abc", "must look like redis://user:password@host"),
+        (environment.broker, "amqp://localhost:70000//", "a port is a number up to 65535"),
+        (environment.broker, "amqp://a:1;amqp://b:x", "must look like"),
+        (environment.broker, "amqp://a:1;kafka://b", "must start with"),
+        (environment.broker, "redis://[::1/0", "must look like"),
         (environment.rate, "fast", "must look like 1000/s"),
         (environment.rate, "0/s", "must look like"),
         (environment.trace_url, "host/{trace_id}", "must look like https://host/trace/{trace_id}"),
         (environment.trace_url, "https://host/trace", "must look like https://host/trace/{trace_id}"),
-        (environment.database, "mysql://u:p@h/x", "must start with postgresql://"),
-        (environment.database, "nonsense", "must look like"),
-        (environment.database, "postgresql://u:p@h:port/x", "must look like"),
-        (environment.database, "postgresql://u:p@h", "must look like"),
-        (environment.database, "sqlite:////no/such/folder/x.sqlite3", "folder that does not exist"),
+        (databases.database, "mysql://u:p@h/x", "must start with postgresql://"),
+        (databases.database, "nonsense", "must look like"),
+        (databases.database, "postgresql://u:p@h:port/x", "must look like"),
+        (databases.database, "postgresql://u:p@h", "must look like"),
+        (databases.database, "sqlite:////no/such/folder/x.sqlite3", "folder that does not exist"),
         (environment.folder, "/dev/null/x", "cannot be made"),
         (environment.artifact_storage(Path("/x")), "{}", "must name a bucket"),
         (environment.artifact_storage(Path("/x")), "artifacts", "must be a JSON object"),
@@ -37,9 +59,16 @@ def test_a_bad_value_says_what_was_expected(parse: environment.Parser, text: str
         parse(text)
 
 
-def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (databases.database, "postgresql://user:hunter2@host:port/name"),
+        (environment.broker, "amqp://user:hunter2@host:port/name"),
+    ],
+)
+def test_the_refusal_of_an_address_never_repeats_its_password(parse: environment.Parser, text: str) -> None:
     with pytest.raises(ValueError, match="must look like") as caught:
-        environment.database("postgresql://user:hunter2@host:port/name")
+        parse(text)
     assert "hunter2" not in str(caught.value)
 
 
@@ -52,7 +81,17 @@ def test_the_refusal_of_an_address_never_repeats_its_password() -> None:
         (environment.seconds, "0.5", 0.5),
         (environment.names, " a, ,b ", ("a", "b")),
         (environment.json_object, '{"a": 1}', {"a": 1}),
+        (environment.port, "65535", 65535),
+        (environment.modules, " shop.tasks, x ", ("shop.tasks", "x")),
+        (environment.factories, '{"a": "b:c", "d": "e.f.g"}', {"a": "b:c", "d": "e.f.g"}),
         (environment.broker, "redis://h", "redis://h"),
+        (environment.broker, "redis://:p%40ss@[::1]:6379/0", "redis://:p%40ss@[::1]:6379/0"),
+        (environment.broker, "amqp://", "amqp://"),
+        (environment.broker, "amqp://u:p@a:1//;amqp://b", "amqp://u:p@a:1//;amqp://b"),
+        (environment.header, "", ""),
+        (environment.header, "X-Client-2", "X-Client-2"),
+        (environment.networks, "", ()),
+        (environment.networks, "10.0.0.1, ::1", (ip_network("10.0.0.1"), ip_network("::1"))),
         (environment.rate, "600/m", 10.0),
         (environment.trace_url, "", ""),
         (environment.trace_url, "https://host/trace/{trace_id}", "https://host/trace/{trace_id}"),
@@ -64,15 +103,22 @@ def test_a_good_value_is_taken(parse: environment.Parser, text: str, value: obje
 
 
 def test_postgresql_keeps_its_connections_and_checks_them() -> None:
-    parsed = environment.database("postgresql://user:p%40ss@host:6432/name?sslmode=require")
+    parsed = databases.database("postgresql://user:p%40ss@host:6432/name?sslmode=require")
     assert parsed["PASSWORD"] == "p@ss"
     assert (parsed["CONN_MAX_AGE"], parsed["CONN_HEALTH_CHECKS"]) == (None, True)
     assert parsed["OPTIONS"] == {"connect_timeout": 10, "sslmode": "require"}
 
 
 def test_sqlite_writes_ahead_waits_and_is_durable(tmp_path: Path) -> None:
-    options = environment.database(f"sqlite:///{tmp_path}/x.sqlite3")["OPTIONS"]
+    options = databases.database(f"sqlite:///{tmp_path}/x.sqlite3")["OPTIONS"]
     assert options["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in options["init_command"]
     assert "synchronous=FULL" in options["init_command"]
     assert options["timeout"] > 0
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b=c", "a%20b", "a%2Fb", "a b", "ä:b@c", "-"])
+def test_the_database_in_the_data_folder_is_where_the_folder_is(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    assert databases.in_folder(folder)["NAME"] == f"{tmp_path}/{name}/ergon.sqlite3"

@@ -25,10 +25,16 @@ def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
         ("DATABASE_URL", "mysql://user:hunter2@host/name"),
         ("DATABASE_URL", "postgresql://user:hunter2@host:port/name"),
         ("CELERY_BROKER_URL", "kafka://host"),
+        ("CELERY_BROKER_URL", "redis://:hunter2@localhost:abc"),
+        ("ERGON_METRICS_PORT", "70000"),
+        ("ERGON_SERVICES", '{"a": 1}'),
+        ("ERGON_TASKS", "shop-tasks"),
         ("DJANGO_DEBUG", "perhaps"),
         ("DJANGO_SECRET_KEY", "short"),
         ("ERGON_LEASE_SECONDS", "-5"),
         ("ERGON_EXECUTORS", "[1]"),
+        ("ERGON_CERTIFICATE_HEADER", "X Client"),
+        ("ERGON_TRUSTED_PROXIES", "everybody"),
         ("ERGON_DATA_DIR", "/dev/null/data"),
     ],
 )
@@ -56,6 +62,30 @@ def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
     assert failed.stderr == "ergon: DJANGO_SECRET_KEY is required with DJANGO_SECURE=1\n"
 
 
+def test_a_module_of_tasks_that_is_not_there_is_found_by_the_checks(tmp_path: Path) -> None:
+    for name in ("nope", "nope.tasks", "engines.nope"):
+        failed = manage("check", ERGON_DATA_DIR=str(tmp_path), ERGON_TASKS=f"ergon_site.demo_tasks,{name}")
+        assert failed.returncode == 1
+        assert f"ERGON_TASKS names a module that is not there: '{name}'" in failed.stderr
+        assert "demo_tasks" not in failed.stderr
+
+
+def test_a_header_of_certificates_requires_trusted_proxies(tmp_path: Path) -> None:
+    failed = manage("check", ERGON_DATA_DIR=str(tmp_path), ERGON_CERTIFICATE_HEADER="ErgonCertificate")
+    assert failed.returncode == os.EX_CONFIG
+    assert failed.stderr.startswith("ergon: ERGON_TRUSTED_PROXIES is required with ERGON_CERTIFICATE_HEADER")
+    assert len(failed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("X-Client", True), ("ErgonCertificate", False)])
+def test_a_header_with_a_second_spelling_is_told_before_it_is_deployed(
+    tmp_path: Path, name: str, *, is_told: bool
+) -> None:
+    proxies = {"ERGON_CERTIFICATE_HEADER": name, "ERGON_TRUSTED_PROXIES": "10.0.0.5"}
+    checked = manage("check", "--deploy", ERGON_DATA_DIR=str(tmp_path), **proxies)
+    assert ("do not tell X-Client from X_Client" in checked.stderr) is is_told
+
+
 def test_production_settings_pass_the_deployment_checks(tmp_path: Path) -> None:
     checked = manage(
         "check",
@@ -80,6 +110,13 @@ def test_with_nothing_set_a_key_is_made_once_and_kept_private(tmp_path: Path) ->
     assert key.stat().st_mode & 0o777 == 0o600
     assert len(key.read_text()) >= 50
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ergon.sqlite3", "secret_key"]
+
+
+def test_a_data_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a#b?c=d%20e"
+    ask = "from django.conf import settings; print(settings.DATABASES['default']['NAME'])"
+    asked = manage("shell", "--no-imports", "--command", ask, ERGON_DATA_DIR=str(folder))
+    assert asked.stdout.splitlines()[-1] == str(folder / "ergon.sqlite3"), asked.stderr
 
 
 def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:

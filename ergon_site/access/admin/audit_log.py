@@ -1,21 +1,70 @@
 """The audit log: read, searched, exported, never written here."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.decorators import display
 
+from ergon_site.access import listing
 from ergon_site.access.core.roles import Right
+from ergon_site.access.keyset import Lane
+from ergon_site.access.lists import Choice, KeysetPage, Typed, words
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import ConsolePage
+
+AGES = {
+    "under-1h": "younger than an hour",
+    "under-1d": "younger than a day",
+    "under-7d": "younger than a week",
+    "under-30d": "younger than 30 days",
+    "over-30d": "older than 30 days",
+}
+
+
+class ActionFilter(Choice):
+    title = parameter_name = "action"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(action, action) for action in listing.actions()]
+
+
+class AgeFilter(Choice):
+    title = parameter_name = "age"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return list(AGES.items())
+
+
+class ActorFilter(Typed):
+    title = parameter_name = "actor"
+
+
+class TargetFilter(Typed):
+    title = parameter_name = "target"
 
 
 @admin.register(AuditEntry)
-class AuditLogPage(ConsolePage):
+class AuditLogPage(KeysetPage):
     view_right = Right.AUDIT
-    list_display = ("at", "actor", "action", "target", "reason")
-    list_display_links = ("at",)
-    list_filter: ClassVar = ["action", "at"]
-    search_fields = ("actor__startswith", "target__startswith", "action__startswith")
-    search_help_text = "The beginning of an actor, a target or an action."
+    list_display: ClassVar = ("at", "actor", "action", "about", "why")
+    list_filter: ClassVar = [ActionFilter, AgeFilter, ActorFilter, TargetFilter]
+    search_help_text = "The beginning of an actor, a target or an action"
     export_fields = ("id", "at", "actor", "action", "target", "reason", "before", "after")
     fields = ("at", "actor", "action", "target", "reason", "before", "after")
+
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+        try:
+            return listing.entries(wanted, timezone.now())
+        except listing.ListingError as error:
+            raise IncorrectLookupParameters from error
+
+    @display(description="target")
+    def about(self, entry: AuditEntry) -> str:
+        return words(entry.target)
+
+    @display(description="reason")
+    def why(self, entry: AuditEntry) -> str:
+        return words(entry.reason) if entry.reason else "–"

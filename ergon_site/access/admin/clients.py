@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -12,7 +12,7 @@ from unfold.decorators import action, display
 
 from ergon_site.access import clients
 from ergon_site.access.admin.client_parts import StateFilter, TokensInline
-from ergon_site.access.admin.forms import ClientForm, NewClientForm, RotationForm
+from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import ApiClient
@@ -29,23 +29,22 @@ class ClientsPage(ConsolePage):
     list_display = ("name", "scope_list", "state", "last_used", "created_at", "created_by")
     list_filter: ClassVar = [StateFilter]
     search_fields = ("name",)
-    export_fields = ("name", "scopes", "zones", "target_zones", "consumers", "buckets", "tenants", "created_at")
+    export_fields = ("name", *GRANT[:-1], "certificate", "created_at")
     actions_detail = ("rotate", "disable", "enable")
     actions = None
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiClient]:
         rows: QuerySet[ApiClient] = super().get_queryset(request)
-        return rows.annotate(last_used_at=Max("tokens__last_used_at"))
+        return clients.with_last_use(rows)
 
     def get_form(self, request: HttpRequest, obj: ApiClient | None = None, **options: Any) -> Any:
         return super().get_form(request, obj, form=ClientForm if obj else NewClientForm, **options)
 
     def get_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> list[str]:
-        names = list(ClientForm.Meta.fields)
-        return names if obj else [*names, "lifetime"]
+        return list((ClientForm if obj else NewClientForm).shown)
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiClient | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()
+        return ("name", "certificate_used_at") if obj else ()
 
     def get_inlines(self, request: HttpRequest, obj: ApiClient | None) -> list[Any]:
         return [TokensInline] if obj else []
@@ -53,8 +52,9 @@ class ClientsPage(ConsolePage):
     def save_model(self, request: HttpRequest, obj: ApiClient, form: Any, change: bool) -> None:  # noqa: FBT001
         if change:
             clients.amend(obj.pk, form.grant(), by=actor(request))
+            clients.certify(obj.pk, obj.certificate, until=obj.certificate_expires_at, by=actor(request))
             return
-        issued = clients.create(obj.name, form.grant(), by=actor(request), lifetime=form.lifetime_given())
+        issued = clients.create(obj.name, form.grant(), by=actor(request), **form.terms())
         obj.pk = issued.client.pk
         request.issued = issued  # type: ignore[attr-defined]
 

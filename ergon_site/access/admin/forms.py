@@ -1,61 +1,26 @@
 """Forms of the client pages."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
-from unfold.widgets import (
-    UnfoldAdminCheckboxSelectMultipleWidget,
-    UnfoldAdminIntegerFieldWidget,
-    UnfoldAdminTextareaWidget,
-)
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
+from ergon_site.access.admin.client_fields import LifetimeField, LinesField, told_in_the_form
 from ergon_site.access.clients import OVERLAP, Grant
+from ergon_site.access.core import certificates
 from ergon_site.access.core.scopes import SCOPES
+from ergon_site.access.core.terms import check_name, check_rate
 from ergon_site.access.models import ApiClient
 
-LONGEST_LIFETIME = 3650
-
-
-class LinesField(forms.CharField):
-    """A list, one item a line."""
-
-    def __init__(self, *, parse: Callable[[str], Any] = str, **options: Any) -> None:
-        widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
-        super().__init__(required=False, widget=widget, **options)
-        self.parse = parse
-
-    def prepare_value(self, value: Any) -> Any:
-        return "\n".join(value) if isinstance(value, list) else value
-
-    def clean(self, value: str) -> list[Any]:
-        lines = [line.strip() for line in super().clean(value).splitlines() if line.strip()]
-        try:
-            return [self.parse(line) for line in lines]
-        except ValueError:
-            msg = "Each line must be a UUID."
-            raise forms.ValidationError(msg) from None
-
-
-class LifetimeField(forms.IntegerField):
-    """Days that a token lives; none means for ever."""
-
-    widget = UnfoldAdminIntegerFieldWidget
-
-    def __init__(self, **options: Any) -> None:
-        help_text = "Empty: the token does not expire."
-        super().__init__(min_value=1, max_value=LONGEST_LIFETIME, required=False, help_text=help_text, **options)
-
-    def clean(self, value: Any) -> timedelta | None:
-        number = super().clean(value)
-        return timedelta(days=number) if number else None
+GRANT = tuple(Grant.__dataclass_fields__)
 
 
 class ClientForm(forms.ModelForm):
     """What a client may do."""
 
+    shown: ClassVar = ("name", *GRANT, "certificate", "certificate_expires_at", "certificate_used_at")
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope} – {meaning}") for scope, meaning in SCOPES.items()],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
@@ -70,19 +35,35 @@ class ClientForm(forms.ModelForm):
 
     class Meta:
         model = ApiClient
-        fields: ClassVar = ["name", "scopes", "zones", "target_zones", "consumers", "buckets", "tenants", "rate"]
+        fields: ClassVar = ["name", *GRANT, "certificate", "certificate_expires_at"]
+
+    def clean_name(self) -> str:
+        with told_in_the_form():
+            check_name(self.cleaned_data["name"])
+        return str(self.cleaned_data["name"])
+
+    def clean_rate(self) -> float | None:
+        with told_in_the_form():
+            check_rate(self.cleaned_data["rate"])
+        return self.cleaned_data["rate"]  # type: ignore[no-any-return]
+
+    def clean_certificate(self) -> str | None:
+        told = self.cleaned_data["certificate"]
+        with told_in_the_form():
+            return certificates.identity(told) if told else None
 
     def grant(self) -> Grant:
-        return Grant(**{name: self.cleaned_data[name] for name in Grant.__dataclass_fields__})
+        return Grant(**{name: self.cleaned_data[name] for name in GRANT})
 
 
 class NewClientForm(ClientForm):
     """A client and its first token."""
 
+    shown: ClassVar = ("name", *GRANT, "certificate", "lifetime")
     lifetime = LifetimeField(label="Token lives for days")
 
-    def lifetime_given(self) -> timedelta | None:
-        return self.cleaned_data["lifetime"]  # type: ignore[no-any-return]
+    def terms(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in ("lifetime", "certificate")}
 
 
 class RotationForm(forms.Form):

@@ -1,5 +1,8 @@
-"""`Authorization: Bearer TOKEN`."""
+"""`Authorization: Bearer TOKEN`, or the certificate that a trusted proxy has verified. A token goes first."""
 
+from typing import NoReturn
+
+from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
@@ -8,6 +11,7 @@ from rest_framework.request import Request
 from ergon_site.access import callers
 from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.callers import Caller
+from ergon_site.access.core import certificates
 
 SCHEME = "Bearer"
 
@@ -20,14 +24,39 @@ class TokenAuthentication(BaseAuthentication):
         if scheme.lower() != SCHEME.lower():
             return None
         caller = callers.identify(text.strip())
-        if caller is None:
-            refuse_guessing(request)
-            msg = "The token is unknown or expired, or its client is disabled."
-            raise AuthenticationFailed(msg)
-        return caller, caller
+        return (caller, caller) if caller else _refuse(request, "token")
 
     def authenticate_header(self, request: Request) -> str:
         return f'{SCHEME} realm="ergon"'
+
+
+class CertificateAuthentication(BaseAuthentication):
+    """The client of a request is whoever the proxy says has shown its certificate."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
+        told = _told(request)
+        if not told:
+            return None
+        try:
+            caller = callers.recognise(certificates.identity(told))
+        except certificates.UnusableIdentityError:
+            caller = None
+        return (caller, caller) if caller else _refuse(request, "certificate")
+
+
+def _told(request: Request) -> str:
+    """What a trusted proxy tells of the certificate; what anybody else tells is nothing."""
+    name = settings.ERGON_CERTIFICATE_HEADER
+    told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
+    is_believed = told and certificates.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES)
+    return told if is_believed else ""
+
+
+def _refuse(request: Request, what: str) -> NoReturn:
+    """Nobody learns which of the reasons it was."""
+    refuse_guessing(request)
+    msg = f"The {what} is unknown or expired, or its client is disabled."
+    raise AuthenticationFailed(msg)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -38,3 +67,16 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer", "description": "Made by `manage.py create_api_client`."}
+
+
+class CertificateScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """The other way in, where the deployment has one."""
+
+    target_class = CertificateAuthentication
+    name = "certificate"
+
+    def get_security_requirement(self, auto_schema: object) -> list[dict[str, list[str]]]:
+        return [{self.name: []}] if settings.ERGON_CERTIFICATE_HEADER else []
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "mutualTLS", "description": "Where a proxy verifies certificates and is set as trusted."}

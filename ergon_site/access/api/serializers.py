@@ -1,14 +1,25 @@
 """Shapes of the shared ground's answers."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar
 
 from rest_framework import serializers
 
-from ergon_site.access.models import ApiToken, AuditEntry
+from ergon_site.access.models import ApiClient, AuditEntry
 
 
-class ClientSerializer(serializers.Serializer[ApiToken]):
-    """A client as it sees itself, through the token that it presented."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presented:
+    """A client, and what let it in: the token of that prefix, or without one its certificate."""
+
+    client: ApiClient
+    prefix: str | None
+    expires_at: datetime | None
+
+
+class ClientSerializer(serializers.Serializer[Presented]):
+    """A client as it sees itself, through the token or the certificate that it presented."""
 
     name = serializers.CharField(source="client.name")
     scopes = serializers.ListField(source="client.scopes", child=serializers.CharField())
@@ -17,7 +28,8 @@ class ClientSerializer(serializers.Serializer[ApiToken]):
     consumers = serializers.ListField(source="client.consumers", child=serializers.CharField())
     buckets = serializers.ListField(source="client.buckets", child=serializers.CharField())
     tenants = serializers.ListField(source="client.tenants", child=serializers.UUIDField())
-    token_prefix = serializers.CharField(source="prefix")
+    certificate = serializers.CharField(source="client.certificate", allow_null=True)
+    token_prefix = serializers.CharField(source="prefix", allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
 
 

@@ -7,19 +7,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ergon_site.access import callers
-from ergon_site.access.api.serializers import AuditEntrySerializer, ClientSerializer
-from ergon_site.access.models import ApiToken, AuditEntry
+from ergon_site.access.api.serializers import AuditEntrySerializer, ClientSerializer, Presented
+from ergon_site.access.callers import Caller
+from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
 
 
 class ClientView(APIView):
-    """The client that asks: its scopes, zones and the token's expiry."""
+    """The client that asks: its scopes, zones and when what let it in expires."""
 
     required_scope = None
 
     @extend_schema(responses=ClientSerializer)
     def get(self, request: Request) -> Response:
-        token = ApiToken.objects.select_related("client").get(pk=callers.of(request).token_id)
-        return Response(ClientSerializer(token).data)
+        return Response(ClientSerializer(_presented(callers.of(request))).data)
 
 
 class AuditEntriesView(ListAPIView[AuditEntry]):
@@ -28,3 +28,11 @@ class AuditEntriesView(ListAPIView[AuditEntry]):
     required_scope = "platform"
     queryset = AuditEntry.objects.all()
     serializer_class = AuditEntrySerializer
+
+
+def _presented(caller: Caller) -> Presented:
+    if caller.token_id is None:
+        client = ApiClient.objects.get(pk=caller.client_id)
+        return Presented(client=client, prefix=None, expires_at=client.certificate_expires_at)
+    token = ApiToken.objects.select_related("client").get(pk=caller.token_id)
+    return Presented(client=token.client, prefix=token.prefix, expires_at=token.expires_at)

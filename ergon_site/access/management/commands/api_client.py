@@ -2,19 +2,20 @@
 
 import json
 from argparse import ArgumentParser
-from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Max
 
 from ergon_site.access import clients
 from ergon_site.access.models import ApiClient
+from ergon_site.access.shell.commands import actor
 
 SWITCHES = {"disable": clients.disable, "enable": clients.enable}
 
 
 class Command(BaseCommand):
+    # One must be switched off even where something else of the deployment is wrong.
+    requires_system_checks = []
     help = "List API clients, or refuse and accept all tokens of one. Made and rotated by create_api_client."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -32,7 +33,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
 
     def _list(self) -> list[dict[str, Any]]:
-        rows = ApiClient.objects.annotate(last_used_at=Max("tokens__last_used_at"))
+        rows: Any = clients.with_last_use(ApiClient.objects.all())
         return [
             {
                 "name": client.name,
@@ -48,7 +49,7 @@ class Command(BaseCommand):
         if client is None:
             msg = f"There is no API client named {name!r}."
             raise CommandError(msg)
-        changed = SWITCHES[verb](client.pk, by=f"command:{getuser()}", reason=reason)
+        changed = SWITCHES[verb](client.pk, by=actor(), reason=reason)
         client.refresh_from_db()
         return {"name": name, "state": _state(client), "changed": changed}
 

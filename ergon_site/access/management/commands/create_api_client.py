@@ -2,33 +2,42 @@
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import timedelta
-from getpass import getuser
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
-from ergon_site.access.clients import Grant, Issued, NameTakenError
+from ergon_site.access.clients import CertificateTakenError, Grant, Issued, NameTakenError
 from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
+from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError
 from ergon_site.access.models import ApiClient
+from ergon_site.access.shell import options
+from ergon_site.access.shell.commands import actor
+
+REFUSALS = (NameTakenError, CertificateTakenError, UnknownScopeError, UnusableTermError)
+NOT_ROTATED = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate", "certificate")
 
 
 def days(text: str) -> timedelta:
-    if not text.isdecimal() or int(text) == 0:
-        msg = "must be a whole number of days above 0"
-        raise ArgumentTypeError(msg)
-    return timedelta(days=int(text))
+    return timedelta(days=_whole(text, "days", least=1, most=LONGEST_TIME.days))
 
 
 def seconds(text: str) -> timedelta:
-    if not text.isdecimal():
-        msg = "must be a whole number of seconds"
-        raise ArgumentTypeError(msg)
-    return timedelta(seconds=int(text))
+    return timedelta(seconds=_whole(text, "seconds", least=0, most=int(LONGEST_TIME.total_seconds())))
+
+
+def _whole(text: str, what: str, *, least: int, most: int) -> int:
+    try:
+        return options.whole(least, most)(text)
+    except ArgumentTypeError:
+        msg = f"must be a whole number of {what} from {least} to {most:,}"
+        raise ArgumentTypeError(msg) from None
 
 
 class Command(BaseCommand):
+    # A token must be had even where something else of the deployment is wrong.
+    requires_system_checks = []
     help = "Create an API client, or give an existing one a new token (--rotate). Prints the token alone, this once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -43,7 +52,12 @@ class Command(BaseCommand):
             parser.add_argument(option, action="append", default=[], help=f"{what} (repeatable)")
         parser.add_argument("--tenant", action="append", default=[], type=UUID, help="a tenant it may see (repeatable)")
         parser.add_argument("--rate", type=float, help="requests a second; the deployment's rate if not given")
-        parser.add_argument("--expires", type=days, metavar="DAYS", help="the token's life; endless if not given")
+        parser.add_argument(
+            "--certificate", metavar="IDENTITY", help="subject or fingerprint of its certificate, as the proxy tells it"
+        )
+        parser.add_argument(
+            "--expires", type=days, metavar="DAYS", help="life of the token, and of --certificate; endless if not given"
+        )
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")
         parser.add_argument(
             "--overlap",
@@ -53,38 +67,31 @@ class Command(BaseCommand):
             help="with --rotate: how long the earlier tokens go on (default 3600)",
         )
 
-    def handle(self, *, name: str, rotate: bool, **options: Any) -> None:
+    def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
         try:
-            issued = self._rotate(name, options) if rotate else self._create(name, options)
-        except (NameTakenError, UnknownScopeError) as error:
+            issued = self._rotate(name, given) if rotate else self._create(name, given)
+        except REFUSALS as error:
             raise CommandError(str(error)) from None
         self.stdout.write(issued.token.text)
 
-    def _create(self, name: str, options: dict[str, Any]) -> Issued:
-        if options["rate"] is not None and options["rate"] <= 0:
-            msg = "--rate must be above 0."
-            raise CommandError(msg)
+    def _create(self, name: str, given: dict[str, Any]) -> Issued:
         grant = Grant(
-            scopes=options["scope"],
-            zones=options["zone"],
-            target_zones=options["target_zone"],
-            consumers=options["consumer"],
-            buckets=options["bucket"],
-            tenants=options["tenant"],
-            rate=options["rate"],
+            scopes=given["scope"],
+            zones=given["zone"],
+            target_zones=given["target_zone"],
+            consumers=given["consumer"],
+            buckets=given["bucket"],
+            tenants=given["tenant"],
+            rate=given["rate"],
         )
-        return clients.create(name, grant, by=_operator(), lifetime=options["expires"])
+        return clients.create(name, grant, by=actor(), lifetime=given["expires"], certificate=given["certificate"])
 
-    def _rotate(self, name: str, options: dict[str, Any]) -> Issued:
-        if any(options[grant] for grant in ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate")):
-            msg = "--rotate changes the token alone; what the client may do is changed in the console."
+    def _rotate(self, name: str, given: dict[str, Any]) -> Issued:
+        if any(given[name] is not None and given[name] != [] for name in NOT_ROTATED):
+            msg = "--rotate changes the token alone; what the client may do, and its certificate, in the console."
             raise CommandError(msg)
         client = ApiClient.objects.filter(name=name).first()
         if client is None:
             msg = f"There is no API client named {name!r}."
             raise CommandError(msg)
-        return clients.rotate(client.pk, by=_operator(), overlap=options["overlap"], lifetime=options["expires"])
-
-
-def _operator() -> str:
-    return f"command:{getuser()}"
+        return clients.rotate(client.pk, by=actor(), overlap=given["overlap"], lifetime=given["expires"])

@@ -1,0 +1,38 @@
+"""System checks: what `manage.py check` tells of settings that can be read but cannot work."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import Error, Warning as Caution
+
+
+def check_tasks(**_: Any) -> list[Error]:
+    """Every module of ERGON_TASKS is there; what is in it is not run."""
+    return list(_missing(settings.ERGON_TASKS))
+
+
+def check_certificate_header(**_: Any) -> list[Caution]:
+    """A header that has a second spelling is only as good as the proxy that drops it."""
+    name = settings.ERGON_CERTIFICATE_HEADER
+    if "-" not in name:
+        return []
+    text = f"ERGON_CERTIFICATE_HEADER: web servers do not tell {name} from {name.replace('-', '_')}."
+    hint = "Choose a name without hyphens, or make sure that the proxy drops headers with underscores."
+    return [Caution(text, hint=hint, id="ergon.W002")]
+
+
+def _missing(modules: tuple[str, ...]) -> Iterator[Error]:
+    for name in modules:
+        if not _is_there(name):
+            text = f"ERGON_TASKS names a module that is not there: {name!r}."
+            yield Error(text, hint="Put its folder into PYTHONPATH, or install its package.", id="ergon.E001")
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        # A part before the last one is missing, or is no package. Anything else is for whoever loads it to tell.
+        return False
