@@ -42,6 +42,13 @@ class LetterUnknownError(EngineError):
         super().__init__(f"there is no dead letter {letter_id}")
 
 
+class GroupUnknownError(EngineError):
+    code = "group_unknown"
+
+    def __init__(self, group_id: object) -> None:
+        super().__init__(f"there is no group of dead letters {group_id}")
+
+
 class NotReplayableError(EngineError):
     code = "not_replayable"
 
@@ -198,7 +205,9 @@ def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
 @transaction.atomic
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""
-    group = DeadLetterGroup.objects.select_for_update().get(pk=group_id)
+    group = DeadLetterGroup.objects.select_for_update().filter(pk=group_id).first()
+    if group is None:
+        raise GroupUnknownError(group_id)
     before = group.state
     group.state, group.decided_by, group.decision_reason = state.value, by, reason
     group.save(update_fields=["state", "decided_by", "decision_reason"])
@@ -245,6 +254,13 @@ def find(letter_id: object) -> DeadLetter:
     if letter is None:
         raise LetterUnknownError(letter_id)
     return letter
+
+
+def find_group(group_id: int) -> DeadLetterGroup:
+    group = DeadLetterGroup.objects.filter(pk=group_id).first()
+    if group is None:
+        raise GroupUnknownError(group_id)
+    return group
 
 
 def _replayer_of(letter: DeadLetter) -> Replayer | None:

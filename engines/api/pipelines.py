@@ -9,9 +9,10 @@ from rest_framework.views import APIView
 from engines import pipelines
 from engines.api import bodies
 from engines.api.problems import Refusing
-from engines.api.serializers import DecisionSerializer, PipelineSerializer
+from engines.api.serializers import PipelineSerializer
 from engines.models import Pipeline
 from ergon_site.access import callers
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.pagination import ByName
 
 
@@ -28,7 +29,7 @@ class PauseView(Refusing, APIView):
     """Stop claims at once; what runs is let end."""
 
     required_scope = "transactions:operate"
-    body_limit = bodies.DECISION_LIMIT
+    body_limit = DECISION_LIMIT
 
     @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
@@ -40,7 +41,7 @@ class ResumeView(Refusing, APIView):
     """Let claims go on."""
 
     required_scope = "transactions:operate"
-    body_limit = bodies.DECISION_LIMIT
+    body_limit = DECISION_LIMIT
 
     @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:

@@ -10,6 +10,7 @@ from engines.api import hiding
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
 from engines.models import DeadLetter, Pipeline, Policy, PolicyVersion, TransactionRecord
+from ergon_site.access.api.bodies import DecisionSerializer
 
 DEPTH_CAP = 10_000
 VERSIONS_TOLD = 100
@@ -53,10 +54,6 @@ class BatchItemSerializer(SubmittedSerializer):
 
 class BatchAnswerSerializer(serializers.Serializer[Any]):
     results = BatchItemSerializer(many=True, help_text="In the order of the transactions.")
-
-
-class DecisionSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=500, help_text="Kept in the audit log.")
 
 
 class ReplaySerializer(DecisionSerializer):

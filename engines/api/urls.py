@@ -4,6 +4,23 @@ from django.urls import path
 
 from engines.api import addresses
 from engines.api.dead_letters import DeadLettersView, DeadLetterView, DiscardLetterView, ReplayLetterView
+from engines.api.letter_groups import (
+    DiscardAllView,
+    GroupsView,
+    GroupView,
+    MuteView,
+    ReopenView,
+    ReplayAllView,
+    ResolveView,
+)
+from engines.api.operations import (
+    CancelOperationView,
+    ItemsView,
+    OperationsView,
+    OperationView,
+    PauseOperationView,
+    ResumeOperationView,
+)
 from engines.api.pipelines import PauseView, PipelinesView, ResumeView
 from engines.api.policies import ActivateView, PoliciesView, PolicyView, VersionsView
 from engines.api.transactions import (
@@ -31,6 +48,19 @@ urlpatterns = [
     path("dead-letters/<int:letter_id>", DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<int:letter_id>/replay", ReplayLetterView.as_view(), name="dead-letter-replay"),
     path("dead-letters/<int:letter_id>/discard", DiscardLetterView.as_view(), name="dead-letter-discard"),
+    path("dead-letter-groups", GroupsView.as_view(), name="dead-letter-groups"),
+    path("dead-letter-groups/<int:group_id>", GroupView.as_view(), name="dead-letter-group"),
+    path("dead-letter-groups/<int:group_id>/mute", MuteView.as_view(), name="dead-letter-group-mute"),
+    path("dead-letter-groups/<int:group_id>/resolve", ResolveView.as_view(), name="dead-letter-group-resolve"),
+    path("dead-letter-groups/<int:group_id>/reopen", ReopenView.as_view(), name="dead-letter-group-reopen"),
+    path("dead-letter-groups/<int:group_id>/replay", ReplayAllView.as_view(), name="dead-letter-group-replay"),
+    path("dead-letter-groups/<int:group_id>/discard", DiscardAllView.as_view(), name="dead-letter-group-discard"),
+    path("bulk-operations", OperationsView.as_view(), name="bulk-operations"),
+    path("bulk-operations/<int:operation_id>", OperationView.as_view(), name="bulk-operation"),
+    path("bulk-operations/<int:operation_id>/items", ItemsView.as_view(), name="bulk-operation-items"),
+    path("bulk-operations/<int:operation_id>/pause", PauseOperationView.as_view(), name="bulk-operation-pause"),
+    path("bulk-operations/<int:operation_id>/resume", ResumeOperationView.as_view(), name="bulk-operation-resume"),
+    path("bulk-operations/<int:operation_id>/cancel", CancelOperationView.as_view(), name="bulk-operation-cancel"),
     path("policies", PoliciesView.as_view(), name="policies"),
     path("policies/<name:name>", PolicyView.as_view(), name="policy"),
     path("policies/<name:name>/versions", VersionsView.as_view(), name="policy-versions"),
