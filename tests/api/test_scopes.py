@@ -40,6 +40,12 @@ NEEDS = [
     ("GET", "policies/default", "policies:read"),
     ("POST", "policies/default/versions", "policies:write"),
     ("POST", "policies/default/versions/1/activate", "policies:write"),
+    ("GET", "provider-policies", "policies:read"),
+    ("GET", "provider-policies/rank/snapshot", "policies:read"),
+    ("POST", "provider-policies/rank/snapshot/versions", "policies:write"),
+    ("POST", "provider-policies/rank/snapshot/versions/1/activate", "policies:write"),
+    ("PUT", "providers/rank/snapshot/quota", "providers:operate"),
+    ("DELETE", "providers/rank/snapshot/quota", "providers:operate"),
 ]
 # A scope may be asked for by what answers HEAD as well.
 NEEDS += [("HEAD", address, scope) for method, address, scope in NEEDS if method == "GET"]
