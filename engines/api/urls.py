@@ -21,8 +21,9 @@ from engines.api.operations import (
     PauseOperationView,
     ResumeOperationView,
 )
-from engines.api.pipelines import PauseView, PipelinesView, ResumeView
+from engines.api.pipelines import AmendView, PauseView, PipelinesView, PipelineView, ResumeView
 from engines.api.policies import ActivateView, PoliciesView, PolicyView, VersionsView
+from engines.api.schedules import PauseScheduleView, ResumeScheduleView, SchedulesView, ScheduleView
 from engines.api.transactions import (
     BatchView,
     CancelView,
@@ -42,8 +43,14 @@ urlpatterns = [
     path("transactions/<id:uid>/replay", ReplayView.as_view(), name="transaction-replay"),
     path("transactions/<id:uid>", TransactionView.as_view(), name="transaction"),
     path("pipelines", PipelinesView.as_view(), name="pipelines"),
+    path("pipelines/<name:name>", PipelineView.as_view(), name="pipeline"),
+    path("pipelines/<name:name>/amend", AmendView.as_view(), name="pipeline-amend"),
     path("pipelines/<name:name>/pause", PauseView.as_view(), name="pipeline-pause"),
     path("pipelines/<name:name>/resume", ResumeView.as_view(), name="pipeline-resume"),
+    path("schedules", SchedulesView.as_view(), name="schedules"),
+    path("schedules/<name:name>", ScheduleView.as_view(), name="schedule"),
+    path("schedules/<name:name>/pause", PauseScheduleView.as_view(), name="schedule-pause"),
+    path("schedules/<name:name>/resume", ResumeScheduleView.as_view(), name="schedule-resume"),
     path("dead-letters", DeadLettersView.as_view(), name="dead-letters"),
     path("dead-letters/<int:letter_id>", DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<int:letter_id>/replay", ReplayLetterView.as_view(), name="dead-letter-replay"),

@@ -17,15 +17,18 @@ TARGETS = [
     *("transactions", "transactions/batch", "transactions/good/cancel", "transactions/good/replay"),
     *("pipelines/invoices/pause", "pipelines/invoices/resume", "dead-letters/LETTER/replay"),
     *("dead-letters/LETTER/discard", "policies/default/versions", "policies/default/versions/1/activate"),
+    *("pipelines", "pipelines/invoices/amend", "schedules"),
     *("dead-letter-groups/GROUP/mute", "dead-letter-groups/GROUP/replay", "dead-letter-groups/GROUP/discard"),
 ]
 FIELDS = (
     *("pipeline", "payload", "id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata"),
     *("transactions", "reason", "policy", "kind", "loop", "steps", "process", "retry", "max_attempts", "timeout"),
-    *("canary", "rate", "cap"),
+    *("canary", "rate", "cap", "name", "task", "executor", "direction", "redacted", "is_enabled"),
+    *("keep_failed_days", "cron", "time_zone", "catch_up"),
 )
 TEMPTING: list[Any] = [
     *("invoices", "", " ", "2026-01-31T12:00:00Z", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
+    *("* * * * *", "0 0 30 2 *", "America", "../x", "inbound", "one"),
     *("consumer", "x" * 201, 2**31, 2**63, 2**64, -(2**63), 10**400, 1e308, 5e-324, -0.0, True, None, [], {}),
     *("\x00", "\ud800", "\U0001f600", "\u202e"),
 ]

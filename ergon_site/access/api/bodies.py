@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+LONGEST_NAME = 100
 LONGEST_REASON = 500
 FAULTS_TOLD = 20
 DECISION_LIMIT = 16 * 1024
