@@ -89,6 +89,18 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
     return operation
 
 
+def _refuse_out_of_bounds(terms: Terms) -> None:
+    if not 0 < terms.rate <= AT_ONCE:
+        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
+        raise BulkError(msg)
+    if not 0 <= terms.canary <= MOST_FIRST:
+        msg = f"so many first are 0 to {MOST_FIRST:,}, not {terms.canary:,}"
+        raise BulkError(msg)
+    if terms.cap < 1:
+        msg = f"the cap is at least 1, not {terms.cap:,}"
+        raise BulkError(msg)
+
+
 @transaction.atomic
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
@@ -152,18 +164,6 @@ def _advance(operation_id: int) -> int:
             _end(operation, "done", now, "")
     operation.save()
     return touched
-
-
-def _refuse_out_of_bounds(terms: Terms) -> None:
-    if not 0 < terms.rate <= AT_ONCE:
-        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
-        raise BulkError(msg)
-    if not 0 <= terms.canary <= MOST_FIRST:
-        msg = f"so many first are 0 to {MOST_FIRST:,}, not {terms.canary:,}"
-        raise BulkError(msg)
-    if terms.cap < 1:
-        msg = f"the cap is at least 1, not {terms.cap:,}"
-        raise BulkError(msg)
 
 
 def _allowance(operation: BulkOperation, now: datetime) -> int:

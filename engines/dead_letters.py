@@ -28,6 +28,13 @@ TEXT = 200
 AS_IT_WAS: Any = object()
 
 
+class GroupUnknownError(EngineError):
+    code = "group_unknown"
+
+    def __init__(self, group_id: object) -> None:
+        super().__init__(f"there is no group of dead letters {group_id}")
+
+
 class LetterSettledError(EngineError):
     code = "letter_settled"
 
@@ -40,13 +47,6 @@ class LetterUnknownError(EngineError):
 
     def __init__(self, letter_id: object) -> None:
         super().__init__(f"there is no dead letter {letter_id}")
-
-
-class GroupUnknownError(EngineError):
-    code = "group_unknown"
-
-    def __init__(self, group_id: object) -> None:
-        super().__init__(f"there is no group of dead letters {group_id}")
 
 
 class NotReplayableError(EngineError):
@@ -245,6 +245,13 @@ def redacted_of(letter: DeadLetter) -> list[str]:
     return fields
 
 
+def find_group(group_id: int) -> DeadLetterGroup:
+    group = DeadLetterGroup.objects.filter(pk=group_id).first()
+    if group is None:
+        raise GroupUnknownError(group_id)
+    return group
+
+
 def find(letter_id: object) -> DeadLetter:
     """A dead letter by its number, or by the id of its transaction."""
     letters = DeadLetter.objects.select_related("group")
@@ -254,13 +261,6 @@ def find(letter_id: object) -> DeadLetter:
     if letter is None:
         raise LetterUnknownError(letter_id)
     return letter
-
-
-def find_group(group_id: int) -> DeadLetterGroup:
-    group = DeadLetterGroup.objects.filter(pk=group_id).first()
-    if group is None:
-        raise GroupUnknownError(group_id)
-    return group
 
 
 def _replayer_of(letter: DeadLetter) -> Replayer | None:

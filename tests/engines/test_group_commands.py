@@ -39,9 +39,9 @@ def test_a_group_is_decided_about(group: DeadLetterGroup, verb: str, state: str)
 
 
 def test_a_group_is_replayed_within_its_terms(group: DeadLetterGroup) -> None:
-    terms = ["--canary", "2", "--rate", "5", "--cap", "2", "--reason", "customer made"]
+    terms = ["--canary", "2", "--rate", "5", "--cap", "3", "--reason", "customer made"]
     begun = ask("dead_letters", "replay-all", str(group.pk), *terms)
-    assert [begun[name] for name in ("verb", "expected", "canary", "rate", "cap")] == ["replay", 3, 2, 5.0, 2]
+    assert [begun[name] for name in ("verb", "expected", "canary", "rate", "cap")] == ["replay", 3, 2, 5.0, 3]
     bulk.advance()
     assert ask("dead_letters", "operation", str(begun["id"]))["done"] == 2
     assert TransactionRecord.objects.exclude(replay_of=None).count() == 2
