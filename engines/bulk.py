@@ -15,6 +15,7 @@ from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup,
 from ergon_site.access import audit
 
 MOST = 100_000
+MOST_FIRST = 1000
 AT_ONCE = 500
 
 
@@ -22,6 +23,31 @@ class BulkError(EngineError):
     """A bulk operation that cannot be as asked."""
 
     code = "invalid_bulk_operation"
+
+
+class GroupBusyError(BulkError):
+    """One operation at a time."""
+
+    code = "group_busy"
+
+    def __init__(self) -> None:
+        super().__init__("an operation on this group has not ended yet: let it end, or cancel it")
+
+
+class OperationUnknownError(BulkError):
+    code = "operation_unknown"
+
+    def __init__(self, operation_id: object) -> None:
+        super().__init__(f"there is no bulk operation {operation_id}")
+
+
+class TurnError(BulkError):
+    """It cannot become that from what it is."""
+
+    code = "operation_state"
+
+    def __init__(self, before: str, wanted: str) -> None:
+        super().__init__(f"a bulk operation that is {before} cannot become {wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +62,12 @@ class Terms:
 @transaction.atomic
 def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> BulkOperation:
     """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
-    group = DeadLetterGroup.objects.select_for_update().get(pk=group_id)
+    group = DeadLetterGroup.objects.select_for_update().filter(pk=group_id).first()
+    if group is None:
+        raise dead_letters.GroupUnknownError(group_id)
     if group.operations.filter(state__in=["running", "paused"]).exists():
-        msg = "an operation on this group has not ended yet: let it end, or cancel it"
-        raise BulkError(msg)
-    if not 0 < terms.rate <= AT_ONCE:
-        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
-        raise BulkError(msg)
+        raise GroupBusyError
+    _refuse_out_of_bounds(terms)
     expected = group.letters.filter(state=LetterState.OPEN.value).count()
     operation = BulkOperation(verb=verb, group=group, by=by, reason=reason, expected=expected, cap=min(terms.cap, MOST))
     operation.canary, operation.rate = (terms.canary if verb == "replay" else 0), terms.rate
@@ -53,18 +78,37 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
         action=f"bulk.{verb}",
         target=f"bulk operation {operation.pk}",
         reason=reason,
-        after={"group": str(group), "expected": expected, "canary": operation.canary, "rate": terms.rate},
+        after={
+            "group": str(group),
+            "expected": expected,
+            "canary": operation.canary,
+            "rate": terms.rate,
+            "cap": operation.cap,
+        },
     )
     return operation
+
+
+def _refuse_out_of_bounds(terms: Terms) -> None:
+    if not 0 < terms.rate <= AT_ONCE:
+        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
+        raise BulkError(msg)
+    if not 0 <= terms.canary <= MOST_FIRST:
+        msg = f"so many first are 0 to {MOST_FIRST:,}, not {terms.canary:,}"
+        raise BulkError(msg)
+    if terms.cap < 1:
+        msg = f"the cap is at least 1, not {terms.cap:,}"
+        raise BulkError(msg)
 
 
 @transaction.atomic
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
-    operation = BulkOperation.objects.select_for_update(of=("self",)).get(pk=operation_id)
+    operation = BulkOperation.objects.select_for_update(of=("self",)).filter(pk=operation_id).first()
+    if operation is None:
+        raise OperationUnknownError(operation_id)
     if operation.state not in TURNS[state]:
-        msg = f"a bulk operation that is {operation.state} cannot become {state}"
-        raise BulkError(msg)
+        raise TurnError(operation.state, state)
     audit.record(
         actor=by,
         action=f"bulk.{state}",
@@ -80,6 +124,13 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
         # Whoever resumes it knows of these: only further ones stop it again.
         operation.filter = {**operation.filter, "known_failures": _failed_again(operation)}
     operation.save(update_fields=["state", "note", "moved_at", "finished_at", "filter"])
+    return operation
+
+
+def find(operation_id: int) -> BulkOperation:
+    operation = BulkOperation.objects.select_related("group").filter(pk=operation_id).first()
+    if operation is None:
+        raise OperationUnknownError(operation_id)
     return operation
 
 

@@ -28,6 +28,13 @@ TEXT = 200
 AS_IT_WAS: Any = object()
 
 
+class GroupUnknownError(EngineError):
+    code = "group_unknown"
+
+    def __init__(self, group_id: object) -> None:
+        super().__init__(f"there is no group of dead letters {group_id}")
+
+
 class LetterSettledError(EngineError):
     code = "letter_settled"
 
@@ -198,7 +205,9 @@ def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
 @transaction.atomic
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""
-    group = DeadLetterGroup.objects.select_for_update().get(pk=group_id)
+    group = DeadLetterGroup.objects.select_for_update().filter(pk=group_id).first()
+    if group is None:
+        raise GroupUnknownError(group_id)
     before = group.state
     group.state, group.decided_by, group.decision_reason = state.value, by, reason
     group.save(update_fields=["state", "decided_by", "decision_reason"])
@@ -234,6 +243,13 @@ def redacted_of(letter: DeadLetter) -> list[str]:
     """The fields of its payload that pages hide: its pipeline says so."""
     fields: list[str] = Pipeline.objects.values_list("redacted", flat=True).filter(name=letter.source).first() or []
     return fields
+
+
+def find_group(group_id: int) -> DeadLetterGroup:
+    group = DeadLetterGroup.objects.filter(pk=group_id).first()
+    if group is None:
+        raise GroupUnknownError(group_id)
+    return group
 
 
 def find(letter_id: object) -> DeadLetter:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from engines import policies, transactions
@@ -25,6 +25,13 @@ class PipelineError(EngineError):
     code = "invalid_pipeline"
 
 
+class PipelineTakenError(PipelineError):
+    code = "pipeline_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a pipeline named {name!r} already")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a pipeline is to be; None leaves what it is, or takes the default."""
@@ -41,17 +48,28 @@ class Plan:
     redacted: list[str] | None = None
 
 
+def amendment(**given: Any) -> Plan:
+    """The plan of a change: naming a task or an executor takes the place of the other one."""
+    instead = {"task": {"executor": ""}, "executor": {"task": ""}}
+    other = next((instead[field] for field in instead if given.get(field)), {})
+    return Plan(**{**other, **{name: value for name, value in given.items() if value is not None}})
+
+
 @transaction.atomic
 def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     """A new pipeline; the task need not be known here yet, but one of task and executor must be named."""
     if refusal := naming.refusal("pipeline", name):
         raise PipelineError(refusal)
     if Pipeline.objects.filter(name=name).exists():
-        msg = f"there is a pipeline named {name!r} already"
-        raise PipelineError(msg)
+        raise PipelineTakenError(name)
     pipeline = Pipeline(name=name, direction=plan.direction or "inbound")
     _apply(pipeline, plan)
-    pipeline.save()
+    try:
+        with transaction.atomic():
+            pipeline.save()
+    except IntegrityError:
+        # Somebody made one in this very moment.
+        raise PipelineTakenError(name) from None
     audit.record(actor=by, action="pipeline.create", target=_target(pipeline), reason=reason, after=_told(pipeline))
     return pipeline
 

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from engines import payloads, pipelines, transactions
@@ -32,11 +32,25 @@ class ScheduleError(EngineError):
     code = "invalid_schedule"
 
 
+class ScheduleUnknownError(ScheduleError):
+    code = "schedule_unknown"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule named {name!r}")
+
+
+class ScheduleTakenError(ScheduleError):
+    code = "schedule_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a schedule named {name!r} already")
+
+
 def runs_after(cron: str, time_zone: str, after: datetime, *, backwards: bool = False) -> Iterator[datetime]:
     """The times of a cron expression, by the clock on the wall of its zone."""
     try:
         zone = ZoneInfo(time_zone)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):
         msg = f"there is no time zone named {time_zone!r}"
         raise ScheduleError(msg) from None
     try:
@@ -63,15 +77,19 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     if refusal := naming.refusal("schedule", name):
         raise ScheduleError(refusal)
     if Schedule.objects.filter(name=name).exists():
-        msg = f"there is a schedule named {name!r} already"
-        raise ScheduleError(msg)
+        raise ScheduleTakenError(name)
     if plan.catch_up not in dict(Schedule.CATCH_UP):
         msg = f"catch_up is one, all or none, not {plan.catch_up!r}"
         raise ScheduleError(msg)
     _refuse_out_of_bounds(plan)
     schedule = Schedule(name=name, created_by=by, **asdict(plan) | {"pipeline": pipelines.find(plan.pipeline)})
     schedule.next_run_at = _next(schedule, database_time())
-    schedule.save()
+    try:
+        with transaction.atomic():
+            schedule.save()
+    except IntegrityError:
+        # Somebody made one in this very moment.
+        raise ScheduleTakenError(name) from None
     told = {"pipeline": plan.pipeline, "cron": plan.cron, "time_zone": plan.time_zone, "catch_up": plan.catch_up}
     audit.record(actor=by, action="schedule.create", target=f"schedule {name}", reason=reason, after=told)
     return schedule
@@ -94,6 +112,13 @@ def resume(name: str, *, by: str, reason: str) -> Schedule:
     Schedule.objects.filter(pk=schedule.pk).update(paused_at=None, paused_by="", pause_reason="", next_run_at=following)
     audit.record(actor=by, action="schedule.resume", target=f"schedule {name}", reason=reason)
     schedule.refresh_from_db()
+    return schedule
+
+
+def find(name: str) -> Schedule:
+    schedule = Schedule.objects.select_related("pipeline").filter(name=name).first()
+    if schedule is None:
+        raise ScheduleUnknownError(name)
     return schedule
 
 
@@ -187,6 +212,5 @@ def _refuse_out_of_bounds(plan: Plan) -> None:
 def _lock(name: str) -> Schedule:
     schedule = Schedule.objects.select_for_update().filter(name=name).first()
     if schedule is None:
-        msg = f"there is no schedule named {name!r}"
-        raise ScheduleError(msg)
+        raise ScheduleUnknownError(name)
     return schedule

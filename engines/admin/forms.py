@@ -8,7 +8,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
 from engines import payloads
-from engines.bulk import AT_ONCE, MOST, Terms
+from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.conf import settings
 from engines.core import redaction
 from engines.models import DeadLetterGroup
@@ -37,7 +37,7 @@ class ReplayGroupForm(GroupForm):
     canary = forms.IntegerField(
         initial=1,
         min_value=0,
-        max_value=1000,
+        max_value=MOST_FIRST,
         widget=UnfoldAdminIntegerFieldWidget,
         help_text="So many first; the rest once they have succeeded. 0: none first.",
     )

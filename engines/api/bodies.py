@@ -11,12 +11,9 @@ from engines import policies
 from engines.api import times
 from engines.conf import settings
 from engines.transactions import Draft
+from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME, LONGEST_REASON
 
 BATCH = 1000
-LONGEST_NAME = 100
-LONGEST_REASON = 500
-FAULTS_TOLD = 20
-DECISION_LIMIT = 16 * 1024
 POLICY_LIMIT = policies.LARGEST
 BATCH_LIMIT = 64 * 1024 * 1024
 OPTIONAL = ("id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")

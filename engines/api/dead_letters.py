@@ -11,18 +11,18 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import dead_letters
-from engines.api import bodies, filters, hiding
+from engines.api import bodies, filters, hiding, tenants
 from engines.api.problems import Refusing
 from engines.api.serializers import (
     DeadLetterDetailSerializer,
     DeadLetterSerializer,
-    DecisionSerializer,
     ReplaySerializer,
     SubmittedSerializer,
 )
 from engines.core.states import State
 from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access import callers
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.schema import also_refuses
 
 
@@ -33,7 +33,8 @@ class DeadLettersView(Refusing, ListAPIView[DeadLetter]):
     serializer_class = DeadLetterSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetter]:
-        return filters.dead_letters(self.request.GET).defer("payload", "traceback", "details")
+        found = filters.dead_letters(self.request.GET).filter(tenants.visible(callers.of(self.request)))
+        return found.defer("payload", "traceback", "details")
 
     @extend_schema(parameters=filters.FOR_DEAD_LETTERS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -47,7 +48,9 @@ class DeadLetterView(Refusing, APIView):
 
     @extend_schema(responses=DeadLetterDetailSerializer)
     def get(self, request: Request, letter_id: int) -> Response:
-        return Response(DeadLetterDetailSerializer(dead_letters.find(letter_id)).data)
+        letter = dead_letters.find(letter_id)
+        tenants.check(callers.of(request), letter)
+        return Response(DeadLetterDetailSerializer(letter).data)
 
 
 class ReplayLetterView(Refusing, APIView):
@@ -64,6 +67,7 @@ class ReplayLetterView(Refusing, APIView):
         responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
+        tenants.check(callers.of(request), dead_letters.find(letter_id))
         asked = hiding.for_letter(letter_id, bodies.replay(request.data))
         uid = dead_letters.replay(letter_id, by=callers.of(request).actor, **asked)
         return Response({"id": uid, "state": _state_of(uid)}, status=HTTPStatus.CREATED)
@@ -73,13 +77,14 @@ class DiscardLetterView(Refusing, APIView):
     """Decide that a dead letter will not be replayed."""
 
     required_scope = "dead_letters:operate"
-    body_limit = bodies.DECISION_LIMIT
+    body_limit = DECISION_LIMIT
 
     @extend_schema(
         request=DecisionSerializer,
         responses={(200, "application/json"): DeadLetterSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
+        tenants.check(callers.of(request), dead_letters.find(letter_id))
         dead_letters.discard(letter_id, by=callers.of(request).actor, **bodies.decision(request.data))
         return Response(DeadLetterSerializer(dead_letters.find(letter_id)).data)
 

@@ -2,27 +2,32 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TypeVar
 
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ValidationError
 
 from engines import pipelines
 from engines.api import times
 from engines.core.errors import ExceptionType
-from engines.core.states import CATEGORIES, LetterState, State
-from engines.models import DeadLetter, TransactionRecord
+from engines.core.states import CATEGORIES, GroupState, LetterState, State
+from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 
 LONGEST = 200
 LARGEST_KEY = 2**63 - 1
 STATES = [state.word for state in State]
 CATEGORY_NAMES = [category.value for category in ExceptionType]
 LETTER_STATES = [state.value for state in LetterState]
+GROUP_STATES = [state.value for state in GroupState]
+OPERATION_STATES = [state for state, _ in BulkOperation.STATES]
 # Each of the three has its partial index; without them, the transactions of a quiet pipeline would be looked for
 # among all the others.
 INDEXED = Q(state=State.PENDING.value) | Q(lease_expires_at__isnull=False) | Q(finished_at__isnull=False)
 
 Parameters = Mapping[str, str]
+Filters = Mapping[str, Callable[[str], Q]]
+Row = TypeVar("Row", bound=Model)
 
 FOR_TRANSACTIONS = [
     OpenApiParameter("state", str, enum=STATES),
@@ -39,19 +44,35 @@ FOR_DEAD_LETTERS = [
     OpenApiParameter("category", str, enum=CATEGORY_NAMES),
     OpenApiParameter("group", int, description="The number of their group."),
 ]
+FOR_GROUPS = [
+    OpenApiParameter("state", str, enum=GROUP_STATES),
+    OpenApiParameter("source", str, description="The pipeline or provider that failed."),
+    OpenApiParameter("category", str, enum=CATEGORY_NAMES),
+]
+FOR_OPERATIONS = [
+    OpenApiParameter("state", str, enum=OPERATION_STATES),
+    OpenApiParameter("group", int, description="The number of their group."),
+]
 
 
 def transactions(parameters: Parameters) -> QuerySet[TransactionRecord]:
-    rows = TransactionRecord.objects.select_related("pipeline")
-    for name, condition in TRANSACTION_FILTERS.items():
-        if name in parameters:
-            rows = rows.filter(_asked(parameters, name, condition))
-    return rows
+    return _filtered(TransactionRecord.objects.select_related("pipeline"), parameters, TRANSACTION_FILTERS)
 
 
 def dead_letters(parameters: Parameters) -> QuerySet[DeadLetter]:
-    rows = DeadLetter.objects.select_related("group")
-    for name, condition in LETTER_FILTERS.items():
+    return _filtered(DeadLetter.objects.select_related("group"), parameters, LETTER_FILTERS)
+
+
+def groups(parameters: Parameters) -> QuerySet[DeadLetterGroup]:
+    return _filtered(DeadLetterGroup.objects.all(), parameters, GROUP_FILTERS)
+
+
+def operations(parameters: Parameters) -> QuerySet[BulkOperation]:
+    return _filtered(BulkOperation.objects.all(), parameters, OPERATION_FILTERS)
+
+
+def _filtered(rows: QuerySet[Row], parameters: Parameters, known: Filters) -> QuerySet[Row]:
+    for name, condition in known.items():
         if name in parameters:
             rows = rows.filter(_asked(parameters, name, condition))
     return rows
@@ -109,7 +130,7 @@ def _time(text: str) -> datetime:
         return times.instant(text.replace(" ", "+"))
 
 
-TRANSACTION_FILTERS: dict[str, Callable[[str], Q]] = {
+TRANSACTION_FILTERS: Filters = {
     "state": _state,
     "pipeline": _pipeline,
     "category": _category,
@@ -118,9 +139,18 @@ TRANSACTION_FILTERS: dict[str, Callable[[str], Q]] = {
     "created_after": lambda text: Q(created_at__gte=_time(text)),
     "created_before": lambda text: Q(created_at__lt=_time(text)),
 }
-LETTER_FILTERS: dict[str, Callable[[str], Q]] = {
+LETTER_FILTERS: Filters = {
     "state": lambda word: Q(state=_one_of(LETTER_STATES, word)),
     "source": lambda text: Q(source=_text(text)),
     "category": lambda word: Q(category=_one_of(CATEGORY_NAMES, word)),
+    "group": _group,
+}
+GROUP_FILTERS: Filters = {
+    "state": lambda word: Q(state=_one_of(GROUP_STATES, word)),
+    "source": lambda text: Q(source=_text(text)),
+    "category": lambda word: Q(category=_one_of(CATEGORY_NAMES, word)),
+}
+OPERATION_FILTERS: Filters = {
+    "state": lambda word: Q(state=_one_of(OPERATION_STATES, word)),
     "group": _group,
 }

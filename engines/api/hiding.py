@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import PermissionDenied, ValidationError
 
 from engines import dead_letters, transactions
 from engines.core import redaction
 from engines.models import DeadLetter, Pipeline
+from ergon_site.access.callers import Caller
+from ergon_site.access.core import scopes
 
 LEFT = (
     f"A hidden field ({redaction.HIDDEN}) stands where none was, or in a list that became longer or shorter. "
@@ -39,6 +41,19 @@ def for_letter(letter_id: int, asked: dict[str, Any]) -> dict[str, Any]:
         return asked
     letter = dead_letters.find(letter_id)
     return _restored(asked, dead_letters.payload_of(letter), of_letter(letter))
+
+
+def check_bared(caller: Caller, pipeline: Pipeline, redacted: list[str] | None) -> None:
+    """Whoever takes a field off those that are hidden sees it from then on: that is for a platform's eyes."""
+    if redacted is None or scopes.allows(caller.scopes, "platform"):
+        return
+    if bared := [path for path in pipeline.redacted if not _is_within(path, redacted)]:
+        msg = f"This client may not show what the pipeline hides ({bared[0]}): that needs the scope platform as well."
+        raise PermissionDenied(msg)
+
+
+def _is_within(path: str, paths: list[str]) -> bool:
+    return any(f"{path}.".startswith(f"{one}.") for one in paths)
 
 
 def _restored(asked: dict[str, Any], original: Any, paths: list[str]) -> dict[str, Any]:

@@ -9,11 +9,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import policies
-from engines.api import bodies, preconditions
-from engines.api.preconditions import IF_MATCH, IF_NONE_MATCH
+from engines.api import bodies
 from engines.api.problems import Refusing
 from engines.api.serializers import (
-    DecisionSerializer,
     NewVersionSerializer,
     PolicyDetailSerializer,
     PolicySerializer,
@@ -21,7 +19,10 @@ from engines.api.serializers import (
 )
 from engines.models import Policy
 from ergon_site.access import callers
+from ergon_site.access.api import preconditions
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.pagination import ByName
+from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
 from ergon_site.access.api.schema import also_refuses
 
 
@@ -69,7 +70,7 @@ class ActivateView(Refusing, APIView):
     """Put a version in force again."""
 
     required_scope = "policies:write"
-    body_limit = bodies.DECISION_LIMIT
+    body_limit = DECISION_LIMIT
 
     @extend_schema(
         parameters=[IF_MATCH],

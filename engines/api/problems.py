@@ -13,18 +13,28 @@ from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, escaped, fault
 
 STATUSES = {
+    "invalid_bulk_operation": HTTPStatus.BAD_REQUEST,
+    "invalid_pipeline": HTTPStatus.BAD_REQUEST,
     "invalid_policy": HTTPStatus.BAD_REQUEST,
+    "invalid_schedule": HTTPStatus.BAD_REQUEST,
     "invalid_transaction": HTTPStatus.BAD_REQUEST,
+    "group_unknown": HTTPStatus.NOT_FOUND,
     "letter_unknown": HTTPStatus.NOT_FOUND,
+    "operation_unknown": HTTPStatus.NOT_FOUND,
     "pipeline_unknown": HTTPStatus.NOT_FOUND,
     "policy_unknown": HTTPStatus.NOT_FOUND,
+    "schedule_unknown": HTTPStatus.NOT_FOUND,
     "transaction_unknown": HTTPStatus.NOT_FOUND,
     "version_unknown": HTTPStatus.NOT_FOUND,
+    "group_busy": HTTPStatus.CONFLICT,
     "id_taken": HTTPStatus.CONFLICT,
     "letter_settled": HTTPStatus.CONFLICT,
     "not_finished": HTTPStatus.CONFLICT,
     "not_pending": HTTPStatus.CONFLICT,
     "not_replayable": HTTPStatus.CONFLICT,
+    "operation_state": HTTPStatus.CONFLICT,
+    "pipeline_taken": HTTPStatus.CONFLICT,
+    "schedule_taken": HTTPStatus.CONFLICT,
     "stale_policy": HTTPStatus.PRECONDITION_FAILED,
     "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
@@ -39,11 +49,6 @@ class Refusing:
 
 def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
     return problems.handle(_translated(error), context)
-
-
-def precondition_required() -> Problem:
-    detail = "Say in If-Match which version you have read; to make a new policy, send If-None-Match: *."
-    return Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
 
 
 def _translated(error: Exception) -> Exception:

@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from engines import dead_letters, policies, waiting
+from engines import dead_letters, policies
 from engines.api import hiding
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
-from engines.models import DeadLetter, Pipeline, Policy, PolicyVersion, TransactionRecord
+from engines.models import DeadLetter, Policy, PolicyVersion, TransactionRecord
+from ergon_site.access.api.bodies import DecisionSerializer
 
-DEPTH_CAP = 10_000
 VERSIONS_TOLD = 100
 
 
@@ -53,10 +53,6 @@ class BatchItemSerializer(SubmittedSerializer):
 
 class BatchAnswerSerializer(serializers.Serializer[Any]):
     results = BatchItemSerializer(many=True, help_text="In the order of the transactions.")
-
-
-class DecisionSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=500, help_text="Kept in the audit log.")
 
 
 class ReplaySerializer(DecisionSerializer):
@@ -138,33 +134,6 @@ class ExplanationSerializer(serializers.Serializer[Any]):
     attempts = serializers.ListField(child=serializers.DictField())
     result = Anything(allow_null=True)
     error = serializers.DictField(allow_null=True)
-
-
-class DepthSerializer(serializers.Serializer[Any]):
-    pending = serializers.IntegerField(help_text="How many wait, due or not; counted to 10,000.")
-    is_capped = serializers.BooleanField(help_text="Whether there are more.")
-
-
-class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
-    policy = serializers.CharField(source="policy.name")
-    policy_version = serializers.SerializerMethodField()
-    paused = serializers.BooleanField(source="is_paused")
-    depth = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Pipeline
-        fields: ClassVar = [
-            *("name", "task", "executor", "direction", "connector", "policy", "policy_version", "priority"),
-            *("is_enabled", "paused", "paused_at", "paused_by", "pause_reason", "depth"),
-        ]
-
-    def get_policy_version(self, pipeline: Pipeline) -> int | None:
-        return pipeline.policy.active.number if pipeline.policy.active else None
-
-    @extend_schema_field(DepthSerializer)
-    def get_depth(self, pipeline: Pipeline) -> dict[str, Any]:
-        pending = waiting.count(pipeline.pk, cap=DEPTH_CAP)
-        return {"pending": min(pending, DEPTH_CAP), "is_capped": pending > DEPTH_CAP}
 
 
 class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):

@@ -17,7 +17,6 @@ from engines.api.problems import Refusing
 from engines.api.serializers import (
     BatchAnswerSerializer,
     BatchSerializer,
-    DecisionSerializer,
     ExplanationSerializer,
     ReplaySerializer,
     SubmissionSerializer,
@@ -28,6 +27,7 @@ from engines.api.serializers import (
 from engines.models import TransactionRecord
 from engines.transactions import Submitted
 from ergon_site.access import callers
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.idempotency import KEY, answer_once
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.idempotency import Answer
@@ -112,7 +112,7 @@ class CancelView(Refusing, APIView):
     """End a transaction that has not begun."""
 
     required_scope = "transactions:operate"
-    body_limit = bodies.DECISION_LIMIT
+    body_limit = DECISION_LIMIT
 
     @extend_schema(
         request=DecisionSerializer,

@@ -4,8 +4,26 @@ from django.urls import path
 
 from engines.api import addresses
 from engines.api.dead_letters import DeadLettersView, DeadLetterView, DiscardLetterView, ReplayLetterView
-from engines.api.pipelines import PauseView, PipelinesView, ResumeView
+from engines.api.letter_groups import (
+    DiscardAllView,
+    GroupsView,
+    GroupView,
+    MuteView,
+    ReopenView,
+    ReplayAllView,
+    ResolveView,
+)
+from engines.api.operations import (
+    CancelOperationView,
+    ItemsView,
+    OperationsView,
+    OperationView,
+    PauseOperationView,
+    ResumeOperationView,
+)
+from engines.api.pipelines import AmendView, PauseView, PipelinesView, PipelineView, ResumeView
 from engines.api.policies import ActivateView, PoliciesView, PolicyView, VersionsView
+from engines.api.schedules import PauseScheduleView, ResumeScheduleView, SchedulesView, ScheduleView
 from engines.api.transactions import (
     BatchView,
     CancelView,
@@ -25,12 +43,31 @@ urlpatterns = [
     path("transactions/<id:uid>/replay", ReplayView.as_view(), name="transaction-replay"),
     path("transactions/<id:uid>", TransactionView.as_view(), name="transaction"),
     path("pipelines", PipelinesView.as_view(), name="pipelines"),
+    path("pipelines/<name:name>", PipelineView.as_view(), name="pipeline"),
+    path("pipelines/<name:name>/amend", AmendView.as_view(), name="pipeline-amend"),
     path("pipelines/<name:name>/pause", PauseView.as_view(), name="pipeline-pause"),
     path("pipelines/<name:name>/resume", ResumeView.as_view(), name="pipeline-resume"),
+    path("schedules", SchedulesView.as_view(), name="schedules"),
+    path("schedules/<name:name>", ScheduleView.as_view(), name="schedule"),
+    path("schedules/<name:name>/pause", PauseScheduleView.as_view(), name="schedule-pause"),
+    path("schedules/<name:name>/resume", ResumeScheduleView.as_view(), name="schedule-resume"),
     path("dead-letters", DeadLettersView.as_view(), name="dead-letters"),
     path("dead-letters/<int:letter_id>", DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<int:letter_id>/replay", ReplayLetterView.as_view(), name="dead-letter-replay"),
     path("dead-letters/<int:letter_id>/discard", DiscardLetterView.as_view(), name="dead-letter-discard"),
+    path("dead-letter-groups", GroupsView.as_view(), name="dead-letter-groups"),
+    path("dead-letter-groups/<int:group_id>", GroupView.as_view(), name="dead-letter-group"),
+    path("dead-letter-groups/<int:group_id>/mute", MuteView.as_view(), name="dead-letter-group-mute"),
+    path("dead-letter-groups/<int:group_id>/resolve", ResolveView.as_view(), name="dead-letter-group-resolve"),
+    path("dead-letter-groups/<int:group_id>/reopen", ReopenView.as_view(), name="dead-letter-group-reopen"),
+    path("dead-letter-groups/<int:group_id>/replay", ReplayAllView.as_view(), name="dead-letter-group-replay"),
+    path("dead-letter-groups/<int:group_id>/discard", DiscardAllView.as_view(), name="dead-letter-group-discard"),
+    path("bulk-operations", OperationsView.as_view(), name="bulk-operations"),
+    path("bulk-operations/<int:operation_id>", OperationView.as_view(), name="bulk-operation"),
+    path("bulk-operations/<int:operation_id>/items", ItemsView.as_view(), name="bulk-operation-items"),
+    path("bulk-operations/<int:operation_id>/pause", PauseOperationView.as_view(), name="bulk-operation-pause"),
+    path("bulk-operations/<int:operation_id>/resume", ResumeOperationView.as_view(), name="bulk-operation-resume"),
+    path("bulk-operations/<int:operation_id>/cancel", CancelOperationView.as_view(), name="bulk-operation-cancel"),
     path("policies", PoliciesView.as_view(), name="policies"),
     path("policies/<name:name>", PolicyView.as_view(), name="policy"),
     path("policies/<name:name>/versions", VersionsView.as_view(), name="policy-versions"),

@@ -40,6 +40,9 @@ class VerbsCommand(commands.VerbsCommand):
 
     refusals = (EngineError,)
 
+    def run(self, *, verb: str | None, **options: Any) -> None:
+        super().run(verb=verb and verb.replace("-", "_"), **options)
+
 
 def told_in_one_line() -> AbstractContextManager[None]:
     return commands.told_in_one_line(EngineError)

@@ -14,6 +14,7 @@ from facts.core.errors import BufferFullError, FactError, NotAuthorizedError
 
 STATUSES = {
     "invalid_fact": HTTPStatus.BAD_REQUEST,
+    "invalid_provisioning": HTTPStatus.BAD_REQUEST,
     "zone_not_authorized": HTTPStatus.FORBIDDEN,
     "unknown_consumer": HTTPStatus.NOT_FOUND,
     "unknown_zone": HTTPStatus.NOT_FOUND,

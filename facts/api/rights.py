@@ -2,7 +2,10 @@
 
 from collections.abc import Container
 
+from django.db.models import Q
+
 from ergon_site.access.callers import Caller
+from ergon_site.access.core import scopes
 from facts.core.errors import NotAuthorizedError
 from facts.ledger import Entry
 
@@ -22,8 +25,24 @@ def check_boundary(caller: Caller, from_zone: str, to_zone: str) -> None:
     _check(caller, is_allowed, f"look at what leads from {from_zone!r} to {to_zone!r}")
 
 
+def check_operation(caller: Caller, from_zone: str, to_zone: str) -> None:
+    """The same, for those who operate a boundary; a platform operates all of them."""
+    is_allowed = _is_platform(caller) or not caller.zones.isdisjoint((from_zone, to_zone))
+    _check(caller, is_allowed, f"operate what leads from {from_zone!r} to {to_zone!r}")
+
+
+def at_boundaries(caller: Caller) -> Q:
+    """The boundaries that a client operates."""
+    zones = sorted(caller.zones)
+    return Q() if _is_platform(caller) else Q(from_zone__name__in=zones) | Q(to_zone__name__in=zones)
+
+
 def check_named(caller: Caller, what: str, name: str, allowed: Container[str]) -> None:
     _check(caller, name in allowed, f"use the {what} {name!r}")
+
+
+def _is_platform(caller: Caller) -> bool:
+    return scopes.allows(caller.scopes, "platform")
 
 
 def _check(caller: Caller, is_allowed: bool, what: str, pointer: str = "") -> None:  # noqa: FBT001

@@ -3,6 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
+from facts.api.boundaries import BoundariesView, BoundaryView, CloseGateView, LimitView, OpenGateView
 from facts.api.consumers import ConfirmView, ConsumerFactsView, ConsumerView
 from facts.api.facts import BatchView, FactsView, FactView
 from facts.api.objects import ObjectView
@@ -31,4 +32,9 @@ urlpatterns = [
     path("consumers/<str:name>", ConsumerView.as_view(), name="consumer"),
     path("consumers/<str:name>/facts", ConsumerFactsView.as_view(), name="consumer-facts"),
     path("consumers/<str:name>/confirm", ConfirmView.as_view(), name="consumer-confirm"),
+    path("boundaries", BoundariesView.as_view(), name="boundaries"),
+    path("boundaries/<int:boundary_id>", BoundaryView.as_view(), name="boundary"),
+    path("boundaries/<int:boundary_id>/open", OpenGateView.as_view(), name="boundary-open"),
+    path("boundaries/<int:boundary_id>/close", CloseGateView.as_view(), name="boundary-close"),
+    path("boundaries/<int:boundary_id>/limit", LimitView.as_view(), name="boundary-limit"),
 ]

@@ -36,7 +36,9 @@ class ProvidersView(Refusing, APIView):
     @extend_schema(parameters=[asking.TENANT], responses=StandingsSerializer)
     def get(self, request: Request) -> Response:
         tenant_id = asking.tenant(callers.of(request), request.GET.get("tenant_id"))
-        return Response(StandingsSerializer({"results": standing.of_tenant(tenant_id)}).data)
+        # A tenant has as many as there are capabilities: they fit on one page.
+        page = {"results": standing.of_tenant(tenant_id), "next": None, "previous": None}
+        return Response(StandingsSerializer(page).data)
 
 
 class OverrideView(Refusing, APIView):

@@ -6,12 +6,21 @@ from typing import Any
 
 from django.http import JsonResponse
 
+from engines.core.errors import PolicyError
 from ergon_site.access.api import problems
-from ergon_site.access.api.problems import Problem, fault
+from ergon_site.access.api.problems import Problem, escaped, fault
+from ergon_site.access.policies.errors import PolicyRefusal, StalePolicyError
 from providers.calls import OrderError
 
 # Names of the verbs' arguments that bodies call otherwise.
 FIELDS = {"lasting": "seconds", "provider_name": "", "capability": ""}
+
+
+STATUSES = {
+    "invalid_policy": HTTPStatus.BAD_REQUEST,
+    "policy_unknown": HTTPStatus.NOT_FOUND,
+    "version_unknown": HTTPStatus.NOT_FOUND,
+}
 
 
 class Refusing:
@@ -22,12 +31,32 @@ class Refusing:
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
-    return problems.handle(_problem(error) if isinstance(error, OrderError) else error, context)
+    return problems.handle(_translated(error), context)
 
 
-def _problem(error: OrderError) -> Problem:
+def _translated(error: Exception) -> Exception:
+    match error:
+        case OrderError():
+            field = FIELDS.get(error.field or "", error.field)
+            return _problem(HTTPStatus.BAD_REQUEST, error, f"/{field}" if field else "")
+        case PolicyError():
+            pointer = "".join(f"/{escaped(name)}" for name in ("policy", *error.path))
+            return _problem(HTTPStatus.BAD_REQUEST, error, pointer)
+        case StalePolicyError():
+            tag = {"ETag": f'"{error.active}"'}
+            status = HTTPStatus.PRECONDITION_FAILED
+            return Problem(status, error.code, _sentence(error), headers=tag, version=error.active)
+        case PolicyRefusal() if error.code in STATUSES:
+            return _problem(STATUSES[error.code], error)
+    return error
+
+
+def _problem(status: HTTPStatus, error: Any, pointer: str = "") -> Problem:
+    detail = _sentence(error)
+    members: dict[str, Any] = {"errors": [fault(pointer, detail, error.code)]} if pointer else {}
+    return Problem(status, error.code, detail, **members)
+
+
+def _sentence(error: Exception) -> str:
     text = str(error)
-    detail = f"{text[:1].upper()}{text[1:]}."
-    field = FIELDS.get(error.field or "", error.field)
-    members: dict[str, Any] = {"errors": [fault(f"/{field}", detail, error.code)]} if field else {}
-    return Problem(HTTPStatus.BAD_REQUEST, error.code, detail, **members)
+    return f"{text[:1].upper()}{text[1:]}."

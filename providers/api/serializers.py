@@ -63,6 +63,8 @@ class StandingSerializer(HealthSerializer):
 
 class StandingsSerializer(serializers.Serializer[Any]):
     results = StandingSerializer(many=True)
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
 
 
 class OverrideSerializer(serializers.Serializer[Any]):

@@ -3,6 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from django.core.management.base import CommandError
+
+from engines.core.errors import PolicyError
+from ergon_site.access.core import json_text
 from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.shell import commands
 from ergon_site.access.shell.options import text
@@ -13,6 +17,8 @@ from providers.models import Gate
 from providers.standing import Standing
 
 LONGEST = 100
+LARGEST = 256 * 1024
+BOM = b"\xef\xbb\xbf"
 
 
 class UnknownError(Exception):
@@ -29,7 +35,7 @@ class UnknownError(Exception):
 class VerbsCommand(commands.VerbsCommand):
     """A command with several verbs of providers."""
 
-    refusals = (OrderError, PolicyRefusal, UnknownError)
+    refusals = (OrderError, PolicyError, PolicyRefusal, UnknownError)
 
     def run(self, *, verb: str | None, **options: Any) -> None:
         super().run(verb=verb and verb.replace("-", "_"), **options)
@@ -42,6 +48,28 @@ def add_who(parser: ArgumentParser, *, is_optional: bool = False) -> None:
     parser.add_argument("tenant_id", metavar="TENANT", type=name, help="whose calls; mostly a UUID", **many)
     parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name", **many)
     parser.add_argument("capability", metavar="CAPABILITY", type=name, help="what is called of it", **many)
+
+
+def add_capability(parser: ArgumentParser) -> ArgumentParser:
+    """A provider and what is called of it, whoever calls."""
+    name = text(LONGEST)
+    parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name")
+    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="what is called of it")
+    return parser
+
+
+def json_file(path: str) -> Any:
+    """The value that a file holds, or standard input where the file is called '-'."""
+    with commands.opened(path) as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        msg = f"{path} has more than {LARGEST:,} bytes"
+        raise CommandError(msg)
+    try:
+        return json_text.parse(content.removeprefix(BOM))
+    except json_text.MalformedJSONError as error:
+        msg = f"{path}: {str(error).replace('The body', 'it')}"
+        raise CommandError(msg) from None
 
 
 def wanted(tenant_id: str | None, provider_name: str | None, capability: str | None) -> list[Standing]:

@@ -228,3 +228,35 @@ def test_a_client_is_switched_off_and_on_by_command(client: Client, capsys: pyte
     assert AuditEntry.objects.get(action="api_client.disable").reason == "leaked"
     with pytest.raises(CommandError, match="no API client named 'other'"):
         call_command("api_client", "enable", "other", "--reason", "x")
+
+
+def test_a_grant_is_changed_from_a_shell_and_what_is_not_named_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    tenant = "7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11"
+    clients.create("press", Grant(scopes=["platform"], zones=["Plant A"], rate=5), by="ada")
+    options = ["--scopes", "facts:append", "facts:fetch", "--tenants", tenant, "--rate", "0"]
+    call_command("api_client", "--json", "amend", "press", *options)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["scopes"], told["zones"]) == (["facts:append", "facts:fetch"], ["Plant A"])
+    assert (told["tenants"], told["rate"]) == ([tenant], None)
+    call_command("api_client", "amend", "press", "--zones", "--rate", "2")
+    client = ApiClient.objects.get()
+    assert (client.scopes, client.zones, client.rate) == (["facts:append", "facts:fetch"], [], 2.0)
+    entry = AuditEntry.objects.filter(action="api_client.amend").latest("id")
+    assert entry.actor.startswith("command:")
+    assert ((entry.before or {})["zones"], (entry.after or {})["zones"]) == (["Plant A"], [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ghost"], "There is no API client named 'ghost'"),
+        (["press", "--scopes", "everything"], "unknown scope 'everything'"),
+        (["press", "--rate", "-1"], "above 0"),
+        (["press", "--rate", "nan"], "above 0"),
+    ],
+)
+def test_a_grant_that_cannot_be_is_refused_in_one_line(arguments: list[str], words: str) -> None:
+    clients.create("press", Grant(scopes=["platform"]), by="ada")
+    with pytest.raises(CommandError, match=words):
+        call_command("api_client", "amend", *arguments)
+    assert ApiClient.objects.get().scopes == ["platform"]

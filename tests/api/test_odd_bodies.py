@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from engines.models import DeadLetter
 from tests.api.ground import client_with, failed, make_pipeline, succeeded
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -16,13 +17,18 @@ TARGETS = [
     *("transactions", "transactions/batch", "transactions/good/cancel", "transactions/good/replay"),
     *("pipelines/invoices/pause", "pipelines/invoices/resume", "dead-letters/LETTER/replay"),
     *("dead-letters/LETTER/discard", "policies/default/versions", "policies/default/versions/1/activate"),
+    *("pipelines", "pipelines/invoices/amend", "schedules"),
+    *("dead-letter-groups/GROUP/mute", "dead-letter-groups/GROUP/replay", "dead-letter-groups/GROUP/discard"),
 ]
 FIELDS = (
     *("pipeline", "payload", "id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata"),
     *("transactions", "reason", "policy", "kind", "loop", "steps", "process", "retry", "max_attempts", "timeout"),
+    *("canary", "rate", "cap", "name", "task", "executor", "direction", "redacted", "is_enabled"),
+    *("keep_failed_days", "cron", "time_zone", "catch_up"),
 )
 TEMPTING: list[Any] = [
     *("invoices", "", " ", "2026-01-31T12:00:00Z", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
+    *("* * * * *", "0 0 30 2 *", "America", "../x", "inbound", "one"),
     *("consumer", "x" * 201, 2**31, 2**63, 2**64, -(2**63), 10**400, 1e308, 5e-324, -0.0, True, None, [], {}),
     *("\x00", "\ud800", "\U0001f600", "\u202e"),
 ]
@@ -58,10 +64,10 @@ headers = st.fixed_dictionaries(
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_body_is_a_fault_of_ours(odd: tuple[Client, int], target: str, data: st.DataObject) -> None:
+def test_no_body_is_a_fault_of_ours(odd: tuple[Client, DeadLetter], target: str, data: st.DataObject) -> None:
     api, letter = odd
     body, named = data.draw(bodies), data.draw(headers)
-    address = f"/api/v1/{target.replace('LETTER', str(letter))}"
+    address = address_of(target, letter)
     answer = api.post(address, body, content_type="application/json", headers=named)
     assert answer.status_code < 500, answer.content
     if answer.status_code >= 400:
@@ -70,11 +76,15 @@ def test_no_body_is_a_fault_of_ours(odd: tuple[Client, int], target: str, data: 
 
 
 @pytest.fixture
-def odd() -> tuple[Client, int]:
+def odd() -> tuple[Client, DeadLetter]:
     make_pipeline()
     letter = failed("bad")
     succeeded("good")
-    return client_with(*SCOPES), letter.pk
+    return client_with(*SCOPES), letter
+
+
+def address_of(target: str, letter: DeadLetter) -> str:
+    return f"/api/v1/{target.replace('LETTER', str(letter.pk)).replace('GROUP', str(letter.group_id))}"
 
 
 SENT = [
@@ -89,9 +99,9 @@ SENT = [
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_bodies_that_somebody_will_send(odd: tuple[Client, int], target: str) -> None:
+def test_bodies_that_somebody_will_send(odd: tuple[Client, DeadLetter], target: str) -> None:
     api, letter = odd
-    address = f"/api/v1/{target.replace('LETTER', str(letter))}"
+    address = address_of(target, letter)
     for body in SENT:
         answer = api.post(address, body, content_type="application/json", headers={"If-Match": "*"})
         assert answer.status_code < 500, body

@@ -32,6 +32,16 @@ def test_pipelines_are_listed_by_name_with_what_waits(api: Client) -> None:
     assert told["depth"] == {"pending": 1, "is_capped": False}
 
 
+def test_what_waits_in_all_of_them_is_counted_by_one_statement(api: Client, django_assert_max_num_queries: Any) -> None:
+    api.get("/api/v1/pipelines")
+    for number in range(10):
+        make_pipeline(f"p{number}")
+        transactions.submit(f"p{number}", 1)
+    with django_assert_max_num_queries(4):
+        page = api.get("/api/v1/pipelines").json()
+    assert [one["depth"]["pending"] for one in page["results"]] == [0, *[1] * 10]
+
+
 def test_pipelines_come_in_pages(api: Client) -> None:
     for name in ("a", "b", "c"):
         make_pipeline(name)
@@ -41,7 +51,7 @@ def test_pipelines_come_in_pages(api: Client) -> None:
 
 
 def test_a_long_queue_is_counted_only_so_far(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.api.serializers.DEPTH_CAP", 3)
+    monkeypatch.setattr("engines.waiting.COUNTED", 3)
     transactions.submit_many("invoices", [{"payload": number} for number in range(5)])
     assert api.get("/api/v1/pipelines").json()["results"][0]["depth"] == {"pending": 3, "is_capped": True}
 

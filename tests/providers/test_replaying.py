@@ -165,7 +165,7 @@ def test_the_console_replays_it_edited(browse: Client, letter: DeadLetter) -> No
 
 
 def test_the_api_replays_it(letter: DeadLetter) -> None:
-    api = client_with("dead_letters:operate")
+    api = client_with("dead_letters:operate", "platform")
     answer = post(api, f"dead-letters/{letter.pk}/replay", {"reason": WHY})
     letter.refresh_from_db()
     assert (answer.status_code, answer.json()) == (201, {"id": letter.replayed_as, "state": "pending"})

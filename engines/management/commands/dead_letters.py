@@ -1,4 +1,4 @@
-"""`manage.py dead_letters [list|show|replay|discard]`."""
+"""`manage.py dead_letters [list|show|replay|discard|…]`; what is done with whole groups stands elsewhere."""
 
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from engines import dead_letters, executing
 from engines.core.errors import ExceptionType
 from engines.core.states import LetterState
 from engines.dead_letters import AS_IT_WAS
-from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
+from engines.management.base import actor, json_file, moment, pretty
+from engines.management.letter_groups import GroupVerbs
 from engines.models import DeadLetter, Pipeline
 from ergon_site.access.shell.options import add_reason, whole
 from ergon_site.access.shell.tables import printable
@@ -18,9 +19,10 @@ MOST = 10_000
 EVERY_STATE = "all"
 
 
-class Command(VerbsCommand):
+class Command(GroupVerbs):
     help = (
-        "See dead letters, the failures that wait for a person, and decide: replay or discard. Lists them by default."
+        "See dead letters, the failures that wait for a person, and decide: replay or discard, one or a whole group. "
+        "Lists them by default."
     )
     default_verb = "list"
 
@@ -36,6 +38,8 @@ class Command(VerbsCommand):
         )
         add_reason(replay)
         add_reason(self._add("discard", "decide that it will not be replayed"))
+        self.add_group_verbs()
+        self.add_operation_verbs()
 
     def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
         asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}

@@ -1,6 +1,7 @@
 """`manage.py pipeline create|amend|list`."""
 
 from argparse import ArgumentParser
+from dataclasses import fields
 from typing import Any
 
 from engines import discovery, pipelines, registry
@@ -9,8 +10,8 @@ from engines.models import Pipeline
 from engines.pipelines import Plan
 from ergon_site.access.shell.options import MOST_DAYS, add_reason, text, whole
 
-PLANNED = ("task", "executor", "direction", "connector", "policy", "priority")
-AMENDED = (*PLANNED[:2], *PLANNED[3:], "is_enabled", "keep_succeeded_days", "keep_failed_days")
+PLANNED = tuple(field.name for field in fields(Plan))
+LONGEST_PATH = 200
 
 
 class Command(VerbsCommand):
@@ -29,10 +30,7 @@ class Command(VerbsCommand):
         self.tell(_told(made), f"made the {made.direction} pipeline {made} with the policy {made.policy}")
 
     def amend(self, *, name: str, reason: str, **options: Any) -> None:
-        # Naming a task or an executor takes the place of the other one.
-        instead = {"task": {"executor": ""}, "executor": {"task": ""}}
-        named = next((instead[field] for field in instead if options[field]), {})
-        plan = Plan(**{field: options[field] for field in AMENDED} | named)
+        plan = pipelines.amendment(**{field: options[field] for field in PLANNED})
         changed = pipelines.amend(name, plan, by=actor(), reason=reason)
         self.tell(_told(changed), f"changed the pipeline {changed}")
 
@@ -54,8 +52,7 @@ def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
     runs = parser.add_mutually_exclusive_group(required=is_new)
     runs.add_argument("--task", type=text(200), metavar="NAME", help="the registered name of the task that runs here")
     runs.add_argument("--executor", type=text(100), metavar="NAME", help="or the executor that runs its handlers")
-    if is_new:
-        parser.add_argument("--direction", choices=["inbound", "outbound"], help="inbound if not given")
+    parser.add_argument("--direction", choices=["inbound", "outbound"], help=f"which way{_default('inbound', is_new)}")
     parser.add_argument(
         "--connector",
         type=text(100),
@@ -69,12 +66,11 @@ def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
         metavar="N",
         help="of transactions that are submitted without one",
     )
-    if not is_new:
-        _add_amendments(parser)
+    _add_keeping(parser)
     add_reason(parser, required=False)
 
 
-def _add_amendments(parser: ArgumentParser) -> None:
+def _add_keeping(parser: ArgumentParser) -> None:
     served = parser.add_mutually_exclusive_group()
     what = "served by a consumer that names no pipelines"
     served.add_argument("--enable", dest="is_enabled", action="store_true", default=None, help=what)
@@ -84,6 +80,13 @@ def _add_amendments(parser: ArgumentParser) -> None:
         parser.add_argument(
             option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"then {state} ones are pruned"
         )
+    parser.add_argument(
+        "--redacted",
+        type=text(LONGEST_PATH),
+        nargs="*",
+        metavar="PATH",
+        help="fields of payloads that are hidden, such as customer.email: all of them, or nothing for none",
+    )
 
 
 def _default(value: str, is_new: bool) -> str:  # noqa: FBT001 (a flag of the caller, handed on)
@@ -109,6 +112,7 @@ def _told(pipeline: Pipeline) -> dict[str, Any]:
         "pause_reason": pipeline.pause_reason,
         "keep_succeeded_days": pipeline.keep_succeeded_days,
         "keep_failed_days": pipeline.keep_failed_days,
+        "redacted": pipeline.redacted,
     }
 
 

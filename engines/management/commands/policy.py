@@ -6,9 +6,10 @@ from typing import Any
 from django.db.models import Count
 
 from engines import policies
-from engines.management.base import VerbsCommand, actor, as_json, json_file, moment, pretty
+from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
 from engines.models import Policy, PolicyVersion
 from ergon_site.access.core.differences import changes
+from ergon_site.access.shell import policies as shown
 from ergon_site.access.shell.options import add_reason, whole
 from ergon_site.access.shell.tables import printable
 
@@ -50,13 +51,7 @@ class Command(VerbsCommand):
         self._tell_version(version, version.changes)
 
     def versions(self, *, name: str, **_: Any) -> None:
-        policy = policies.find(name)
-        told = [_version(version) | {"active": version == policy.active} for version in policy.versions.all()]
-        headings = ["version", "active", "since (UTC)", "by", "reason", "changed"]
-        rows = (
-            [row["number"], row["active"], moment(row["created_at"]), row["author"], row["reason"], len(row["changes"])]
-            for row in told
-        )
+        told, headings, rows = shown.versions(policies.find(name))
         self.tell(told, self.table(headings, rows))
 
     def activate(self, *, name: str, number: int, reason: str, **_: Any) -> None:
@@ -65,12 +60,12 @@ class Command(VerbsCommand):
         self._tell_version(version, changes(before.to_dict(), policies.of_version(version.pk).to_dict()))
 
     def _tell_version(self, version: PolicyVersion, changed: Sequence[dict[str, Any]]) -> None:
-        document = {"name": version.policy.name, "kind": version.policy.kind, **_version(version), "changes": changed}
-        self.tell(document, [f"{version} is in force", *map(_change, changed)])
+        document = {"name": version.policy.name, "kind": version.policy.kind, **shown.version(version)}
+        self.tell(document | {"changes": changed}, shown.change_lines(version, changed))
 
 
 def _told(policy: Any) -> dict[str, Any]:
-    version = _version(policy.active)
+    version = shown.version(policy.active)
     kept = {name: version[name] for name in ("created_at", "author", "reason")}
     return {
         "name": policy.name,
@@ -84,13 +79,3 @@ def _told(policy: Any) -> dict[str, Any]:
 def _row(policy: Any) -> list[Any]:
     told = _told(policy)
     return [*list(told.values())[:4], moment(told["created_at"]), told["author"], told["reason"]]
-
-
-def _version(version: PolicyVersion) -> dict[str, Any]:
-    names = ("number", "author", "reason", "created_at", "changes")
-    return {name: getattr(version, name) for name in names}
-
-
-def _change(change: dict[str, Any]) -> str:
-    sides = [as_json(change[side]) if side in change else "nothing" for side in ("before", "after")]
-    return printable(f"  {change['path']}: {sides[0]} → {sides[1]}")

@@ -11,7 +11,7 @@ class NewestFirst(CursorPagination):
     max_page_size = 1000
     page_size_query_param = "limit"
     # Keys grow with time and never tie, which a cursor needs and times do not promise.
-    ordering = "-id"
+    ordering: str | tuple[str, ...] = "-id"
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"results": data, "next": self.get_next_link(), "previous": self.get_previous_link()})

@@ -1,4 +1,4 @@
-"""`manage.py boundary create|list|open|close`."""
+"""`manage.py boundary create|list|open|close|limit`."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -8,14 +8,17 @@ from django.core.management.base import CommandError
 from ergon_site.access.shell.commands import actor
 from ergon_site.access.shell.options import MOST_DAYS, add_reason, whole
 from facts import provisioning
+from facts.ledger import boundaries
 from facts.management.base import VerbsCommand, add_pair
 from facts.models import Boundary
+from facts.provisioning import LARGEST, Allowance
 
 MOST = 10**12 - 1
+HELD = {"row_ceiling": "facts", "byte_ceiling": "bytes"}
 
 
 class Command(VerbsCommand):
-    help = "Make and list boundaries, from one zone to another; open and close their gates."
+    help = "Make and list boundaries, from one zone to another; open and close their gates; set ceilings and retention."
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="let facts cross from one zone to another")
@@ -30,6 +33,10 @@ class Command(VerbsCommand):
             switch = self.add_verb(verb, help=what)
             add_pair(switch)
             add_reason(switch)
+        limit = self.add_verb("limit", help="how much it may hold, and for how long; what is not named stays")
+        add_pair(limit)
+        _add_limits(limit)
+        add_reason(limit)
 
     def create(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
         plan = {
@@ -60,6 +67,24 @@ class Command(VerbsCommand):
     def close(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
         closed = provisioning.close_gate(from_zone, to_zone, by=actor(), reason=reason)
         self.tell(_told(closed), f"closed {from_zone} → {to_zone}")
+
+    def limit(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
+        boundary = boundaries.find(from_zone, to_zone)
+        given = {name: options[name] for name in LARGEST if options[name] is not None}
+        limits = {name: getattr(boundary, name) for name in LARGEST} | given
+        allowance = Allowance(**limits | {name: limits[name] or None for name in HELD})
+        limited = provisioning.limit(from_zone, to_zone, allowance, by=actor(), reason=reason)
+        told = _told(limited)
+        held = ", ".join(f"{told[name]:,} {what}" for name, what in HELD.items() if told[name]) or "no ceiling"
+        self.tell(told, f"{from_zone} → {to_zone}: {held}; kept for {limited.keep_days} days")
+
+
+def _add_limits(parser: ArgumentParser) -> None:
+    for option, what in {"--row-ceiling": "facts", "--byte-ceiling": "bytes"}.items():
+        parser.add_argument(option, type=whole(0, MOST), metavar="N", help=f"{what} that it may hold; 0 for no ceiling")
+    parser.add_argument(
+        "--keep-days", type=whole(1, MOST_DAYS), metavar="N", help="then they may be removed, if all have them"
+    )
 
 
 def _add_plan(parser: ArgumentParser) -> None:

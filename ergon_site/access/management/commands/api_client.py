@@ -1,4 +1,4 @@
-"""`manage.py api_client list|disable|enable`: the console's switches for API clients."""
+"""`manage.py api_client list|amend|disable|enable`: the console's switches for API clients."""
 
 import json
 from argparse import ArgumentParser
@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
+from ergon_site.access.management import granting
 from ergon_site.access.models import ApiClient
 from ergon_site.access.shell.commands import actor
 
@@ -26,9 +27,14 @@ class Command(BaseCommand):
             switch = verbs.add_parser(verb, help=f"{verb} a client")
             switch.add_argument("name")
             switch.add_argument("--reason", required=True, help="kept in the audit log")
+        amend = verbs.add_parser(
+            "amend", help="change what a client may do; what is not named stays, and its tokens do"
+        )
+        amend.add_argument("name")
+        granting.add_options(amend)
 
     def handle(self, *, verb: str, **options: Any) -> None:
-        rows = self._list() if verb == "list" else [self._switch(verb, **options)]
+        rows = self._list() if verb == "list" else [self._changed(verb, **options)]
         for row in rows:
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
 
@@ -44,11 +50,20 @@ class Command(BaseCommand):
             for client in rows
         ]
 
+    def _changed(self, verb: str, **options: Any) -> dict[str, Any]:
+        return self._amend(**options) if verb == "amend" else self._switch(verb, **options)
+
+    def _amend(self, *, name: str, **options: Any) -> dict[str, Any]:
+        client = _found(name)
+        try:
+            clients.amend(client.pk, granting.changed(client, options), by=actor())
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        client.refresh_from_db()
+        return {"name": name, **{one: getattr(client, one) for one in (*granting.LISTS, "rate")}}
+
     def _switch(self, verb: str, *, name: str, reason: str, **_: Any) -> dict[str, Any]:
-        client = ApiClient.objects.filter(name=name).first()
-        if client is None:
-            msg = f"There is no API client named {name!r}."
-            raise CommandError(msg)
+        client = _found(name)
         changed = SWITCHES[verb](client.pk, by=actor(), reason=reason)
         client.refresh_from_db()
         return {"name": name, "state": _state(client), "changed": changed}
@@ -56,3 +71,11 @@ class Command(BaseCommand):
 
 def _state(client: ApiClient) -> str:
     return "disabled" if client.disabled_at else "enabled"
+
+
+def _found(name: str) -> ApiClient:
+    client = ApiClient.objects.filter(name=name).first()
+    if client is None:
+        msg = f"There is no API client named {name!r}."
+        raise CommandError(msg)
+    return client

@@ -1,11 +1,12 @@
 """`If-Match` and `If-None-Match`: nobody overwrites what they have not read."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from engines.api import problems
+from ergon_site.access.api.problems import Problem
 
 # What no version has: it never matches.
 NONE_OF_OURS = -1
@@ -33,7 +34,7 @@ def of_change(request: Request) -> Condition:
     """What a change of something that exists depends on."""
     tag = request.headers.get("If-Match")
     if tag is None:
-        raise problems.precondition_required()
+        raise _required()
     return Condition(expected=None if tag.strip() == "*" else _number(tag))
 
 
@@ -46,6 +47,11 @@ def of_writing(request: Request) -> Condition:
 
 def etag(number: int) -> dict[str, str]:
     return {"ETag": f'"{number}"'}
+
+
+def _required() -> Problem:
+    detail = "Say in If-Match which version you have read; to make a new policy, send If-None-Match: *."
+    return Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
 
 
 def _number(tag: str) -> int:

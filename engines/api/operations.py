@@ -1,0 +1,95 @@
+"""Bulk operations over HTTP: how far each is, what came of each dead letter, and stopping it."""
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from engines import bulk
+from engines.api import filters, tenants
+from engines.api.bulk_serializers import BulkItemSerializer, BulkOperationSerializer
+from engines.api.problems import Refusing
+from engines.models import BulkItem, BulkOperation
+from ergon_site.access import callers
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
+from ergon_site.access.api.schema import also_refuses
+
+NUMBER = OpenApiParameter("operation_id", OpenApiTypes.INT, OpenApiParameter.PATH)
+
+
+class OperationsView(Refusing, ListAPIView[BulkOperation]):
+    """Decisions about many dead letters, newest first."""
+
+    required_scope = "transactions:read"
+    serializer_class = BulkOperationSerializer
+
+    def get_queryset(self) -> QuerySet[BulkOperation]:
+        return filters.operations(self.request.GET)
+
+    @extend_schema(parameters=filters.FOR_OPERATIONS)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+
+class OperationView(Refusing, APIView):
+    """Who decided what about which dead letters, why, and how far it is."""
+
+    required_scope = "transactions:read"
+
+    @extend_schema(responses=BulkOperationSerializer)
+    def get(self, request: Request, operation_id: int) -> Response:
+        return Response(BulkOperationSerializer(bulk.find(operation_id)).data)
+
+
+class ItemsView(Refusing, ListAPIView[BulkItem]):
+    """What came of each dead letter, the last one first."""
+
+    required_scope = "transactions:read"
+    serializer_class = BulkItemSerializer
+    queryset = BulkItem.objects.none()
+
+    def get_queryset(self) -> QuerySet[BulkItem]:
+        return bulk.find(self.kwargs["operation_id"]).items.all()
+
+    @extend_schema(parameters=[NUMBER])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+
+class TurnView(Refusing, APIView):
+    required_scope = "dead_letters:operate"
+    body_limit = DECISION_LIMIT
+    state: ClassVar[str]
+
+    @extend_schema(
+        request=DecisionSerializer,
+        responses={(200, "application/json"): BulkOperationSerializer, **also_refuses(409)},
+    )
+    def post(self, request: Request, operation_id: int) -> Response:
+        asked, caller = shaped(DecisionSerializer, request.data), callers.of(request)
+        tenants.check_all(caller, bulk.find(operation_id).group)
+        operation = bulk.turn(operation_id, self.state, by=caller.actor, **asked)
+        return Response(BulkOperationSerializer(operation).data)
+
+
+class PauseOperationView(TurnView):
+    """Nothing more is touched until it is resumed."""
+
+    state = "paused"
+
+
+class ResumeOperationView(TurnView):
+    """It goes on where it was."""
+
+    state = "running"
+
+
+class CancelOperationView(TurnView):
+    """It ends here. What it has done stays done."""
+
+    state = "cancelled"

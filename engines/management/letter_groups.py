@@ -1,0 +1,150 @@
+"""What `dead_letters` does with whole groups, and with the bulk operations on them."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from engines import bulk, dead_letters
+from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
+from engines.core.states import GroupState
+from engines.management.base import VerbsCommand, actor, moment
+from engines.models import BulkOperation, DeadLetterGroup
+from ergon_site.access.shell.options import add_reason, whole
+from ergon_site.access.shell.tables import printable
+
+SHOWN = 50
+LARGEST = 10**12 - 1
+DECISIONS = {
+    "mute": ("it no longer asks for attention; what fails so goes on being kept", GroupState.MUTED),
+    "resolve": ("the cause is gone; if it fails so again, the group comes back", GroupState.RESOLVED),
+    "reopen": ("it asks for attention again", GroupState.OPEN),
+}
+TURNS = {
+    "pause": ("touch nothing more until it is resumed", "paused"),
+    "resume": ("go on where it was", "running"),
+    "cancel": ("end it here; what it has done stays done", "cancelled"),
+}
+
+
+class GroupVerbs(VerbsCommand):
+    """Every verb of groups and of bulk operations."""
+
+    def add_group_verbs(self) -> None:
+        groups = self.add_verb("groups", help="kinds of failures, those that came last before the others")
+        groups.add_argument("--state", choices=[*GroupState], help="of this state alone")
+        _number(self.add_verb("group", help="one kind of failure"))
+        for verb, (what, _) in DECISIONS.items():
+            add_reason(_number(self.add_verb(verb, help=what)))
+        replay = _number(
+            self.add_verb("replay-all", help="replay what is open in a group: a few first, then at a pace")
+        )
+        replay.add_argument(
+            "--canary", type=whole(0, MOST_FIRST), default=1, metavar="N", help="so many first; 1 if not given"
+        )
+        replay.add_argument("--rate", type=float, default=Terms().rate, metavar="N", help="per second; 10 if not given")
+        for parser in (replay, _number(self.add_verb("discard-all", help="discard what is open in a group"))):
+            parser.add_argument(
+                "--cap", type=whole(1, MOST), default=MOST, metavar="N", help=f"at most so many; {MOST:,} if not given"
+            )
+            add_reason(parser)
+
+    def add_operation_verbs(self) -> None:
+        operations = self.add_verb("operations", help="bulk operations, newest first")
+        operations.add_argument(
+            "--state", choices=[word for word, _ in BulkOperation.STATES], help="of this state alone"
+        )
+        _number(self.add_verb("operation", help="one bulk operation and how far it is"))
+        for verb, (what, _) in TURNS.items():
+            add_reason(_number(self.add_verb(verb, help=f"a bulk operation: {what}")))
+
+    def groups(self, *, state: str | None, **_: Any) -> None:
+        found = DeadLetterGroup.objects.filter(**{"state": state} if state else {})[:SHOWN]
+        headings = ["group", "last seen (UTC)", "source", "step", "category", "state", "open", "total", "error"]
+        self.tell([told_group(one) for one in found], self.table(headings, map(_group_row, found)))
+
+    def group(self, *, number: int, **_: Any) -> None:
+        told = told_group(dead_letters.find_group(number))
+        self.tell(told, _lines(told))
+
+    def mute(self, **options: Any) -> None:
+        self._decide("mute", **options)
+
+    def resolve(self, **options: Any) -> None:
+        self._decide("resolve", **options)
+
+    def reopen(self, **options: Any) -> None:
+        self._decide("reopen", **options)
+
+    def replay_all(self, *, number: int, canary: int, rate: float, cap: int, reason: str, **_: Any) -> None:
+        self._begin("replay", number, Terms(canary=canary, rate=rate, cap=cap), reason)
+
+    def discard_all(self, *, number: int, cap: int, reason: str, **_: Any) -> None:
+        self._begin("discard", number, Terms(rate=AT_ONCE, cap=cap), reason)
+
+    def operations(self, *, state: str | None, **_: Any) -> None:
+        found = BulkOperation.objects.select_related("group").filter(**{"state": state} if state else {})[:SHOWN]
+        headings = ["operation", "begun (UTC)", "what", "state", "done", "skipped", "failed", "of", "by", "reason"]
+        self.tell([told_operation(one) for one in found], self.table(headings, map(_operation_row, found)))
+
+    def operation(self, *, number: int, **_: Any) -> None:
+        told = told_operation(bulk.find(number))
+        self.tell(told, _lines(told))
+
+    def pause(self, **options: Any) -> None:
+        self._turn("pause", **options)
+
+    def resume(self, **options: Any) -> None:
+        self._turn("resume", **options)
+
+    def cancel(self, **options: Any) -> None:
+        self._turn("cancel", **options)
+
+    def _decide(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
+        group = dead_letters.decide(number, DECISIONS[verb][1], by=actor(), reason=reason)
+        self.tell(told_group(group), printable(f"the group {group.pk} is {group.state}: {group}"))
+
+    def _begin(self, verb: str, number: int, terms: Terms, reason: str) -> None:
+        begun = bulk.begin(verb, number, terms, by=actor(), reason=reason)
+        line = (
+            f"begun as the bulk operation {begun.pk}: {verb} of {begun.expected:,}; manage.py maintain carries it out"
+        )
+        self.tell(told_operation(bulk.find(begun.pk)), line)
+
+    def _turn(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
+        operation = bulk.turn(number, TURNS[verb][1], by=actor(), reason=reason)
+        self.tell(told_operation(operation), f"the bulk operation {operation.pk} is {operation.state}")
+
+
+def told_group(group: DeadLetterGroup) -> dict[str, Any]:
+    names = ("source", "step", "category", "error_type", "message", "state", "open_count", "total")
+    more = ("first_seen_at", "last_seen_at", "decided_by", "decision_reason")
+    return {"id": group.pk, **{name: getattr(group, name) for name in (*names, *more)}}
+
+
+def told_operation(operation: BulkOperation) -> dict[str, Any]:
+    names = ("verb", "state", "note", "by", "reason", "filter", "expected", "cap", "canary", "rate")
+    more = ("done", "skipped", "failed", "created_at", "finished_at")
+    kept = {name: getattr(operation, name) for name in (*names, *more)}
+    return {"id": operation.pk, "group": operation.group_id, **kept}
+
+
+def _number(parser: ArgumentParser) -> ArgumentParser:
+    parser.add_argument("number", metavar="NUMBER", type=whole(1, LARGEST), help="of the group or of the operation")
+    return parser
+
+
+def _group_row(group: DeadLetterGroup) -> list[Any]:
+    told = [getattr(group, name) for name in ("source", "step", "category", "state", "open_count", "total")]
+    return [group.pk, moment(group.last_seen_at), *told, str(group)]
+
+
+def _operation_row(operation: BulkOperation) -> list[Any]:
+    counts = [getattr(operation, name) for name in ("done", "skipped", "failed", "expected")]
+    told = [operation.pk, moment(operation.created_at), str(operation), operation.state]
+    return [*told, *counts, operation.by, operation.note or operation.reason]
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    short = {name: value for name, value in told.items() if value not in (None, "", {})}
+    longest = max(map(len, short))
+    texts = {name: moment(value) if name.endswith("_at") else str(value) for name, value in short.items()}
+    return [printable(f"{name.replace('_', ' ').ljust(longest)}  {text}") for name, text in texts.items()]

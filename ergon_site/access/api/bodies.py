@@ -1,0 +1,28 @@
+"""What the bodies of all apps have in common: the fields that their shape has and no others, and a reason."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+LONGEST_NAME = 100
+LONGEST_REASON = 500
+FAULTS_TOLD = 20
+DECISION_LIMIT = 16 * 1024
+
+
+class DecisionSerializer(serializers.Serializer[Any]):
+    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Kept in the audit log.")
+
+
+def shaped(shape: type[serializers.Serializer[Any]], body: Any) -> dict[str, Any]:
+    """The fields of a body as its shape has them; those that may be left out are there only if they were given."""
+    told = shape(data=body)
+    faults = {} if told.is_valid() else dict(told.errors)
+    unknown = (name for name in body if name not in told.fields) if isinstance(body, Mapping) else ()
+    faults |= {name: ["There is no such field."] for name in islice(unknown, FAULTS_TOLD)}
+    if faults:
+        raise ValidationError(faults)
+    return dict(told.validated_data)

@@ -1,0 +1,35 @@
+"""Versions of policies, as commands tell them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ergon_site.access.policies.models import VersionRow
+from ergon_site.access.shell.commands import as_json, moment
+from ergon_site.access.shell.tables import printable
+
+
+def version(row: VersionRow) -> dict[str, Any]:
+    names = ("number", "author", "reason", "created_at", "changes")
+    return {name: getattr(row, name) for name in names}
+
+
+def versions(policy: Any) -> tuple[list[dict[str, Any]], list[str], list[list[Any]]]:
+    """Every version of a policy; and as a table, its headings and rows."""
+    told = [version(row) | {"active": row == policy.active} for row in policy.versions.all()]
+    headings = ["version", "active", "since (UTC)", "by", "reason", "changed"]
+    return told, headings, [_row(one) for one in told]
+
+
+def change_lines(row: VersionRow, changed: Sequence[dict[str, Any]]) -> list[str]:
+    """That it is in force, and what it changes."""
+    return [printable(f"{row} is in force"), *map(_change, changed)]
+
+
+def _row(told: dict[str, Any]) -> list[Any]:
+    since = moment(told["created_at"])
+    return [told["number"], told["active"], since, told["author"], told["reason"], len(told["changes"])]
+
+
+def _change(change: dict[str, Any]) -> str:
+    sides = [as_json(change[side]) if side in change else "nothing" for side in ("before", "after")]
+    return printable(f"  {change['path']}: {sides[0]} → {sides[1]}")

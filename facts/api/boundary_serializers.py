@@ -1,0 +1,52 @@
+"""Shapes of boundaries, as those who operate them see them."""
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from ergon_site.access.api.bodies import DecisionSerializer
+from facts import provisioning
+from facts.models import Boundary
+from facts.provisioning import LARGEST
+
+
+class BoundarySerializer(serializers.ModelSerializer[Boundary]):
+    from_zone = serializers.CharField(source="from_zone.name")
+    to_zone = serializers.CharField(source="to_zone.name")
+    gate = serializers.CharField(help_text="normal, autonomous (closed) or reconciling.")
+    backlog = serializers.SerializerMethodField(help_text="How many facts have not been handed over.")
+    is_remote = serializers.BooleanField(help_text="Whether its facts are pulled from a peer.")
+
+    class Meta:
+        model = Boundary
+        fields: ClassVar[Any] = [
+            *("id", "from_zone", "to_zone", "gate", "gate_at", "gate_by", "gate_reason", "failures", "alarm"),
+            *("first_offset", "next_offset", "frontier", "backlog", "stored_bytes", "handed_over_at", "is_remote"),
+            *LARGEST,
+        ]
+
+    def get_backlog(self, boundary: Boundary) -> int:
+        return provisioning.backlog(boundary)
+
+
+class LimitSerializer(DecisionSerializer):
+    row_ceiling = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=LARGEST["row_ceiling"],
+        help_text="Facts that it may hold; null for no ceiling.",
+    )
+    byte_ceiling = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=LARGEST["byte_ceiling"],
+        help_text="Bytes of canonical JSON that it may hold; null for no ceiling.",
+    )
+    keep_days = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=LARGEST["keep_days"],
+        help_text="Then facts that all have may be removed.",
+    )

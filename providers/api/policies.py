@@ -1,0 +1,93 @@
+"""Policies of providers over HTTP; the version in force is their entity tag."""
+
+from http import HTTPStatus
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ergon_site.access import callers
+from ergon_site.access.api import preconditions
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
+from ergon_site.access.api.pagination import NewestFirst
+from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
+from ergon_site.access.api.schema import also_refuses
+from providers import policies
+from providers.api.policy_serializers import (
+    NewProviderVersionSerializer,
+    ProviderPolicyDetailSerializer,
+    ProviderPolicySerializer,
+    ProviderPolicyVersionSerializer,
+)
+from providers.api.problems import Refusing
+from providers.models import ProviderPolicyRow
+
+POLICY_LIMIT = 256 * 1024
+
+
+class ByProvider(NewestFirst):
+    ordering = ("provider_name", "capability")
+
+
+class ProviderPoliciesView(Refusing, ListAPIView[ProviderPolicyRow]):
+    """What stands above the classes of providers, by provider and capability."""
+
+    required_scope = "policies:read"
+    queryset = ProviderPolicyRow.objects.select_related("active")
+    serializer_class = ProviderPolicySerializer
+    pagination_class = ByProvider
+
+
+class ProviderPolicyView(Refusing, APIView):
+    """What a policy says, and which versions it has had. The entity tag is the number of the version in force."""
+
+    required_scope = "policies:read"
+
+    @extend_schema(responses=ProviderPolicyDetailSerializer)
+    def get(self, request: Request, provider_name: str, capability: str) -> Response:
+        document = ProviderPolicyDetailSerializer(policies.POLICIES.find(provider_name, capability)).data
+        return Response(document, headers=preconditions.etag(document["version"]))
+
+
+class ProviderVersionsView(Refusing, APIView):
+    """Write a version, in force at once; with `If-None-Match: *`, the first one of a new policy."""
+
+    required_scope = "policies:write"
+    body_limit = POLICY_LIMIT
+
+    @extend_schema(
+        parameters=[IF_MATCH, IF_NONE_MATCH],
+        request=NewProviderVersionSerializer,
+        responses={(201, "application/json"): ProviderPolicyVersionSerializer, **also_refuses(412, 428)},
+    )
+    def post(self, request: Request, provider_name: str, capability: str) -> Response:
+        condition = preconditions.of_writing(request)
+        asked, by = shaped(NewProviderVersionSerializer, request.data), callers.of(request).actor
+        if not condition.is_for_new:
+            policies.POLICIES.find(provider_name, capability)
+        body = asked.pop("policy")
+        version = policies.write(provider_name, capability, body=body, by=by, expected=condition.expected, **asked)
+        headers = preconditions.etag(version.number)
+        told = ProviderPolicyVersionSerializer(version).data
+        return Response(told, status=HTTPStatus.CREATED, headers=headers)
+
+
+class ActivateProviderVersionView(Refusing, APIView):
+    """Put a version in force again."""
+
+    required_scope = "policies:write"
+    body_limit = DECISION_LIMIT
+
+    @extend_schema(
+        parameters=[IF_MATCH],
+        request=DecisionSerializer,
+        responses={(200, "application/json"): ProviderPolicyVersionSerializer, **also_refuses(412, 428)},
+    )
+    def post(self, request: Request, provider_name: str, capability: str, number: int) -> Response:
+        condition = preconditions.of_change(request)
+        terms = {**shaped(DecisionSerializer, request.data), "by": callers.of(request).actor}
+        version = policies.activate(provider_name, capability, number=number, expected=condition.expected, **terms)
+        told = ProviderPolicyVersionSerializer(version).data
+        return Response(told, headers=preconditions.etag(version.number))

@@ -1,0 +1,63 @@
+"""Quotas over HTTP: how many calls of a provider a tenant may make in each window."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ergon_site.access import callers
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
+from providers import calls, standing
+from providers.api import asking
+from providers.api.problems import Refusing
+from providers.api.serializers import StandingSerializer
+from providers.calls.operating import LARGEST, LONGEST
+from providers.core.exchange import Who
+
+WHY = OpenApiParameter("reason", str, required=True, description="1 to 500 characters, kept in the audit log.")
+
+
+class NewQuotaSerializer(DecisionSerializer):
+    tenant_id = serializers.UUIDField()
+    limit = serializers.IntegerField(
+        min_value=0, max_value=LARGEST, help_text="Calls in each window; 0 lets none pass."
+    )
+    window = serializers.FloatField(
+        min_value=1, max_value=LONGEST.total_seconds(), help_text="How long a window is, in seconds."
+    )
+
+
+class QuotaView(Refusing, APIView):
+    """What a verb changes here holds for every process at once."""
+
+    required_scope = "providers:operate"
+    body_limit = DECISION_LIMIT
+
+    @extend_schema(request=NewQuotaSerializer, responses={(200, "application/json"): StandingSerializer})
+    def put(self, request: Request, provider_name: str, capability: str) -> Response:
+        """Allow so many calls in each window. What the present window has used stays used."""
+        terms = shaped(NewQuotaSerializer, request.data)
+        caller = callers.of(request)
+        who = Who(asking.tenant(caller, str(terms.pop("tenant_id"))), provider_name, capability)
+        calls.set_quota(who, by=caller.actor, **terms)
+        return _told(who)
+
+    @extend_schema(parameters=[asking.TENANT, WHY], responses={(200, "application/json"): StandingSerializer})
+    def delete(self, request: Request, provider_name: str, capability: str) -> Response:
+        """No quota from now on: calls are not counted any more."""
+        caller = callers.of(request)
+        terms = shaped(DecisionSerializer, _named(request, "reason"))
+        who = Who(asking.tenant(caller, request.GET.get("tenant_id")), provider_name, capability)
+        calls.drop_quota(who, by=caller.actor, **terms)
+        return _told(who)
+
+
+def _named(request: Request, name: str) -> dict[str, Any]:
+    return {name: request.GET[name]} if name in request.GET else {}
+
+
+def _told(who: Who) -> Response:
+    return Response(StandingSerializer(standing.of(who)).data)

@@ -1,0 +1,80 @@
+"""`manage.py provider_policy list|show|set|versions|activate`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ergon_site.access.core.differences import changes
+from ergon_site.access.shell import policies as shown
+from ergon_site.access.shell.commands import actor, moment, pretty
+from ergon_site.access.shell.options import add_reason, whole
+from ergon_site.access.shell.tables import printable
+from providers import policies
+from providers.management.base import VerbsCommand, add_capability, json_file
+from providers.models import ProviderPolicyRow, ProviderPolicyVersion
+
+
+class Command(VerbsCommand):
+    help = (
+        "See and change how providers are called, instead of as their classes say. A change is a new version; the next "
+        "call obeys it, in other processes within a second."
+    )
+
+    def add_verbs(self) -> None:
+        self.add_verb("list", help="every policy and its version in force")
+        for name, what in {"show": "print a policy as JSON, complete", "versions": "every version of a policy"}.items():
+            add_capability(self.add_verb(name, help=what))
+        put = add_capability(self.add_verb("set", help="write a new version, in force at once; the first makes it"))
+        put.add_argument(
+            "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
+        )
+        add_reason(put)
+        activate = add_capability(self.add_verb("activate", help="put a version in force that is there already"))
+        activate.add_argument("number", metavar="NUMBER", type=whole(1, 2**31 - 1), help="the version's number")
+        add_reason(activate)
+
+    def list(self, **_: Any) -> None:
+        rows = [_told(row) for row in ProviderPolicyRow.objects.select_related("active")]
+        headings = ["provider", "capability", "version", "since (UTC)", "by", "reason"]
+        self.tell(rows, self.table(headings, map(_row, rows)))
+
+    def show(self, *, provider_name: str, capability: str, **_: Any) -> None:
+        row = policies.POLICIES.find(provider_name, capability)
+        body = row.in_force.policy.to_dict()
+        if self.stdout.isatty() and row.active and not self.is_json:
+            # Beside the document, so that it can be saved, changed and set again.
+            self.stderr.write(printable(f"{row.active}: {row.active.reason}"), str)
+        self.tell(body, pretty(body))
+
+    def set(self, *, provider_name: str, capability: str, file: str, reason: str, **_: Any) -> None:
+        version = policies.write(provider_name, capability, body=json_file(file), by=actor(), reason=reason)
+        self._tell_version(version, version.changes)
+
+    def versions(self, *, provider_name: str, capability: str, **_: Any) -> None:
+        told, headings, rows = shown.versions(policies.POLICIES.find(provider_name, capability))
+        self.tell(told, self.table(headings, rows))
+
+    def activate(self, *, provider_name: str, capability: str, number: int, reason: str, **_: Any) -> None:
+        before = policies.POLICIES.find(provider_name, capability).in_force.policy.to_dict()
+        version = policies.activate(provider_name, capability, number=number, by=actor(), reason=reason)
+        self._tell_version(version, changes(before, version.policy.in_force.policy.to_dict()))
+
+    def _tell_version(self, version: ProviderPolicyVersion, changed: Sequence[dict[str, Any]]) -> None:
+        key = {"provider_name": version.policy.provider_name, "capability": version.policy.capability}
+        document = {**key, **shown.version(version), "changes": changed}
+        self.tell(document, shown.change_lines(version, changed))
+
+
+def _told(row: ProviderPolicyRow) -> dict[str, Any]:
+    version = shown.version(row.active) if row.active else {}
+    kept = {name: version.get(name) for name in ("created_at", "author", "reason")}
+    return {
+        "provider_name": row.provider_name,
+        "capability": row.capability,
+        "version": version.get("number"),
+        **kept,
+    }
+
+
+def _row(told: dict[str, Any]) -> Sequence[Any]:
+    names = ("provider_name", "capability", "version")
+    return [*(told[name] for name in names), moment(told["created_at"]), told["author"], told["reason"]]
