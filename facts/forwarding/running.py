@@ -9,6 +9,7 @@ from enum import StrEnum
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
+from facts import telemetry
 from facts.core import gates
 from facts.core.errors import AlarmError, FactError
 from facts.core.gates import Gate
@@ -128,6 +129,7 @@ class Forwarder:
         return 0.0 if boundary.is_remote else LOOK
 
     def _note(self, count: int, frontier: int, backlog: int) -> None:
+        telemetry.handed_over.add(count)
         self.handed += count
         self.backlog = backlog
         if self.standing not in (Standing.WORKING, Standing.DRAINED):
@@ -141,6 +143,7 @@ class Forwarder:
 
     def _fail(self, reason: str) -> float:
         self._close_source()
+        telemetry.handoff_failures.add(1)
         failures = gating.note_failure(self._id, reason)
         if not self._is_draining or failures >= gates.FAILURES:
             self._stand(Standing.FAILING, reason)
@@ -196,6 +199,7 @@ class Forwarding:
         self._tell, self._is_draining, self._is_all = tell, is_draining, is_all
         self._forwarders: dict[int, Forwarder] = {}
         self._is_over = threading.Event()
+        telemetry.begin_to_forward()
         self._add(chosen)
 
     @property
