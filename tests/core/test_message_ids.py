@@ -17,11 +17,11 @@ LIKE_A_COUNTER = "like a counter"
 @pytest.mark.parametrize(
     ("message_id", "doubt"),
     [
-        (str(uuid.uuid4()), RANDOM),
-        (f"evt-{uuid.uuid4()}", RANDOM),
-        (f"evt_{uuid.uuid4().hex}", RANDOM),
+        ("5b0c8f3e-7f00-4c6e-9a51-d6a2f6b1c0de", RANDOM),
+        ("evt-5b0c8f3e-7f00-4c6e-9a51-d6a2f6b1c0de", RANDOM),
+        ("evt_5b0c8f3e7f004c6e9a51d6a2f6b1c0de", RANDOM),
         ("deadbeef-7f00-4c6e-9a51-d6a2f6b1c0de", RANDOM),
-        (str(uuid.uuid1()), CLOCK_UUID),
+        ("c2329a1c-c234-11f0-8de9-0242ac120002", CLOCK_UUID),
         ("order:01890a5d-ac96-774b-bcce-b302099a8057", CLOCK_UUID),
         ("1741248600", CLOCK),
         ("1741248600.123", CLOCK),

@@ -86,8 +86,6 @@ def test_facts_of_a_peer_are_held_back_by_readers_alone() -> None:
     fill(3)
     age(3)
     Boundary.objects.update(source_url="https://peer.example")
-    with append_only_lifted():
-        Fact.objects.all().delete()
     assert any(text.endswith("held back by consumer erp") for text in worries())
     Consumer.objects.all().delete()
     assert not any("beyond their time" in text for text in worries())
