@@ -154,7 +154,10 @@ def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Ite
     """Where a pipeline's transactions come from: the database always, so that what is submitted here runs as well."""
     yield DatabaseConnector(pipeline, station, options.applied_to)
     if pipeline.connector != "database" and pipeline.direction == "inbound":
-        yield ForeignConnector(pipeline, registered_connector(pipeline), station, options.applied_to)
+        foreign = registered_connector(pipeline)
+        if options.is_draining and hasattr(foreign, "drain"):
+            foreign.drain()
+        yield ForeignConnector(pipeline, foreign, station, options.applied_to)
 
 
 def registered_connector(pipeline: Pipeline) -> Any:

@@ -10,4 +10,5 @@ from ergon_site import telemetry
 
 telemetry.start(web=True)
 application = get_asgi_application()
+telemetry.count_from_zero()
 telemetry.export_gauges()

@@ -16,6 +16,7 @@ HINTS = {
     Worry.ALARM: "see what differs, then open the gate",
     Worry.GATE: "find out why, then open the gate",
     Worry.FILL: "let consumers and the handoff catch up, truncate, or raise the ceiling",
+    Worry.RETENTION: "see whether those who hold them back still run; nothing is removed before they have it",
     Worry.SILENCE: "see whether manage.py forward runs",
     Worry.BACKLOG: "see whether manage.py forward keeps up",
     Worry.LAG: "see whether manage.py forward runs",
@@ -78,10 +79,16 @@ def _gate(one: BoundaryStanding) -> str:
     return f"the gate is closed {who}{f': {boundary.gate_reason}' if boundary.gate_reason else ''}".rstrip(".")
 
 
+def _retention(one: BoundaryStanding) -> str:
+    kept = one.retention
+    return f"facts are kept {span(kept.overdue)} beyond their time, held back by {', '.join(kept.held_back_by)}"
+
+
 BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
     Worry.ALARM: lambda one: f"alarm: {one.boundary.alarm}".rstrip("."),
     Worry.GATE: _gate,
     Worry.FILL: lambda one: f"the store buffer is {int(one.fill or 0)} % full",
+    Worry.RETENTION: _retention,
     Worry.SILENCE: lambda one: f"nothing handed over for {span(one.flow.silence)}",
     Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} facts wait to be handed over",
     Worry.LAG: lambda one: f"{span(one.flow.lag)} behind",

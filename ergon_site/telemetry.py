@@ -69,6 +69,13 @@ def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
     metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
 
 
+def count_from_zero() -> None:
+    """Let the counters of the web process be there before the first call, once apps are ready."""
+    from facts.telemetry import begin_to_serve
+
+    begin_to_serve()
+
+
 def export_gauges() -> None:
     """Send the gauges of the database too, once models can be asked; `/metrics` has a way of its own to them."""
     from django.conf import settings

@@ -10,4 +10,5 @@ from ergon_site import telemetry
 
 telemetry.start(web=True)
 application = get_wsgi_application()
+telemetry.count_from_zero()
 telemetry.export_gauges()

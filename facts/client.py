@@ -15,7 +15,7 @@ from typing import IO, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from facts.core.errors import FactError
+from facts.core.errors import FactError, ProvisioningError
 from facts.core.exchange import CHUNK, Exchange, Steps
 from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
 
@@ -32,6 +32,8 @@ __all__ = [
 
 API = "/api/v1"
 CONNECT = 5.0
+# No connection, an answer that breaks off or cannot be decoded; and what cannot even be asked.
+FAULTS = (httpx.RequestError, httpx.InvalidURL)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +72,7 @@ class BoundaryClient:
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
         self._exchange = Exchange(consumer)
-        self._http = httpx.Client(**_options(url, token))
+        self._http = _made(httpx.Client, url, token)
         self._end_is_wanted = threading.Event()
 
     def stop(self) -> None:
@@ -108,7 +110,7 @@ class BoundaryClient:
                 return self._end_is_wanted.wait(seconds)
         try:
             return _answer(self._http.request(content=step.content, **_request(step)))
-        except httpx.TransportError as error:
+        except FAULTS as error:
             raise _silence(error) from error
 
 
@@ -128,7 +130,7 @@ class AsyncBoundaryClient:
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
         self._exchange = Exchange(consumer)
-        self._http = httpx.AsyncClient(**_options(url, token))
+        self._http = _made(httpx.AsyncClient, url, token)
         self._end_is_wanted = asyncio.Event()
 
     def stop(self) -> None:
@@ -169,7 +171,7 @@ class AsyncBoundaryClient:
         content = step.content if is_plain else _chunks(step.content)
         try:
             return _answer(await self._http.request(content=content, **_request(step)))
-        except httpx.TransportError as error:
+        except FAULTS as error:
             raise _silence(error) from error
 
     async def _rest(self, seconds: float) -> None:
@@ -179,9 +181,16 @@ class AsyncBoundaryClient:
             return
 
 
-def _options(url: str, token: str) -> dict[str, Any]:
+def _made(kind: Callable[..., T], url: str, token: str) -> T:
     base = url.rstrip("/").removesuffix(API) + API
-    return {"base_url": base, "headers": {"Authorization": f"Bearer {token}"}}
+    try:
+        return kind(base_url=base, headers={"Authorization": f"Bearer {token}"})
+    except httpx.InvalidURL as error:
+        msg = f"{url!r} is no address of a boundary: {error}"
+        raise ProvisioningError(msg) from error
+    except UnicodeEncodeError:
+        msg = "the token holds characters that no token has"  # and that are not to be told
+        raise ProvisioningError(msg) from None
 
 
 def _request(ask: Ask) -> dict[str, Any]:
@@ -198,7 +207,9 @@ def _answer(response: httpx.Response) -> Answer:
     return Answer(response.status_code, response.content, response.headers.get("Retry-After"))
 
 
-def _silence(error: httpx.TransportError) -> NoAnswerError:
+def _silence(error: Exception) -> Exception:
+    if isinstance(error, httpx.InvalidURL):
+        return ProvisioningError(f"the boundary has no such address: {error}")
     return NoAnswerError(str(error) or type(error).__name__)
 
 

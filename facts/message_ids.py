@@ -7,9 +7,15 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 CLOCKS = {1, 6, 7}
-A_CLOCK_IN_SECONDS = range(10**9, 10**10)
-A_CLOCK_IN_MILLISECONDS = range(10**12, 10**13)
-A_CLOCK_IN_NANOSECONDS = range(10**18, 10**19)
+# Digits of the time in seconds, with a fraction or not; in milli-, micro- and nanoseconds.
+A_TIME = re.compile(r"\d{10}(\.\d+)?|\d{13}|\d{16}|\d{19}")
+# The same behind a word, where ten digits are a time only if they are one of these decades: orders have numbers too.
+A_TIME_OF_LATE = re.compile(r"1[5-9]\d{8}(\.\d+)?|\d{13}|\d{16}|\d{19}")
+A_DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*|\d{8}T\d{4}(\d\d)?([.,]\d+)?(Z|[+-]\d\d:?(\d\d)?)?")
+A_NUMBER = re.compile(r"\d+")
+A_SHORT_NUMBER = re.compile(r"0*\d{1,6}")
+# A word before what makes an id another one each time does not make it the same.
+A_WORD = re.compile(r"[A-Za-z_]+[-_:.]?")
 
 
 def hash_id(event_type: str, kind: str, id: str) -> str:  # noqa: A002 (the document's name)
@@ -39,25 +45,34 @@ def check_message_id(message_id: str) -> list[str]:
 
 
 def _warnings(message_id: str) -> Iterator[str]:
-    try:
-        version = uuid.UUID(message_id).version
-    except ValueError:
-        version = None
+    word = A_WORD.match(message_id)
+    rest = message_id[word.end() :] if word else message_id
+    # Hexadecimal digits are letters too: a UUID may seem to begin with a word.
+    version = _version(message_id) or _version(rest)
     if version == 4:  # noqa: PLR2004 (UUIDs count so)
         yield "a random UUID: a retry after a restart would have another one; derive it from the business event"
     elif version in CLOCKS:
         yield "a UUID made from the clock: a retry after a restart would have another one"
-    if message_id.isascii() and message_id.isdigit():
-        number = int(message_id)
-        clocks = (A_CLOCK_IN_SECONDS, A_CLOCK_IN_MILLISECONDS, A_CLOCK_IN_NANOSECONDS)
-        if any(number in clock for clock in clocks):
-            yield "a time of the clock: another one at every try"
-        else:
-            yield "a counter: it may start anew after a restart"
-    elif re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*", message_id):
+    elif version is None:
+        yield from _warnings_of_digits(rest, is_bare=word is None)
+
+
+def _warnings_of_digits(digits: str, *, is_bare: bool) -> Iterator[str]:
+    if not digits.isascii():
+        return
+    if (A_TIME if is_bare else A_TIME_OF_LATE).fullmatch(digits) or A_DATE.fullmatch(digits):
         yield "a time of the clock: another one at every try"
-    elif re.fullmatch(r"[A-Za-z]+[-_:]?0*\d{1,6}", message_id):
-        yield "it looks like a counter: if it is, it may start anew after a restart"
+    elif is_bare and A_NUMBER.fullmatch(digits):
+        yield "a counter: it may start anew after a restart"
+    elif A_SHORT_NUMBER.fullmatch(digits):
+        yield "like a counter: if it is one, it may start anew after a restart"
+
+
+def _version(text: str) -> int | None:
+    try:
+        return uuid.UUID(text).version
+    except ValueError:
+        return None
 
 
 def _digest(*parts: str) -> str:

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
+from facts.conf import settings
 from facts.core import gates
 from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
 from facts.core.gates import Gate
@@ -27,10 +28,21 @@ class Allowance:
     keep_days: int = 30
 
 
+def register_own_zone(zones: Any) -> None:
+    """Make the zone that this deployment is, if it is not there. Nobody asks for it, so the audit log names nobody."""
+    name = settings().zone
+    _check_name("zone", name, LONGEST_ZONE)
+    zones.get_or_create(name=name)
+
+
 @transaction.atomic
 def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
+    """Make a zone. The one that this deployment is may be there already, from the migrations."""
     _check_name("zone", name, LONGEST_ZONE)
-    if Zone.objects.filter(name=name).exists():
+    there = Zone.objects.filter(name=name).first()
+    if there is not None and name == settings().zone:
+        return there
+    if there is not None:
         msg = f"there is a zone named {name!r} already"
         raise ProvisioningError(msg)
     zone = Zone.objects.create(name=name)
@@ -62,6 +74,9 @@ def create_consumer(
 ) -> Consumer:
     """A reader with a place of its own: from the earliest fact, after the latest, or from an offset on."""
     _check_name("consumer", name, LONGEST_CONSUMER)
+    if "/" in name or name in {".", ".."}:
+        msg = f"a consumer is a part of an address: it cannot be called {name!r}"
+        raise ProvisioningError(msg)
     # Locked, so that what it is to begin with is not removed meanwhile.
     boundary = _lock(from_zone, to_zone)
     if Consumer.objects.filter(name=name).exists():

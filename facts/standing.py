@@ -6,12 +6,13 @@ from itertools import groupby
 from typing import Any
 
 from django.db.models import BigIntegerField, Case, F, OuterRef, Q, QuerySet, Subquery, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce, Least, Now
 
 from facts.core import watching
 from facts.core.gates import Gate
-from facts.core.watching import Flow, Worry
+from facts.core.watching import Flow, Retention, Worry
 from facts.ledger.reading import newest
+from facts.ledger.truncating import THE_FORWARD_BUFFER
 from facts.models import Artifact, Boundary, Consumer, Fact, ForwardedFact
 
 READER = ("id", "name", "cursor", "created_at", "created_by", "fetched_at", "confirmed_at")
@@ -33,6 +34,7 @@ class BoundaryStanding:
     rows: int
     row_percent: float | None
     byte_percent: float | None
+    retention: Retention
     worries: tuple[Worry, ...]
     readers: "tuple[ConsumerStanding, ...]"
 
@@ -58,6 +60,8 @@ def of_boundaries(rows: QuerySet[Boundary] | None = None) -> list[BoundaryStandi
         slowest=Subquery(slowest),
         reached=Case(When(is_handed_over, then=F("frontier")), default=F("slowest"), output_field=BigIntegerField()),
         waits_since=Subquery(oldest),
+        needed=_needed(),
+        needed_since=_written_after("pk", "needed"),
         **{f"reader_{name}": F(f"consumers__{name}") for name in READER},
         reader_waits_since=_written_after("pk", "consumers__cursor"),
         read_at=Now(),
@@ -88,6 +92,20 @@ def _written_after(boundary: str, cursor: str) -> Coalesce:
     return Coalesce(*looks)
 
 
+def _needed() -> Case:
+    """Up to where nobody needs the facts: not the slowest reader, nor the forward buffer if they begin here."""
+    both = Least("frontier", Coalesce("slowest", "frontier"))
+    return Case(When(source_url="", then=both), default=F("slowest"), output_field=BigIntegerField())
+
+
+def _retention(group: list[Any]) -> Retention:
+    row = group[0]
+    needs = {f"consumer {one.reader_name}": one.reader_cursor + 1 for one in group if one.reader_id is not None}
+    if not row.is_remote:
+        needs[THE_FORWARD_BUFFER] = row.frontier + 1
+    return watching.retention(86_400.0 * row.keep_days, _since(row.needed_since, row.read_at), needs)
+
+
 def _boundary(group: list[Any]) -> BoundaryStanding:
     row = group[0]
     head = row.source_head if row.is_remote else row.next_offset - 1
@@ -102,6 +120,7 @@ def _boundary(group: list[Any]) -> BoundaryStanding:
     is_read_only = not row.is_remote and row.frontier < 0 and row.slowest is not None
     # Its readers speak for themselves.
     watched = STILL if is_read_only else flow
+    retention = _retention(group)
     return BoundaryStanding(
         boundary=row,
         is_read_only=is_read_only,
@@ -110,7 +129,8 @@ def _boundary(group: list[Any]) -> BoundaryStanding:
         rows=rows,
         row_percent=row_percent,
         byte_percent=byte_percent,
-        worries=tuple(watching.of_boundary(Gate(row.gate), row.alarm, fill, watched)),
+        retention=retention,
+        worries=tuple(watching.of_boundary(Gate(row.gate), row.alarm, fill, watched, retention)),
         readers=tuple(_reader(row) for row in group if row.reader_id is not None),
     )
 

@@ -1,12 +1,15 @@
 """Every instrument of the boundary, in one place. No content of a fact is in any of them."""
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from opentelemetry import metrics, trace
 
 from facts.core.errors import ConflictingDuplicateError, FactError
+
+R = TypeVar("R")
 
 tracer = trace.get_tracer("ergon.facts")
 _meter = metrics.get_meter("ergon.facts")
@@ -24,9 +27,32 @@ duplicates = _meter.create_counter("bsfg_duplicate_appends", description="Append
 conflicts = _meter.create_counter("bsfg_conflicting_duplicates", description="Known ids with another content")
 fetches = _meter.create_counter("bsfg_fetch_requests", description="Fetches by consumers")
 confirms = _meter.create_counter("bsfg_confirm_requests", description="Confirmations by consumers")
+handed_over = _meter.create_counter("bsfg_handed_over", description="Facts that entered a forward buffer")
+handoff_failures = _meter.create_counter("bsfg_handoff_failures", description="Handoffs that failed")
 auth_failures = _meter.create_counter(
     "bsfg_auth_failures", description="Calls without a token, a scope, or a right to the zone, consumer or bucket"
 )
+
+# What the API answers where the database does not carry out a request.
+UNAVAILABLE = "unavailable"
+REFUSALS = (
+    *("invalid_fact", "payload_too_large", "unsupported_media_type", "zone_not_authorized", "unknown_zone"),
+    *("unknown_boundary", "unknown_artifact", "conflicting_duplicate", "buffer_full", UNAVAILABLE),
+)
+
+
+def begin_to_serve() -> None:
+    """Count from zero: a rate begins with the second value, so whoever alerts needs one from before the first call."""
+    for counter in (appends, duplicates, conflicts, fetches, confirms, auth_failures):
+        counter.add(0)
+    for code in REFUSALS:
+        append_failures.add(0, {"code": code})
+
+
+def begin_to_forward() -> None:
+    """The same for whoever hands over."""
+    for counter in (handed_over, handoff_failures):
+        counter.add(0)
 
 
 class Appending:
@@ -41,26 +67,45 @@ class Appending:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, FactError):
             _failed(error)
+        elif error is not None:
+            append_failures.add(1, {"code": UNAVAILABLE})
         append_latency.record(time.perf_counter() - self._started)
 
 
-def appended(results: Sequence[Any]) -> None:
-    """After many."""
+@contextmanager
+def appending_many(count: int) -> Iterator[Callable[[list[R]], list[R]]]:
+    """Around the appends of a batch; what is given takes their results, and gives them back."""
+    try:
+        yield _appended
+    except Exception:
+        appends.add(count)
+        append_failures.add(count, {"code": UNAVAILABLE})
+        raise
+
+
+def _appended(results: list[R]) -> list[R]:
     appends.add(len(results))
     repeated = 0
     for result in results:
         if isinstance(result, FactError):
             _failed(result)
-        elif result.is_duplicate:
+        elif getattr(result, "is_duplicate", False):
             repeated += 1
     if repeated:
         duplicates.add(repeated)
+    return results
 
 
 def refused(error: FactError) -> None:
     """An append that did not come as far as the ledger."""
     appends.add(1)
     _failed(error)
+
+
+def unread(code: str) -> None:
+    """An append whose body could not be read as one."""
+    appends.add(1)
+    append_failures.add(1, {"code": code})
 
 
 def _failed(error: FactError) -> None:

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import structlog
+
 from engines.connectors.outage import Outage
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Outcome
@@ -18,6 +20,11 @@ from facts.core.errors import FactError
 from facts.ledger import holding, reading
 
 OFFSET = "offset"
+# How often a drain looks whether another process has let go; one that has died holds on until its term is over.
+LOOK = 0.5
+PATIENCE = holding.TERM.total_seconds() + 4 * LOOK
+
+log = structlog.get_logger("ergon.facts")
 
 
 class FactsConnector:
@@ -41,13 +48,23 @@ class FactsConnector:
         self._position: int | None = None
         self._confirmed = -1
         self._hold_until = 0.0
-        self._is_settling = False
-        self._is_over = threading.Event()
+        self._is_settling = self._is_draining = False
+        # While another process reads: until when a drain waits for its turn.
+        self._patient_until: float | None = None
+        self._is_over, self._is_interrupted = threading.Event(), threading.Event()
         self._heart: threading.Thread | None = None
         self.given_back = 0
 
+    def drain(self) -> None:
+        """The first empty batch will be the end, so while another process reads, wait: it may have died."""
+        self._is_draining = True
+
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
-        return self._thread.submit(self._fetch, batch_size).result()
+        while True:
+            batch = self._thread.submit(self._fetch, batch_size).result()
+            if batch or not self._awaits_its_turn():
+                return batch
+            self._is_interrupted.wait(LOOK)
 
     def dispatch_transactions(self, transactions: Sequence[Transaction]) -> int:
         """Append them; they are kept when this returns. The payload of each is `{"envelope": …, "fact": …}`."""
@@ -74,14 +91,23 @@ class FactsConnector:
         self._thread.submit(self._settle).result()
 
     def interrupt(self) -> None:
+        self._is_interrupted.set()
         self._outage.give_up()
 
     def close(self) -> None:
+        self._is_interrupted.set()
         self._is_over.set()
         self._thread.submit(self._leave)
         self._thread.shutdown(wait=False)
 
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
+    async def fetch_transactions_async(self, batch_size: int, **_extra: Any) -> list[Transaction]:
+        while True:
+            batch = await self._fetch_async(batch_size)
+            if batch or not self._awaits_its_turn():
+                return batch
+            await asyncio.sleep(LOOK)
+
+    async def _fetch_async(self, batch_size: int) -> list[Transaction]:
         fetching = self._thread.submit(self._fetch, batch_size)
         try:
             return await asyncio.shield(asyncio.wrap_future(fetching))
@@ -176,9 +202,20 @@ class FactsConnector:
         is_held = holding.hold(consumer, self._holder)
         if not is_held:
             self._forget()
+            self._patient_until = self._patient_until or now + PATIENCE
+        else:
+            self._patient_until = None
         self._hold_until = now + holding.TERM.total_seconds() / 3 if is_held else 0.0
         self._start_heart()
         return is_held
+
+    def _awaits_its_turn(self) -> bool:
+        if not self._is_draining or self._patient_until is None or self._is_interrupted.is_set():
+            return False
+        if time.monotonic() < self._patient_until:
+            return True
+        log.warning("consumer_is_held", consumer=self._name, hint="another process reads as it, and lives")
+        return False
 
     def _forget(self) -> None:
         with self._lock:

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils.module_loading import import_string
 
 from engines import discovery, pipelines, registry
 from engines.conf import settings
@@ -22,6 +21,7 @@ from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
 from engines.running import Crew, Options, UnrunnableError
+from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.shell.options import seconds, some_seconds, whole
 
 MOST = 1_000_000
@@ -54,12 +54,7 @@ class ServingCommand(BaseCommand):
         parser.add_argument(
             "--processes", type=whole(1, MOST), default=given.ERGON_PROCESSES, help="so many processes (default 1)"
         )
-        parser.add_argument(
-            "--metrics-port",
-            type=whole(1, 65_535),
-            default=given.ERGON_METRICS_PORT,
-            help="serve /metrics on this port",
-        )
+        add_metrics_port(parser, default=given.ERGON_METRICS_PORT)
         parser.add_argument(
             "--grace",
             type=seconds,
@@ -82,8 +77,7 @@ class ServingCommand(BaseCommand):
             commands = list(self._commands(chosen, options))
             self._end(Supervisor(commands, self.stdout, as_json=options["json"]).run())
             return
-        if options["metrics_port"]:
-            self._serve_metrics(options["metrics_port"])
+        serve_metrics(options["metrics_port"])
         orders = Orders(same_within=1.0 if options["supervised"] else 0.0)
         try:
             with Crew(chosen, _options(options)) as crew:
@@ -115,13 +109,6 @@ class ServingCommand(BaseCommand):
             flags = ["--drain"] if options["drain"] else []
             names = [pipeline.name for pipeline in chosen]
             yield [sys.argv[0], name, *names, *values, *flags, "--processes", "1", "--json", "--supervised"]
-
-    def _serve_metrics(self, port: int) -> None:
-        try:
-            import_string(django_settings.ERGON_METRICS_SERVER)(port)
-        except OSError as error:
-            msg = f"metrics cannot be served on port {port}: {error.strerror}"
-            raise CommandError(msg) from None
 
     def choose(self, names: Sequence[str]) -> list[Pipeline]:
         """The pipelines that were named, or all that are enabled."""

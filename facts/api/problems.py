@@ -5,10 +5,16 @@ from http import HTTPStatus
 from typing import Any
 
 from django.http import JsonResponse
-from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, ParseError, PermissionDenied
+from rest_framework.exceptions import (
+    AuthenticationFailed,
+    NotAuthenticated,
+    ParseError,
+    PermissionDenied,
+    UnsupportedMediaType,
+)
 
 from ergon_site.access.api import problems
-from ergon_site.access.api.problems import Problem, fault
+from ergon_site.access.api.problems import PayloadTooLarge, Problem, fault
 from facts import telemetry
 from facts.core.errors import BufferFullError, FactError, NotAuthorizedError
 
@@ -32,6 +38,9 @@ STATUSES = {
     "buffer_full": HTTPStatus.TOO_MANY_REQUESTS,
 }
 
+# What becomes of a body before there is a fact in it.
+UNREAD = (ParseError, UnsupportedMediaType, PayloadTooLarge)
+
 
 class Refusing:
     """A view whose verbs may refuse."""
@@ -45,6 +54,8 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
         return problems.handle(problem_of(error), context)
     if isinstance(error, NotAuthenticated | AuthenticationFailed | PermissionDenied):
         telemetry.auth_failures.add(1)
+    if isinstance(error, UNREAD) and getattr(context["view"], "required_scope", None) == "facts:append":
+        telemetry.unread("invalid_fact" if isinstance(error, ParseError) else error.default_code)
     if isinstance(error, ParseError):
         # A body that is no JSON is no fact.
         return problems.handle(Problem(HTTPStatus.BAD_REQUEST, "invalid_fact", str(error.detail)), context)

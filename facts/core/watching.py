@@ -1,6 +1,6 @@
 """When a boundary or a consumer needs a person: the warning lines of operations, as rules."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ class Worry(StrEnum):
     ALARM = "alarm"
     GATE = "gate"
     FILL = "fill"
+    RETENTION = "retention"
     SILENCE = "silence"
     BACKLOG = "backlog"
     LAG = "lag"
@@ -30,6 +31,14 @@ class Flow:
     silence: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """For how long a fact has been kept beyond its time, and who has not let go of it."""
+
+    overdue: float = 0.0
+    held_back_by: tuple[str, ...] = ()
+
+
 def percent(held: int, ceiling: int | None) -> float | None:
     """How full; None where there is no ceiling."""
     return None if ceiling is None else 100.0 * held / ceiling
@@ -40,13 +49,28 @@ def fullest(*percents: float | None) -> float | None:
     return max((one for one in percents if one is not None), default=None)
 
 
-def of_boundary(gate: Gate, alarm: str, fill: float | None, flow: Flow) -> Iterator[Worry]:
+def retention(kept: float, age: float, needs: Mapping[str, int]) -> Retention:
+    """What is kept for `kept` seconds and is `age` seconds old; `needs` are the offsets that its readers come to next.
+
+    The oldest that somebody needs is what counts: without a reader nothing is held back.
+    """
+    overdue = max(0.0, age - kept)
+    if not overdue or not needs:
+        return Retention()
+    first = min(needs.values())
+    return Retention(overdue=overdue, held_back_by=tuple(name for name, offset in needs.items() if offset == first))
+
+
+def of_boundary(gate: Gate, alarm: str, fill: float | None, flow: Flow, kept: Retention) -> Iterator[Worry]:
     if alarm:
         yield Worry.ALARM
     if gate is not Gate.NORMAL:
         yield Worry.GATE
     if fill is not None and fill >= FILL:
         yield Worry.FILL
+    # Where next to nothing is kept, everything is over its time for the moment that it takes to be read.
+    if kept.overdue > SILENCE:
+        yield Worry.RETENTION
     yield from of_consumer(flow)
     if flow.lag > LAG:
         yield Worry.LAG

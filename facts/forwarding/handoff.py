@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from facts.core.errors import AlarmError, UnreachableError
 from facts.core.gates import Gate
-from facts.forwarding.sources import Source
+from facts.forwarding.sources import Batch, Source
 from facts.ledger import gating, receiving
 from facts.models import Boundary
 
@@ -12,8 +12,9 @@ AT_ONCE = 250
 
 
 class Handed(NamedTuple):
-    """How many facts were new, how far the buffer is complete, how many are left, and how the gate stands."""
+    """How many facts came, how many were new, how far the buffer is complete, how many are left, and the gate."""
 
+    fetched: int
     new: int
     frontier: int
     backlog: int
@@ -38,7 +39,13 @@ def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 
     head = source.head()
     gate = gating.note_success(boundary.pk, head=head)
     newest = _newest(boundary, head)
-    return Handed(received.new, received.frontier, max(0, newest - received.frontier), gate)
+    backlog = max(0, newest - received.frontier)
+    return Handed(_fetched(batch), received.new, received.frontier, backlog, gate)
+
+
+def _fetched(batch: Batch) -> int:
+    """Those after the cursor. They may all be known: of a handoff that ended before the source was told."""
+    return sum(arrival.offset > batch.cursor for arrival in batch.arrivals)
 
 
 def _check_for_gaps(arrivals: list[receiving.Arrival], frontier: int) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
+from facts import telemetry
 from facts.core import gates
 from facts.core.errors import AlarmError, FactError
 from facts.core.gates import Gate
@@ -25,6 +26,8 @@ LOOK = 0.1
 # How often a closed gate, or one that another process serves, is looked at.
 ASIDE = 1.0
 LOOK_FOR_NEW = 5.0
+# A process that has died holds its boundary until its term is over; a drain waits for that, and looks once more.
+PATIENCE = holding.TERM.total_seconds() + 2 * ASIDE
 
 Tell = Callable[..., None]
 log = structlog.get_logger("ergon.forward")
@@ -51,6 +54,7 @@ class Forwarder:
         self._id, self._tell, self._is_draining = boundary.pk, tell, is_draining
         self._holder = holding.new_holder()
         self._hold_until = 0.0
+        self._patient_until = 0.0
         self._source: Source | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ergon-forward-{boundary.pk}", daemon=True)
@@ -76,15 +80,22 @@ class Forwarder:
             except Exception as error:
                 log.exception("handoff_broke", boundary=self.name)
                 rest = self._stand(Standing.FAILING, f"{type(error).__name__}: {error}")
-            if self._is_draining and self.standing is not Standing.WORKING:
+            if self._is_draining and self._is_at_an_end():
                 break
         self._leave()
+
+    def _is_at_an_end(self) -> bool:
+        if self.standing is Standing.HELD:
+            return time.monotonic() >= self._patient_until
+        return self.standing is not Standing.WORKING
 
     def _turn(self) -> float:
         """One handoff, if one may be; how long to rest."""
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=self._id)
         if not self._hold(boundary):
-            return self._stand(Standing.HELD, boundary.held_by or "")
+            return self._stand_aside(boundary.held_by or "")
+        if self.standing is Standing.HELD:
+            self._go_on()
         is_closed = bool(boundary.gate_by)
         if not gates.may_try(Gate(boundary.gate), is_closed_by_person=is_closed, is_alarmed=bool(boundary.alarm)):
             if boundary.alarm:
@@ -104,29 +115,44 @@ class Forwarder:
             self._hold_until = 0.0
             return ASIDE
         except FactError as error:
-            return self._fail(error)
+            return self._fail(error.message)
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception as error:
+            log.exception("handoff_broke", boundary=self.name)
+            return self._fail(f"{type(error).__name__}: {error}")
         self._note(handed.new, handed.frontier, handed.backlog)
-        if handed.new:
+        if handed.fetched:
             return 0.0
         if self._is_draining:
             return self._stand(Standing.DRAINED)
         return 0.0 if boundary.is_remote else LOOK
 
     def _note(self, count: int, frontier: int, backlog: int) -> None:
+        telemetry.handed_over.add(count)
         self.handed += count
         self.backlog = backlog
         if self.standing not in (Standing.WORKING, Standing.DRAINED):
-            self.standing, self.reason = Standing.WORKING, ""
-            self._tell("reopened", boundary=self.name)
+            self._go_on()
         if count:
             self._tell("handed_over", boundary=self.name, count=count, frontier=frontier, backlog=backlog)
 
-    def _fail(self, error: FactError) -> float:
+    def _go_on(self) -> None:
+        self.standing, self.reason = Standing.WORKING, ""
+        self._tell("reopened", boundary=self.name)
+
+    def _fail(self, reason: str) -> float:
         self._close_source()
-        failures = gating.note_failure(self._id, error.message)
+        telemetry.handoff_failures.add(1)
+        failures = gating.note_failure(self._id, reason)
         if not self._is_draining or failures >= gates.FAILURES:
-            self._stand(Standing.FAILING, error.message)
+            self._stand(Standing.FAILING, reason)
         return gates.wait_after(failures)
+
+    def _stand_aside(self, holder: str) -> float:
+        if self.standing is not Standing.HELD:
+            self._patient_until = time.monotonic() + PATIENCE
+        return self._stand(Standing.HELD, holder)
 
     def _stand(self, standing: Standing, reason: str = "") -> float:
         """Told when it begins, and when the reason is another one."""
@@ -173,6 +199,7 @@ class Forwarding:
         self._tell, self._is_draining, self._is_all = tell, is_draining, is_all
         self._forwarders: dict[int, Forwarder] = {}
         self._is_over = threading.Event()
+        telemetry.begin_to_forward()
         self._add(chosen)
 
     @property

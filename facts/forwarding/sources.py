@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from facts.client import BoundaryClient, Fetched
-from facts.core.errors import AlarmError, FactError, ProvisioningError
+from facts.core.errors import AlarmError, FactError, ProvisioningError, UnreachableError
 from facts.ledger import boundaries
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.receiving import Arrival
@@ -71,7 +71,10 @@ class PeerSource:
         return self._checked(page.facts, page.cursor)
 
     def confirm(self, offset: int) -> None:
-        self._client.confirm(offset, consumer=self._name())
+        cursor = self._client.confirm(offset, consumer=self._name())
+        if cursor < offset:  # it would send the same facts for ever
+            msg = f"the peer was told that offset {offset:,} has arrived, and keeps its cursor at {cursor:,}"
+            raise UnreachableError(msg)
 
     def head(self) -> int | None:
         if time.monotonic() >= self._head_due_at:

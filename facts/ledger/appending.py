@@ -51,8 +51,8 @@ def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
     results: list[Result] = []
     given = iter(drafts)
     while some := list(islice(given, ROUND_TRIP)):
-        results += _append_some(some)
-    telemetry.appended(results)
+        with telemetry.appending_many(len(some)) as counted:
+            results += counted(_append_some(some))
     return results
 
 

@@ -11,7 +11,7 @@ from facts.core.drafts import Reference
 from facts.core.errors import InvalidFactError
 from facts.core.gates import Gate
 from facts.core.limits import Limits, limits_in
-from facts.core.watching import Flow, Worry
+from facts.core.watching import Flow, Retention, Worry
 
 ENVELOPE = {"message_id": "m", "from_zone": "a", "to_zone": "b", "produced_at_unix_ms": 0}
 FACT = {"subject": "k:i", "predicate": "was_seen", "object_json": None}
@@ -139,21 +139,28 @@ STILL = Flow(backlog=0, lag=0.0, silence=0.0)
 
 
 @pytest.mark.parametrize(
-    ("gate", "alarm", "fill", "flow", "worries"),
+    ("gate", "alarm", "fill", "overdue", "flow", "worries"),
     [
-        (Gate.NORMAL, "", None, STILL, []),
-        (Gate.NORMAL, "", 79.9, Flow(backlog=10_000, lag=1.0, silence=60.0), []),
-        (Gate.NORMAL, "", 80.0, Flow(backlog=10_001, lag=1.1, silence=0.0), [Worry.FILL, Worry.BACKLOG, Worry.LAG]),
-        (Gate.NORMAL, "", None, Flow(backlog=1, lag=0.0, silence=60.1), [Worry.SILENCE]),
-        (Gate.NORMAL, "", None, Flow(backlog=0, lag=0.0, silence=99.0), []),
-        (Gate.RECONCILING, "", None, STILL, [Worry.GATE]),
-        (Gate.AUTONOMOUS, "other bytes", None, STILL, [Worry.ALARM, Worry.GATE]),
+        (Gate.NORMAL, "", None, 0.0, STILL, []),
+        (Gate.NORMAL, "", 79.9, 60.0, Flow(backlog=10_000, lag=1.0, silence=60.0), []),
+        (Gate.NORMAL, "", 80.0, 0, Flow(backlog=10_001, lag=1.1, silence=0), [Worry.FILL, Worry.BACKLOG, Worry.LAG]),
+        (Gate.NORMAL, "", None, 60.1, Flow(backlog=1, lag=0.0, silence=60.1), [Worry.RETENTION, Worry.SILENCE]),
+        (Gate.NORMAL, "", None, 0.0, Flow(backlog=0, lag=0.0, silence=99.0), []),
+        (Gate.RECONCILING, "", None, 0.0, STILL, [Worry.GATE]),
+        (Gate.AUTONOMOUS, "other bytes", None, 0.0, STILL, [Worry.ALARM, Worry.GATE]),
     ],
 )
 def test_a_boundary_needs_a_person_beyond_its_warning_lines(
-    gate: Gate, alarm: str, fill: float | None, flow: Flow, worries: list[Worry]
+    gate: Gate, alarm: str, fill: float | None, overdue: float, flow: Flow, worries: list[Worry]
 ) -> None:
-    assert list(watching.of_boundary(gate, alarm, fill, flow)) == worries
+    assert list(watching.of_boundary(gate, alarm, fill, flow, Retention(overdue=overdue))) == worries
+
+
+def test_what_is_over_its_time_is_held_back_by_those_who_need_it_first() -> None:
+    needs = {"consumer erp": 7, "consumer mes": 5, "the forward buffer": 5}
+    held_back = Retention(overdue=10.0, held_back_by=("consumer mes", "the forward buffer"))
+    assert watching.retention(90.0, 100.0, needs) == held_back
+    assert watching.retention(100.0, 100.0, needs) == watching.retention(90.0, 100.0, {}) == Retention()
 
 
 def test_the_nearer_ceiling_tells_how_full_a_buffer_is() -> None:

@@ -62,7 +62,7 @@ def managed() -> list[list[str]]:
 
 
 def test_every_example_runs_the_same_processes() -> None:
-    whole = {"web", "consume", "maintain", "celery"}
+    whole = {"web", "consume", "maintain", "forward", "celery"}
     procfile = {line.partition(":")[0] for line in (FOLDER / "Procfile").read_text().splitlines()}
     assert procfile == whole
     assert set(services()) == whole | {"migrate", "postgres", "rabbitmq", "collector"}
@@ -71,7 +71,7 @@ def test_every_example_runs_the_same_processes() -> None:
 
 
 def test_every_command_exists_and_takes_its_options() -> None:
-    assert {parts[0] for parts in managed()} == {"consume", "maintain", "migrate"}
+    assert {parts[0] for parts in managed()} == {"consume", "maintain", "forward", "migrate"}
     for name, *options in managed():
         app = get_commands()[name]
         command = load_command_class(app, name) if isinstance(app, str) else app

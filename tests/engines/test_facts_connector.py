@@ -1,11 +1,15 @@
 """Pipelines on a boundary: facts are transactions, confirmed in order; and transactions become facts."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from engines import Transaction, dead_letters, transactions
 from engines.connectors.facts import FactsConnector
@@ -96,6 +100,31 @@ def test_one_process_reads_as_a_consumer_and_another_takes_over_from_its_cursor(
     other.close()
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_drain_waits_for_the_term_of_a_process_that_has_died(connector: FactsConnector, *, is_async: bool) -> None:
+    append(1, 2)
+    Consumer.objects.update(held_by="a process that has died", held_until=Now() + timedelta(seconds=2))
+    connector.drain()
+    fetch = asyncio.run(connector.fetch_transactions_async(3)) if is_async else connector.fetch_transactions(3)
+    assert [one.metadata["offset"] for one in fetch] == [0, 1]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_drain_does_not_wait_for_a_process_that_lives_or_when_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, connector: FactsConnector, *, is_stopped: bool
+) -> None:
+    append(1, 2)
+    Consumer.objects.update(held_by="a process that lives", held_until=Now() + timedelta(minutes=9))
+    connector.drain()
+    if is_stopped:
+        threading.Timer(0.2, connector.interrupt).start()
+    else:
+        monkeypatch.setattr("engines.connectors.facts.PATIENCE", 1.0)  # a whole term is long
+    began = time.monotonic()
+    assert connector.fetch_transactions(3) == []
+    assert time.monotonic() - began < 12
+
+
 def test_a_consumer_that_nobody_has_made_is_told_by_its_name() -> None:
     connector = FactsConnector("nobody")
     with pytest.raises(ConnectorError, match="no consumer named 'nobody'"):
@@ -148,7 +177,8 @@ def test_facts_of_a_consumer_that_is_killed_are_run_by_the_next(tmp_path: Any) -
         first.kill()
         first.wait(30)
     confirmed = cursor()
-    Consumer.objects.update(held_until=None)
+    # It holds the consumer until its term is over; most of that is taken to be over.
+    Consumer.objects.update(held_until=Now() + timedelta(seconds=3))
     assert consume("erp", "--drain").code == 0
     seen = [int(line.split()[0]) for line in marks.read_text().splitlines()]
     assert set(seen) == set(range(40))

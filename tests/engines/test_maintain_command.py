@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
@@ -18,6 +19,7 @@ from engines.models import Leadership, Schedule, TransactionRecord
 from engines.upkeep import MAINTENANCE, Chore
 from tests.commands import next_event, run, running
 from tests.durable import make_pipeline
+from tests.processes import free_port
 
 BARRIER = """
 import sys
@@ -200,3 +202,14 @@ def test_a_round_without_a_database_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(CommandError, match="the database does not answer: gone") as refusal:
         call_command("maintain", "--once")
     assert refusal.value.returncode == 69
+
+
+@pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_whoever_does_the_chores_serves_its_metrics() -> None:
+    port = free_port()
+    with running("maintain", "--json", "--metrics-port", str(port)) as process:
+        next_event(process, "leading")
+        assert "python_info" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

@@ -19,11 +19,13 @@ from facts.core.errors import (
     FactError,
     NotAuthorizedError,
     ObjectConflictError,
+    ProvisioningError,
     UnauthenticatedError,
     UnknownFactError,
     UnreachableError,
 )
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.peers import Garbled, Script, peer
 from tests.processes import ROOT, Site, free_port
 
 pytestmark = pytest.mark.once
@@ -148,6 +150,41 @@ def test_a_wrong_token_and_a_boundary_that_is_away_are_told_apart(site: Site, to
         client.append(draft(1))
     with BoundaryClient(f"http://127.0.0.1:{free_port()}", token) as client, pytest.raises(UnreachableError):
         client.append(draft(1))
+
+
+def test_an_answer_that_cannot_be_decoded_is_asked_for_again_and_then_told() -> None:
+    script = Script()
+
+    async def fetch(url: str) -> None:
+        async with AsyncBoundaryClient(url, "token", consumer="office") as client:
+            await client.fetch()
+
+    with peer(script) as url:
+        script.pages = [Garbled(b"no gzip"), Garbled(b"no gzip")]
+        with BoundaryClient(url, "token", consumer="office") as client:
+            assert client.fetch().facts == []
+        script.pages = [Garbled(b"no gzip")] * 8
+        with (
+            BoundaryClient(url, "token", consumer="office") as client,
+            pytest.raises(UnreachableError, match="does not answer"),
+        ):
+            client.fetch()
+        with pytest.raises(UnreachableError, match="does not answer"):
+            asyncio.run(fetch(url))
+        assert script.pages == []
+
+
+@pytest.mark.parametrize("kind", [BoundaryClient, AsyncBoundaryClient])
+def test_an_address_or_a_token_that_cannot_be_one_is_refused(kind: Callable[[str, str], Any]) -> None:
+    with pytest.raises(ProvisioningError, match="Invalid port"):
+        kind("http://plant.example:abc", "token")
+    with pytest.raises(ProvisioningError, match="characters that no token has"):
+        kind("http://plant.example", "tökén")
+
+
+def test_what_has_no_address_is_refused_and_not_asked_again(site: Site, token: str) -> None:
+    with BoundaryClient(site.url, token) as client, pytest.raises(ProvisioningError, match="URL too long"):
+        client.look_up("x" * 100_000, PLANT, OFFICE)
 
 
 def test_a_cancelled_reader_leaves_nothing_behind(site: Site, token: str) -> None:

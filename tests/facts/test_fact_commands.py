@@ -1,6 +1,7 @@
 """Zones, boundaries, consumers and facts from a shell: what is made, listed, refused in one line."""
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_boundary_is_made_listed_closed_and_opened() -> None:
     assert ask("zone", "create", PLANT) == {"name": PLANT}
     run("zone", "create", OFFICE, "--reason", "headquarters")
-    assert [zone["name"] for zone in ask("zone", "list")] == [OFFICE, PLANT]
+    assert {zone["name"] for zone in ask("zone", "list")} == {OFFICE, PLANT, "local"}
     run("boundary", "create", PLANT, OFFICE, "--row-ceiling", "5", "--byte-ceiling", "9999", "--keep-days", "7")
     [told] = ask("boundary", "list")
     assert (told["row_ceiling"], told["byte_ceiling"], told["keep_days"]) == (5, 9999, 7)
@@ -30,6 +31,20 @@ def test_a_boundary_is_made_listed_closed_and_opened() -> None:
     assert ask("boundary", "open", PLANT, OFFICE, "--reason", "mended")["gate"] == "normal"
     actions = list(AuditEntry.objects.order_by("id").values_list("action", flat=True))
     assert actions == ["zone.create", "zone.create", "boundary.create", "boundary.close", "boundary.open"]
+
+
+def test_a_deployment_is_a_zone_from_its_first_migration_on() -> None:
+    assert [zone["name"] for zone in ask("zone", "list")] == ["local"]
+    for _ in range(2):
+        assert manage("migrate", ERGON_ZONE=PLANT).returncode == 0
+    assert {zone["name"] for zone in ask("zone", "list")} == {"local", PLANT}
+    assert manage("zone", "create", PLANT, ERGON_ZONE=PLANT).returncode == 0
+    refused = manage("migrate", ERGON_ZONE="x" * 300)
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "CommandError: ERGON_ZONE: a zone's name has 1 to 256 printable characters, and no blanks around it\n",
+    )
+    assert not AuditEntry.objects.exists()
 
 
 def test_a_boundary_may_be_pulled_from_a_peer() -> None:
@@ -63,6 +78,8 @@ def test_a_consumer_begins_where_it_is_told_to(start: str, cursor: int) -> None:
         (["boundary", "close", OFFICE, PLANT, "--reason", "r"], "no boundary leads from 'Enterprise' to 'Plant A'"),
         (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "5"], "nothing has the offset 5 yet"),
         (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "first"], "not at 'first'"),
+        (["consumer", "create", "a/b", "--boundary", PLANT, OFFICE], "it cannot be called 'a/b'"),
+        (["consumer", "create", "..", "--boundary", PLANT, OFFICE], "it cannot be called '..'"),
         (["facts", "fetch", "nobody"], "there is no consumer named 'nobody'"),
         (["facts", "confirm", "nobody", "1"], "there is no consumer named 'nobody'"),
         (["facts", "append", "--input", "/nowhere"], "/nowhere: No such file or directory"),
@@ -106,6 +123,20 @@ def test_facts_are_read_from_standard_input() -> None:
     with running("facts", "append") as command:
         output, errors = command.communicate(json.dumps(draft(1)), timeout=60)
     assert (output, errors, command.returncode) == ("0 new order-1-released\n", "", 0)
+
+
+@pytest.mark.once
+def test_an_id_that_a_retry_may_not_repeat_is_told_and_kept() -> None:
+    make_boundary()
+    ids = [str(uuid.uuid4()), "order-1-released", str(uuid.uuid4()), "1741248600.123", str(uuid.uuid4())]
+    lines = "\n".join(json.dumps(draft(1, message_id=one)) for one in ids)
+    with running("facts", "append", "--json") as command:
+        output, errors = command.communicate(lines, timeout=60)
+    assert [json.loads(line)["offset"] for line in output.splitlines()] == [0, 1, 2, 3, 4]
+    first, second, last = errors.splitlines()
+    assert first.startswith(f"warning: line 1: the message id {ids[0]} is a random UUID: a retry")
+    assert second == "warning: line 4: the message id 1741248600.123 is a time of the clock: another one at every try"
+    assert (last, command.returncode) == ("warning: 2 more like it: a random UUID", 0)
 
 
 @pytest.mark.usefixtures("_empty_storage")

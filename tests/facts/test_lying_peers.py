@@ -1,11 +1,5 @@
 """A peer that answers over HTTP and does not tell the truth."""
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,69 +8,10 @@ from facts import provisioning
 from facts.core import gates
 from facts.models import Boundary, ForwardedFact
 from tests.commands import run
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.making import OFFICE, PLANT, draft
+from tests.facts.peers import Garbled, Script, page
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
-
-
-class Script:
-    """What the peer answers, by path; and what it was told."""
-
-    def __init__(self) -> None:
-        self.consumers = {"office": (PLANT, OFFICE)}
-        self.pages: list[Any] = []
-        self.confirmed: list[int] = []
-
-    def answer(self, path: str) -> Any:
-        if path == "/api/v1/client":
-            return {"consumers": list(self.consumers)}
-        name, _, rest = path.removeprefix("/api/v1/consumers/").partition("/")
-        if rest.startswith("facts"):
-            return self.pages.pop(0) if self.pages else {"facts": [], "cursor": max([-1, *self.confirmed])}
-        from_zone, to_zone = self.consumers[name]
-        return {"name": name, "from_zone": from_zone, "to_zone": to_zone, "cursor": -1, "newest": 9}
-
-
-@contextmanager
-def peer(script: Script) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._say(script.answer(self.path))
-
-        def do_POST(self) -> None:
-            offset = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["offset"]
-            script.confirmed.append(offset)
-            self._say({"cursor_advanced_to": offset})
-
-        def _say(self, body: Any) -> None:
-            text = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def page(*facts: tuple[int, dict[str, Any]], cursor: int = -1) -> dict[str, Any]:
-    return {"facts": [{"offset": offset, **fact} for offset, fact in facts], "cursor": cursor}
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Iterator[Script]:
-    made = Script()
-    (tmp_path / "token").write_text("token\n")
-    with peer(made) as url:
-        make_boundary(source_url=url, source_token_file=str(tmp_path / "token"))
-        yield made
 
 
 def drain() -> Boundary:
@@ -118,6 +53,24 @@ def test_an_answer_that_is_none_is_a_failure_and_no_alarm(script: Script, body: 
     script.pages = []
     run("forward", "--drain")
     assert Boundary.objects.get().gate == "normal"
+
+
+def test_an_answer_that_cannot_be_decoded_is_a_failure_and_closes_the_gate(script: Script) -> None:
+    script.pages = [Garbled(b"no gzip")] * 40
+    boundary = drain()
+    assert (boundary.alarm, boundary.gate, boundary.gate_by) == ("", "autonomous", "")
+    assert "the boundary does not answer: Error -3" in boundary.gate_reason
+    script.pages = []
+    run("forward", "--drain")
+    assert Boundary.objects.get().gate == "normal"
+
+
+def test_a_peer_that_keeps_its_cursor_where_it_is_does_not_keep_a_drain_for_ever(script: Script) -> None:
+    script.pages = [page((0, draft(0)))] * 40
+    script.keeps_its_cursor = True
+    boundary = drain()
+    assert (boundary.frontier, boundary.gate) == (0, "autonomous")
+    assert "keeps its cursor at -1" in boundary.gate_reason
 
 
 @pytest.mark.parametrize(

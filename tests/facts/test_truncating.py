@@ -7,11 +7,12 @@ from django.db import connection
 from django.db.models import Sum
 from django.db.models.functions import Length
 
+from ergon_site import boundary_watch
 from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning
 from facts.core.errors import HistoryTruncatedError
 from facts.ledger import truncating
-from facts.models import Boundary, Fact, ForwardedFact
+from facts.models import Boundary, Consumer, Fact, ForwardedFact
 from tests.commands import ask, run
 from tests.database import append_only_lifted
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
@@ -53,6 +54,41 @@ def test_what_is_old_and_what_all_have_goes(monkeypatch: pytest.MonkeyPatch) -> 
     assert [offset for offset, _ in ledger.fetch("erp").facts] == [9]
     with pytest.raises(HistoryTruncatedError):
         provisioning.create_consumer("late", PLANT, OFFICE, start=3, by="tests")
+
+
+def worries() -> list[str]:
+    """What the doctor says of boundaries."""
+    return [one.text for one in boundary_watch.findings() if one.check == "boundaries"]
+
+
+def test_what_is_over_its_time_and_held_back_is_told_without_a_truncation() -> None:
+    fill(10)
+    age(4)
+    told = "Plant A → Enterprise: facts are kept "
+    held_back = [text for text in worries() if "beyond their time" in text]
+    assert [text.startswith(told) for text in held_back] == [True]
+    assert held_back[0].endswith("held back by consumer erp")
+    assert any("beyond their time" in one.title + one.detail for one in boundary_watch.concerns())
+    ledger.confirm("erp", 3)
+    assert not any("beyond their time" in text for text in worries()), "what is left is young"
+
+
+def test_facts_that_were_never_handed_over_are_held_back_by_the_forward_buffer() -> None:
+    make_boundary()
+    ledger.append_many(draft(number) for number in range(3))
+    age(1)
+    assert any(text.endswith("held back by the forward buffer") for text in worries())
+    run("forward", "--drain")
+    assert not any("beyond their time" in text for text in worries())
+
+
+def test_facts_of_a_peer_are_held_back_by_readers_alone() -> None:
+    fill(3)
+    age(3)
+    Boundary.objects.update(source_url="https://peer.example")
+    assert any(text.endswith("held back by consumer erp") for text in worries())
+    Consumer.objects.all().delete()
+    assert not any("beyond their time" in text for text in worries())
 
 
 def test_what_a_consumer_has_not_confirmed_stays_however_old_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from engines import diagnosis
 from engines.maintenance import DatabaseLostError, Maintenance
 from engines.management.base import EngineCommand, as_json
+from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
 
 # The log on standard error tells these already.
 LOGGED = {"failed", "database_lost", "database_back"}
@@ -30,12 +31,14 @@ class Command(EngineCommand):
         parser.add_argument(
             "--once", action="store_true", help="do everything once and end; exit code 1 if anything failed"
         )
+        add_metrics_port(parser)
 
-    def run(self, *, once: bool, **_: Any) -> None:
+    def run(self, *, once: bool, metrics_port: int | None, **_: Any) -> None:
         connection.ensure_connection()
         if waiting := diagnosis.waiting_migrations():
             msg = f"{len(waiting)} migrations are not applied: run manage.py migrate"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
+        serve_metrics(metrics_port)
         self._done: Counter[str] = Counter()
         self._line, self._printing = self.live_line(), Lock()
         self._maintenance = Maintenance(self._tell_event)

@@ -1,5 +1,6 @@
 """`manage.py facts append|fetch|confirm|put|truncate`: the boundary of this database, for people and scripts."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import IO, Any
@@ -15,6 +16,7 @@ from facts.core.artifacts import UNKNOWN_TYPE
 from facts.core.errors import FactError, InvalidFactError
 from facts.ledger import Appended, Truncated, reading
 from facts.management.base import VerbsCommand
+from facts.message_ids import check_message_id
 from facts.models import Boundary
 
 BATCH = 1000
@@ -52,6 +54,7 @@ class Command(VerbsCommand):
 
     def append(self, *, input: str, **_: Any) -> None:  # noqa: A002
         refused = 0
+        doubts = Doubts(self.stderr)
         with opened(input) as file:
             for batch in _batches(_lines(file)):
                 appended = iter(ledger.append_many([draft for _, draft in batch if not isinstance(draft, FactError)]))
@@ -59,7 +62,10 @@ class Command(VerbsCommand):
                     result = draft if isinstance(draft, FactError) else next(appended)
                     refused += isinstance(result, FactError)
                     self._print(number, result)
+                    if not isinstance(result, FactError):
+                        doubts.look_at(number, result.message_id)
                 self.stdout.flush()
+        doubts.conclude()
         if refused:
             msg = f"{refused:,} were refused"
             raise CommandError(msg)
@@ -97,6 +103,25 @@ class Command(VerbsCommand):
         told = {"offset": result.offset, "message_id": result.message_id, "duplicate": result.is_duplicate}
         word = "repeated" if result.is_duplicate else "new"
         self.stdout.write(as_json(told) if self.is_json else f"{result.offset} {word} {printable(result.message_id)}")
+
+
+class Doubts:
+    """Message ids that a retry may not repeat: the first of each kind is shown, the others are counted."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._seen: Counter[str] = Counter()
+
+    def look_at(self, number: int, message_id: str) -> None:
+        for doubt in check_message_id(message_id):
+            self._seen[doubt] += 1
+            if self._seen[doubt] == 1:
+                self._output.write(f"warning: line {number}: the message id {printable(message_id)} is {doubt}")
+
+    def conclude(self) -> None:
+        for doubt, count in self._seen.items():
+            if count > 1:
+                self._output.write(f"warning: {count - 1:,} more like it: {doubt.partition(':')[0]}")
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, Any]]:

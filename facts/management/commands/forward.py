@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from ergon_site.access import waiting
 from ergon_site.access.shell.commands import as_json
+from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.shell.tables import printable
 from facts.forwarding import Forwarding
 from facts.forwarding.running import Standing
@@ -41,12 +42,14 @@ class Command(VerbCommand):
         parser.add_argument(
             "--drain", action="store_true", help="end when all is handed over; exit code 1 if something is left"
         )
+        add_metrics_port(parser)
 
-    def run(self, *, boundary: list[tuple[str, str]], drain: bool, **_: Any) -> None:
+    def run(self, *, boundary: list[tuple[str, str]], drain: bool, metrics_port: int | None, **_: Any) -> None:
         connection.ensure_connection()
         if missing := waiting.migrations():
             msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
+        serve_metrics(metrics_port)
         chosen = [boundaries.find(*pair) for pair in dict.fromkeys(boundary)]
         everything = Boundary.objects.select_related("from_zone", "to_zone")
         self._line, self._printing = self.live_line(), Lock()

@@ -1,0 +1,68 @@
+"""A peer that answers over HTTP as a test has it answer."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.facts.making import OFFICE, PLANT
+
+
+class Garbled(bytes):
+    """A body that is not in the encoding that its header names."""
+
+
+class Script:
+    """What the peer answers, by path; and what it was told."""
+
+    def __init__(self) -> None:
+        self.consumers = {"office": (PLANT, OFFICE)}
+        self.pages: list[Any] = []
+        self.confirmed: list[int] = []
+        self.keeps_its_cursor = False
+
+    def answer(self, path: str) -> Any:
+        if path == "/api/v1/client":
+            return {"consumers": list(self.consumers)}
+        name, _, rest = path.removeprefix("/api/v1/consumers/").partition("/")
+        if rest.startswith("facts"):
+            return self.pages.pop(0) if self.pages else {"facts": [], "cursor": max([-1, *self.confirmed])}
+        from_zone, to_zone = self.consumers[name]
+        return {"name": name, "from_zone": from_zone, "to_zone": to_zone, "cursor": -1, "newest": 9}
+
+
+@contextmanager
+def peer(script: Script) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._say(script.answer(self.path))
+
+        def do_POST(self) -> None:
+            offset = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["offset"]
+            script.confirmed.append(offset)
+            self._say({"cursor_advanced_to": -1 if script.keeps_its_cursor else offset})
+
+        def _say(self, body: Any) -> None:
+            text = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(200)
+            if isinstance(body, Garbled):
+                self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def page(*facts: tuple[int, dict[str, Any]], cursor: int = -1) -> dict[str, Any]:
+    return {"facts": [{"offset": offset, **fact} for offset, fact in facts], "cursor": cursor}
