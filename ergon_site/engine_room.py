@@ -34,7 +34,7 @@ def figures(pulse: Pulse) -> Iterator[tuple[str, object, str]]:
     yield "Running", f"{pulse.running:,}", transactions(state="running")
     yield "Ended in the last hour", f"{ended:,}", transactions(state="succeeded")
     yield "Failed of these", f"{100 * failed / ended:.1f} %" if ended else "–", transactions(state="failed")
-    yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist")
+    yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist") + "?state=alive"
     yield "Open dead letters", f"{pulse.open_letters:,}", page("engines_deadletter_changelist") + "?state=open"
 
 
