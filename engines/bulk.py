@@ -1,17 +1,19 @@
 """VERBS of bulk operations: begin, pause, resume, cancel, advance. A record of each, and of what came of each item."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import QuerySet
 
-from engines import dead_letters
+from engines import dead_letters, replays
 from engines.clock import database_time
 from engines.core.errors import EngineError
 from engines.core.refusals import TURNS
-from engines.core.states import LetterState, State
-from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
+from engines.core.states import LetterState
+from engines.dead_letters import Fates
+from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import audit
 
 MOST = 100_000
@@ -71,7 +73,7 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
     expected = group.letters.filter(state=LetterState.OPEN.value).count()
     operation = BulkOperation(verb=verb, group=group, by=by, reason=reason, expected=expected, cap=min(terms.cap, MOST))
     operation.canary, operation.rate = (terms.canary if verb == "replay" else 0), terms.rate
-    operation.filter = {"group": group.fingerprint, "state": LetterState.OPEN.value}
+    operation.filter = {"group": group.fingerprint, "state": LetterState.OPEN.value, "known_total": group.total}
     operation.save()
     audit.record(
         actor=by,
@@ -122,7 +124,8 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
         operation.finished_at = operation.moved_at
     if state == "running":
         # Whoever resumes it knows of these: only further ones stop it again.
-        operation.filter = {**operation.filter, "known_failures": _failed_again(operation)}
+        known = {"known_failures": _fates(operation).failed, "known_total": operation.group.total}
+        operation.filter = operation.filter | known
     operation.save(update_fields=["state", "note", "moved_at", "finished_at", "filter"])
     return operation
 
@@ -147,59 +150,69 @@ def _advance(operation_id: int) -> int:
     if operation is None:
         return 0
     now = database_time()
-    allowance = _allowance(operation, now)
-    if trouble := _trouble(operation):
+    if _left(operation) <= 0:
+        _end(operation, "done", now, "")
+        return 0
+    fates = _fates(operation)
+    allowance = _allowance(operation, fates, now)
+    batch = list(_next(operation)[: max(allowance, 1)])
+    if trouble := _trouble(operation, fates, batch):
         _end(operation, "stopped", now, trouble)
         return 0
-    touched = 0
-    if allowance > 0:
-        letters = DeadLetter.objects.filter(
-            group=operation.group, state=LetterState.OPEN.value, pk__gt=operation.last_letter
-        )
-        batch = list(letters.filter(created_at__lte=operation.created_at).order_by("pk")[:allowance])
-        for letter in batch:
-            _settle_one(operation, letter)
-        touched = len(batch)
-        if touched < allowance:
-            _end(operation, "done", now, "")
+    for letter in batch[:allowance]:
+        _settle_one(operation, letter)
+    if _left(operation) <= 0 or len(batch) < allowance:
+        _end(operation, "done", now, "")
     operation.save()
-    return touched
+    return min(len(batch), allowance)
 
 
-def _allowance(operation: BulkOperation, now: datetime) -> int:
+def _next(operation: BulkOperation) -> QuerySet[DeadLetter]:
+    """What it has not touched yet; what came after it was begun is not its business."""
+    letters = DeadLetter.objects.filter(group=operation.group, state=LetterState.OPEN.value)
+    return letters.filter(pk__gt=operation.last_letter, created_at__lte=operation.created_at).order_by("pk")
+
+
+def _gone(operation: BulkOperation) -> int:
+    return operation.done + operation.skipped + operation.failed
+
+
+def _left(operation: BulkOperation) -> int:
+    """How many it may still touch by its cap."""
+    return operation.cap - _gone(operation)
+
+
+def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
     """How many may go now: the canary at once, the rest by the pace, never more than the cap."""
-    gone = operation.done + operation.skipped + operation.failed
-    left = operation.cap - gone
+    gone, left = _gone(operation), _left(operation)
     if operation.canary and gone < operation.canary:
         return min(left, operation.canary - gone)
-    if operation.canary and gone == operation.canary and _is_canary_out(operation):
+    if operation.canary and gone == operation.canary and fates.out:
         operation.moved_at = now
         return 0
     due = int((now - operation.moved_at).total_seconds() * operation.rate)
     if due > 0:
         operation.moved_at = now
-    return max(0, min(left, due, AT_ONCE)) if left > 0 else 1
+    return max(0, min(left, due, AT_ONCE))
 
 
-def _is_canary_out(operation: BulkOperation) -> bool:
-    return _replays(operation).filter(state__in=[State.PENDING.value, State.RUNNING.value]).exists()
-
-
-def _trouble(operation: BulkOperation) -> str:
-    """Why it should stop by itself: what it replays fails again."""
+def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]) -> str:
+    """Why it should stop by itself: what it replays fails again, others fail so too, or a breaker is open."""
     if operation.verb != "replay":
         return ""
-    again = _failed_again(operation)
-    return f"{again} of its replays failed again" if again > operation.filter.get("known_failures", 0) else ""
+    known, total = operation.filter, operation.group.total
+    if fates.failed > known.get("known_failures", 0):
+        return f"{fates.failed} of its replays failed again"
+    if (came := total - known.get("known_total", total)) > 0:
+        return f"{came} more failed in the same way since it was begun or resumed"
+    return replays.hindrance(batch)
 
 
-def _failed_again(operation: BulkOperation) -> int:
-    return _replays(operation).filter(state=State.FAILED.value).count()
-
-
-def _replays(operation: BulkOperation) -> QuerySet[TransactionRecord]:
-    letters = operation.items.filter(result="done").values("letter__transaction_id")
-    return TransactionRecord.objects.filter(replay_of__in=letters, created_at__gte=operation.created_at)
+def _fates(operation: BulkOperation) -> Fates:
+    """How its replays fare, whoever runs them."""
+    done = operation.items.filter(result="done")
+    first = done.select_related("letter").first() if operation.verb == "replay" else None
+    return replays.fates(first.letter, done.values("letter__replayed_as")) if first else Fates()
 
 
 def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from engines import telemetry
@@ -57,6 +57,13 @@ class NotReplayableError(EngineError):
         super().__init__(f"the dead letter of {letter.uid!r} cannot be replayed: {reason}")
 
 
+class Fates(NamedTuple):
+    """How replays fare: how many have not come to an end yet, and how many have failed again."""
+
+    out: int = 0
+    failed: int = 0
+
+
 class Replayer(Protocol):
     """Whoever replays the letters of other sources than pipelines; a module will do."""
 
@@ -65,6 +72,12 @@ class Replayer(Protocol):
 
     def replay(self, letter: DeadLetter, payload: Any, /) -> str:
         """Run it again, within the transaction that settles it; the id of what runs then."""
+
+    def fates(self, ids: QuerySet[Any, Any], /) -> Fates:
+        """How those fare that run under these ids."""
+
+    def hindrance(self, letters: Sequence[DeadLetter], /) -> str:
+        """Why it is of no use to replay these now; empty if nothing is known to stand in the way."""
 
 
 _replayers: list[Replayer] = []
@@ -163,7 +176,7 @@ def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) ->
     if letter.transaction_id is not None:
         return transactions.replay(letter.uid, by=by, reason=reason, payload=payload).id
     is_edited = payload is not AS_IT_WAS
-    if (replayer := _replayer_of(letter)) is not None:
+    if (replayer := replayer_of(letter)) is not None:
         new = replayer.replay(letter, payload)
     elif Pipeline.objects.filter(name=letter.source).exists():
         new = transactions.submit(letter.source, payload if is_edited else letter.payload, parent_id=letter.uid).id
@@ -227,9 +240,14 @@ def settle_as_replayed(letter: DeadLetter, new: str, *, by: str, reason: str) ->
     _settle(letter, LetterState.REPLAYED, by=by, reason=reason)
 
 
+def replayer_of(letter: DeadLetter) -> Replayer | None:
+    """Whoever else than its pipeline replays it."""
+    return next((replayer for replayer in _replayers if replayer.knows(letter)), None)
+
+
 def is_replayable(letter: DeadLetter) -> bool:
     """Whether somebody knows how to run it again."""
-    return _replayer_of(letter) is not None or Pipeline.objects.filter(name=letter.source).exists()
+    return replayer_of(letter) is not None or Pipeline.objects.filter(name=letter.source).exists()
 
 
 def payload_of(letter: DeadLetter) -> Any:
@@ -261,10 +279,6 @@ def find(letter_id: object) -> DeadLetter:
     if letter is None:
         raise LetterUnknownError(letter_id)
     return letter
-
-
-def _replayer_of(letter: DeadLetter) -> Replayer | None:
-    return next((replayer for replayer in _replayers if replayer.knows(letter)), None)
 
 
 def _open(letter_id: int) -> DeadLetter:

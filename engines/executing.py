@@ -139,7 +139,7 @@ def _shares(found: Iterable[Worker]) -> list[Share]:
 
 
 def _share(worker: Worker, told: dict[str, Any], now: datetime, records: dict[str, int]) -> Share:
-    is_alive = worker.state in workers.ALIVE
+    is_alive = workers.is_alive(worker, now)
     return Share(
         name=str(told.get("name", "")),
         worker=worker,

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from engines import transactions, workers
+from engines import hindrances, transactions, workers
 from engines.clock import database_time
 from engines.core import explanation
 from engines.core.states import CATEGORY_OF, STAGE_OF, AttemptOutcome, State
@@ -45,6 +45,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "workers": [str(worker) for worker in serving(pipeline)] if record.state == State.PENDING else [],
         "ahead": min(ahead, AHEAD_CAP),
         "is_ahead_capped": ahead > AHEAD_CAP,
+        "hindrances": [one.facts() for one in _hindrances(record)],
         "worker": _worker(record.lease_owner),
         "lease_ends_in": _seconds(record.lease_expires_at, now),
         "running_for": _seconds(now, record.started_at) if record.state == State.RUNNING else 0.0,
@@ -88,6 +89,18 @@ def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
 def serving(pipeline: Pipeline) -> list[Worker]:
     """The living workers of a pipeline."""
     return [worker for worker in workers.alive() if pipeline.name in worker.pipelines]
+
+
+def _hindrances(record: TransactionRecord) -> list[hindrances.Hindrance]:
+    """What it, or what it is a replay of, met when it ran, and would meet again."""
+    if record.state not in {State.PENDING, State.FAILED}:
+        return []
+    ids = {
+        record.uid,
+        record.parent_id if record.replay_of else None,
+        record.correlation_id if record.attempts else None,
+    }
+    return hindrances.of({one for one in ids if one})
 
 
 def _ahead(record: TransactionRecord) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Case, Count, Q, QuerySet, Sum, When, Window
 
-from engines import overview, waiting
+from engines import overview, waiting, workers
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, Pipeline, TransactionRecord, WaitingSample, Worker
 from engines.waiting import Waiting
@@ -64,7 +64,7 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     counts = groups[0] if groups else None
     return Pulse(
         queues=waiting.of_all(),
-        workers=[worker for worker in known.values() if worker.state in ALIVE],
+        workers=[worker for worker in known.values() if workers.is_alive(worker, now)],
         holdings=[
             Holding(worker=known.get(lease["lease_owner"]), count=lease["count"], lapsed=lease["lapsed"])
             for lease in leases

@@ -3,10 +3,10 @@
 import os
 import socket
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
 
 from engines.clock import database_time
@@ -57,20 +57,12 @@ def retire(
 
 def bury(worker_id: int, *, note: str) -> None:
     """It is known to have gone without a word."""
-    Worker.objects.filter(pk=worker_id, state__in=ALIVE).update(
-        state=WorkerState.DEAD.value, in_flight=0, stopped_at=Now(), note=note
-    )
+    enrolled().filter(pk=worker_id).update(**_death(note))
 
 
 def notice_the_dead() -> int:
     """Workers whose heart has not beaten for a lease."""
-    now = database_time()
-    gone = 0
-    for worker in alive().filter(heartbeat_at__lt=now):
-        if (now - worker.heartbeat_at).total_seconds() > worker.lease:
-            bury(worker.pk, note="no heartbeat within its lease")
-            gone += 1
-    return gone
+    return silent().update(**_death("no heartbeat within its lease"))
 
 
 def forget(*, older_than: timedelta = timedelta(days=7)) -> int:
@@ -78,5 +70,33 @@ def forget(*, older_than: timedelta = timedelta(days=7)) -> int:
     return Worker.objects.exclude(state__in=ALIVE).filter(stopped_at__lt=database_time() - older_than).delete()[0]
 
 
-def alive() -> QuerySet[Worker]:
+def enrolled() -> QuerySet[Worker]:
+    """Those that have not ended, as far as anybody has noticed."""
     return Worker.objects.filter(state__in=ALIVE)
+
+
+def alive() -> QuerySet[Worker]:
+    """Those of them that were heard of within their lease, by the clock that wrote their heartbeats."""
+    return _by_silence().filter(silence__lte=LEASE)
+
+
+def silent() -> QuerySet[Worker]:
+    """Those of them that were not: nobody has noticed yet that they are gone."""
+    return _by_silence().filter(silence__gt=LEASE)
+
+
+def is_alive(worker: Worker, now: datetime) -> bool:
+    """The same of a row, by the time of the database."""
+    return worker.state in ALIVE and (now - worker.heartbeat_at).total_seconds() <= worker.lease
+
+
+LEASE = ExpressionWrapper(F("lease") * timedelta(seconds=1), output_field=DurationField())
+
+
+def _by_silence() -> QuerySet[Any]:
+    silence = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
+    return enrolled().alias(silence=silence)
+
+
+def _death(note: str) -> dict[str, Any]:
+    return {"state": WorkerState.DEAD.value, "in_flight": 0, "stopped_at": Now(), "note": note}

@@ -13,7 +13,7 @@ class ConsoleConfig(AdminConfig):
         from django.db.backends.signals import connection_created
         from django_celery_results.models import GroupResult, TaskResult
 
-        from engines import diagnosis
+        from engines import diagnosis, hindrances
         from ergon_site import boundary_watch, checks, databases, provider_watch
 
         register(checks.check_tasks)
@@ -24,3 +24,5 @@ class ConsoleConfig(AdminConfig):
         site.unregister([GroupResult, TaskResult])
         # The engines know nothing of facts and providers; the doctor looks at all of them.
         diagnosis.REST.extend([provider_watch.findings, boundary_watch.findings])
+        # Nor do they know breakers; whoever asks why a transaction waits is told of those too.
+        hindrances.SEERS.append(provider_watch.hindrances)

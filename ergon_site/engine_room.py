@@ -36,7 +36,7 @@ def figures(pulse: Pulse) -> Iterator[tuple[str, object, str]]:
     yield "Ended in the last hour", f"{ended:,}", transactions(ended="under-1h")
     share = f"{100 * failed / ended:.1f} %" if ended else "–"
     yield "Failed of these", share, transactions(state="failed", ended="under-1h")
-    yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist")
+    yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist") + "?state=alive"
     yield "Open dead letters", f"{pulse.open_letters:,}", page("engines_deadletter_changelist") + "?state=open"
 
 

@@ -1,7 +1,7 @@
 """What the dashboard and the doctor say of providers: open breakers, overrides, spent quotas, stuck letters."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +12,9 @@ from django.urls import reverse
 from engines.core.explanation import span
 from engines.diagnosis import finding
 from engines.diagnosis.finding import Finding
+from engines.hindrances import Hindrance
 from ergon_site.concerns import Concern, capped
-from providers import policies, registry, standing
+from providers import breakers, policies, registry, standing
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
@@ -60,6 +61,12 @@ def findings() -> Iterator[Finding]:
         yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")
     if not found:
         yield finding.ok("providers", "every breaker is closed, and no quota is nearly used up")
+
+
+def hindrances(ids: Collection[str]) -> Iterator[Hindrance]:
+    """Open breakers of what was called under these ids; handlers give the id of their transaction."""
+    for one in breakers.open_among(breakers.called_under(ids)):
+        yield Hindrance(one.what, one.until)
 
 
 def uncounted() -> Iterator[str]:

@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from django.db.models import Q
 
 from ergon_site.access.keyset import Lane
-from providers import standing
+from providers import returning, standing
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
-from providers.core.exchange import Outcome
+from providers.core.exchange import Outcome, Who
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
 from providers.models.tasks import TaskState
 
 COLUMNS = {"tenant": "tenant_id", "provider": "provider_name", "capability": "capability"}
+NEWEST = ("-started_at", "-id")
 OFFERED = {
     "breaker": [*(state.value for state in BreakerState), "forced"],
     "quota": ["near", "spent", "none"],
@@ -73,10 +74,12 @@ def tasks(asked: Mapping[str, str]) -> Lane:
     if "task" in asked:
         rest &= Q(task_name=asked["task"])
     tenant = Q(tenant_id=asked["tenant"]) if "tenant" in asked else Q()
+    if "waits_for" in asked:
+        return Lane(rows=returning.waiting(_waited_for(asked), now_of_database()), order=NEWEST, rest=rest)
     if text := asked.get("q", "").strip():
         return Lane(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
     if tenant:
-        return Lane(rows=rows.filter(tenant), order=("-started_at", "-id"), rest=rest)
+        return Lane(rows=rows.filter(tenant), order=NEWEST, rest=rest)
     return Lane(rows=rows, rest=rest, is_counted=False)
 
 
@@ -95,6 +98,14 @@ def _check(asked: Mapping[str, str]) -> None:
         if name in asked and asked[name] not in words:
             msg = f"{name} is one of {', '.join(words)}"
             raise ListingError(msg)
+
+
+def _waited_for(asked: Mapping[str, str]) -> Who:
+    provider, slash, capability = asked["waits_for"].partition("/")
+    if not slash or "tenant" not in asked:
+        msg = "what waits is asked for by tenant, and by provider/capability"
+        raise ListingError(msg)
+    return Who(asked["tenant"], provider, capability)
 
 
 def _condition(name: str, text: str) -> Q:

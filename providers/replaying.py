@@ -1,9 +1,19 @@
 """Replays the dead letters of providers: the task that failed is sent once more."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from engines.dead_letters import AS_IT_WAS, NotReplayableError
+from django.db.models import Count
+
+from engines.core import explanation
+from engines.dead_letters import AS_IT_WAS, Fates, NotReplayableError
+from providers import breakers
+from providers.core.exchange import Who
+from providers.models import TaskExecution
+from providers.models.tasks import TaskState
+
+ENDED = (TaskState.SUCCEEDED.value, TaskState.FAILED.value)
 
 
 def knows(letter: Any) -> bool:
@@ -33,6 +43,23 @@ def replay(letter: Any, payload: Any) -> str:
         # Of the broker's library or its transport: the letter stays open.
         raise NotReplayableError(letter, f"the broker did not take it ({type(error).__name__})") from error
     return task_id
+
+
+def fates(ids: Any) -> Fates:
+    """How the tasks of these ids fare: one that waits in the broker, or was sent away for now, has not ended."""
+    rows = TaskExecution.objects.filter(celery_task_id__in=ids).order_by()
+    failed = rows.filter(state=TaskState.FAILED.value)
+    ended = Count("celery_task_id", distinct=True)
+    return Fates(
+        out=ids.count() - rows.filter(state__in=ENDED).aggregate(count=ended)["count"],
+        failed=failed.aggregate(count=ended)["count"],
+    )
+
+
+def hindrance(letters: Sequence[Any]) -> str:
+    """The open breaker that one of these would meet; a replay against that only fails once more, or waits."""
+    capabilities = {Who(*(letter.details["request"].get(name, "") for name in Who._fields)) for letter in letters}
+    return next((explanation.hindrance(one.facts()) for one in breakers.open_among(capabilities)), "")
 
 
 def _sent(request: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:

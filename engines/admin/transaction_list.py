@@ -79,7 +79,7 @@ class WorkerFilter(Choice):
     parameter_name = "worker"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(worker.pk), str(worker)) for worker in workers.alive()]
+        return [(str(worker.pk), str(worker)) for worker in workers.enrolled()]
 
 
 class CorrelationFilter(Typed):

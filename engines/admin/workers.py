@@ -20,21 +20,25 @@ KINDS = {"running": "good", "silent": "warning", "stopping": "warning", "stopped
 
 
 class AliveFilter(admin.SimpleListFilter):
-    """Those that are there, unless others are asked for."""
+    """Those that have not ended, the silent ones among them, unless others are asked for."""
 
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("dead", "Dead"), ("stopped", "Stopped"), ("all", "All")]
+        return [("alive", "Alive"), ("silent", "Silent"), ("dead", "Dead"), ("stopped", "Stopped"), ("all", "All")]
 
     def choices(self, changelist: Any) -> Any:
         unasked, *others = super().choices(changelist)
-        return [{**unasked, "display": "Alive"}, *others]
+        return [{**unasked, "display": "Not ended"}, *others]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Worker]) -> QuerySet[Worker]:
         match self.value():
-            case None | "alive":
+            case None:
                 return queryset.filter(state__in=workers.ALIVE)
+            case "alive":
+                return queryset.filter(pk__in=workers.alive().values("pk"))
+            case "silent":
+                return queryset.filter(pk__in=workers.silent().values("pk"))
             case "all":
                 return queryset
         return queryset.filter(state=self.value())

@@ -1,6 +1,7 @@
 """Why a transaction is where it is, in one sentence."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -25,10 +26,14 @@ def _waiting(facts: Mapping[str, Any]) -> str:
         why = f" (reason: {facts['pause_reason']})" if facts["pause_reason"] else ""
         return f"waiting: the pipeline was paused by {facts['paused_by']} {span(facts['paused_for'])} ago{why}"
     again = _asked_again(facts["error"] or {})
-    if facts["due_in"] > 0:
-        return f"due in {span(facts['due_in'])}{again}"
-    if not facts["workers"]:
+    is_due = facts["due_in"] <= 0
+    if is_due and not facts["workers"]:
         return f"waiting: no worker serves this pipeline{again}"
+    if facts["hindrances"]:
+        due = "" if is_due else f", due in {span(facts['due_in'])}"
+        return f"waiting: {_hindrances(facts)}{due}{again}"
+    if not is_due:
+        return f"due in {span(facts['due_in'])}{again}"
     rescued = f", after {facts['rescues']} rescues from dead workers" if facts["rescues"] else ""
     ahead = facts["ahead"]
     place = "it is next" if ahead == 0 else f"{ahead:,}{'+' if facts['is_ahead_capped'] else ''} are ahead of it"
@@ -48,7 +53,19 @@ def _failed(facts: Mapping[str, Any]) -> str:
     error = facts["error"] or {}
     letter = f"; its dead letter is {facts['dead_letter']}" if facts["dead_letter"] else ""
     step, category = error.get("step", "process"), error.get("category", "SYSTEM")
-    return f"failed {span(facts['ended_ago'])} ago in {step} ({category}) with {_what(error)}{letter}"
+    hindered = f"; a replay would meet: {_hindrances(facts)}" if facts["hindrances"] else ""
+    return f"failed {span(facts['ended_ago'])} ago in {step} ({category}) with {_what(error)}{letter}{hindered}"
+
+
+def hindrance(facts: Mapping[str, Any]) -> str:
+    """What stands in the way, and until when by the clock of UTC."""
+    if facts["until"] is None:
+        return f"{facts['what']} until somebody resets it"
+    return f"{facts['what']} until {datetime.fromisoformat(facts['until']).astimezone(UTC):%H:%M:%S} UTC"
+
+
+def _hindrances(facts: Mapping[str, Any]) -> str:
+    return ", ".join(hindrance(one) for one in facts["hindrances"])
 
 
 def _what(error: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Who does the work: workers for what waits, the process that does the chores, and those that were lost."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from engines import upkeep, workers
 from engines.clock import database_time
@@ -15,11 +15,12 @@ COUNTED = 10_000
 
 
 def waiting_work() -> Iterator[Finding]:
-    served = {name for worker in _living() for name in worker.pipelines}
+    living = list(workers.alive())
+    served = {name for worker in living for name in worker.pipelines}
     findings = [_waiting(pipeline) for pipeline in Pipeline.objects.all() if pipeline.name not in served]
     yield from (finding for finding in findings if finding)
     if not any(findings):
-        yield ok("workers", f"{len(_living()):,} alive; no work waits without one")
+        yield ok("workers", f"{len(living):,} alive; no work waits without one")
 
 
 def maintenance() -> Iterator[Finding]:
@@ -37,7 +38,7 @@ def maintenance() -> Iterator[Finding]:
 def lost_workers() -> Iterator[Finding]:
     now = database_time()
     died = Worker.objects.filter(state=WorkerState.DEAD.value, stopped_at__gt=now - RECENTLY).count()
-    silent = [worker for worker in workers.alive() if not _is_heard(worker, now)]
+    silent = list(workers.silent())
     for worker in silent:
         text = f"{worker} has been silent for {span((now - worker.heartbeat_at).total_seconds())}"
         yield warning("lost workers", text, "look at its host; its work is rescued when its lease has ended")
@@ -69,12 +70,3 @@ def _depends_on_maintenance() -> str:
     operations = BulkOperation.objects.filter(state="running").count()
     counts = {"active schedules": schedules, "running bulk operations": operations}
     return ", ".join(f"{what}: {count:,}" for what, count in counts.items() if count)
-
-
-def _living() -> list[Worker]:
-    now = database_time()
-    return [worker for worker in workers.alive() if _is_heard(worker, now)]
-
-
-def _is_heard(worker: Worker, now: datetime) -> bool:
-    return (now - worker.heartbeat_at).total_seconds() <= worker.lease

@@ -92,10 +92,14 @@ class ConsolePage(ModelAdmin):
         rows = self.get_changelist_instance(request).get_queryset(request)
         name = f"{slugify(self.opts.verbose_name_plural)}.{form}"
         return StreamingHttpResponse(
-            write(self.export_fields, _values(rows, self.export_fields)),
+            write(self.export_fields, self.exported(rows)),
             content_type=content_type,
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
+
+    def exported(self, rows: QuerySet[Model]) -> Iterator[tuple[Any, ...]]:
+        """What is written of each row."""
+        return _values(rows, self.export_fields)
 
 
 def holds(request: HttpRequest, right: Right) -> bool:

@@ -43,6 +43,12 @@ class TaskNameFilter(Typed):
     help_text = "Its whole name"
 
 
+class WaitsForFilter(Typed):
+    title = "waits for"
+    parameter_name = "waits_for"
+    help_text = "provider/capability, with a tenant"
+
+
 class BreakerFilter(Offered):
     title = parameter_name = "breaker"
 

@@ -1,15 +1,16 @@
 """The list of capabilities: its columns, and how each row stands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines, unbroken
 from providers import standing
-from providers.admin import amounts, filters, links
+from providers.admin import amounts, filters, gate_export, links
 from providers.standing import Standing
 
 KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
@@ -27,10 +28,10 @@ class GateColumns:
         filters.CapabilityFilter,
     ]
     search_help_text = "A whole tenant, provider or capability"
-    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = (
-        *("tenant_id", "provider_name", "capability", "state", "consecutive_failures", "quota_limit", "used"),
-        *("override", "override_by", "override_reason"),
-    )
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = gate_export.COLUMNS
+
+    def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:
+        return gate_export.written(rows)
 
     def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         for row, stand in zip(rows, standing.of_gates(rows), strict=True):

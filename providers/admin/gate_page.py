@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from engines.core.explanation import span
 from ergon_site.access import minutes
-from providers import standing
+from providers import returning, standing
 from providers.admin import amounts, links
 from providers.admin.gate_list import tags
 from providers.core.breaker import BreakerState
@@ -12,6 +13,8 @@ from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
 from providers.standing import Standing
 
 RECENT = 10
+# Often enough asked for that it must be quick: the list behind it counts further.
+COUNTED = 1_000
 ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
 SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
 
@@ -27,6 +30,7 @@ def live(row: Gate) -> dict[str, Any]:
         "figures": list(_figures(stand)),
         "quota": amounts.quota(stand.quota),
         "chart": minutes.of(standing.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
+        "waiting": _waiting(stand),
         "recent": [_recent(one) for one in _newest(stand)],
         "attempts_address": links.attempts(stand.who),
         "policy": ProviderPolicyRow.objects.select_related("active")
@@ -70,6 +74,20 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
         ("p95 of attempts", amounts.milliseconds(rates.p95), all_of_them),
     ):
         yield {"title": title, "value": value, "address": "" if value == amounts.UNKNOWN else address}
+
+
+def _waiting(one: Standing) -> dict[str, Any]:
+    """The tasks that were sent away and will come back, with how many there are."""
+    rows = returning.preview(one.who, one.read_at, shown=RECENT)
+    many = returning.waiting(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == RECENT else len(rows)
+    return {
+        "count": f"{COUNTED:,}+" if many > COUNTED else f"{many:,}",
+        "address": links.waiting(one.who),
+        "rows": [
+            {"row": row, "address": links.task(row.pk), "since": span((one.read_at - row.first_at).total_seconds())}
+            for row in rows
+        ],
+    }
 
 
 def _newest(one: Standing) -> list[ProviderExecutionMetric]:

@@ -41,15 +41,14 @@ class GatesPage(GateColumns, GateChanges):
         ]
         if row.is_limited:
             buttons.append(button(request, "Drop the quota", address["drop_quota"], right=Right.LEAD))
-        return {"bar": bar(*buttons), "history": _history(request, row), **live(row)}
+        history = {"history": _history(row), "may_audit": holds(request, Right.AUDIT)}
+        return {"bar": bar(*buttons), **history, **live(row)}
 
     def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The part of a capability's page that refreshes itself."""
         return TemplateResponse(request, "console/provider_live.html", live(self.row(request, object_id)))
 
 
-def _history(request: HttpRequest, row: Gate) -> list[AuditEntry] | None:
-    """What people did to it, for those who may read the audit log."""
-    if not holds(request, Right.AUDIT):
-        return None
+def _history(row: Gate) -> list[AuditEntry]:
+    """What people did to it: its own part of the audit log, for all who may see it."""
     return list(AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")[:SHOWN])

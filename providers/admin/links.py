@@ -33,6 +33,12 @@ def task(key: int) -> str:
     return reverse("admin:providers_taskexecution_change", args=[key])
 
 
+def waiting(who: Who) -> str:
+    """The list of the tasks that wait for a capability."""
+    named = {"tenant": who.tenant_id, "waits_for": f"{who.provider_name}/{who.capability}"}
+    return f"{reverse('admin:providers_taskexecution_changelist')}?{urlencode(named)}"
+
+
 def dead_letter(key: int) -> str:
     return reverse("admin:engines_deadletter_change", args=[key])
 

@@ -23,7 +23,12 @@ class TaskExecutionsPage(LanePage):
     detail_template = "console/task_execution.html"
     empty_text = "No task has called a provider yet: each invocation of a CeleryProviderTask is kept here."
     list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")
-    list_filter: ClassVar = [filters.StateFilter, filters.TenantFilter, filters.TaskNameFilter]
+    list_filter: ClassVar = [
+        filters.StateFilter,
+        filters.TenantFilter,
+        filters.TaskNameFilter,
+        filters.WaitsForFilter,
+    ]
     search_help_text = "The whole id of a Celery task"
     export_fields = ("id", "task_name", "celery_task_id", "tenant_id", "state", "started_at", "finished_at")
 

@@ -9,6 +9,7 @@ from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, RetryPolicy, calls
 from providers.models import Gate
 from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.console.test_providers_pages import sent_away
 from tests.providers.making import TENANT, WHO, scripted
 
 # The browser sees pages, not databases: the other console tests run on both.
@@ -25,10 +26,12 @@ def test_a_breaker_is_found_open_reset_and_forced(inside: Page) -> None:
         scripted(ProviderConnectionError("no route"), retry_policy=RetryPolicy(max_attempts=1)).ask()
     # Far enough ahead for a slow machine.
     Gate.objects.update(open_until=(calls.now_of_database() + timedelta(hours=1)).timestamp())
+    sent_away("c-1")
     inside.goto("/admin/")
     inside.get_by_role("link", name="rank rank_snapshot: the breaker is open after 5 failures in a row").click()
     expect(inside.get_by_text("Open after 5 failures in a row: no call passes")).to_be_visible()
     assert fits(inside)
+    expect(inside.get_by_text("1 task of the last hour was sent away for now")).to_be_visible()
     inside.get_by_role("button", name="Reset").click()
     inside.get_by_label("Reason").fill("they are back")
     inside.get_by_role("button", name="Confirm").click()

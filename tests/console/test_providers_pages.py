@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, calls, policies
@@ -94,6 +96,72 @@ def test_the_effective_state_is_shown_and_filtered_by(browse: Client, gate: Gate
     assert "The quota is used up" in scenes.read(browse, page(gate))
     for wrong in ("breaker=ajar", "quota=much", "nothing=1"):
         assert browse.get(f"{PROVIDERS}gate/?{wrong}").status_code == 302
+
+
+def test_the_export_has_what_the_list_shows(browse: Client, gate: Gate) -> None:
+    trip()
+    Gate.objects.update(open_until=1.0, window_start=0.0, window_end=86_400.0)
+    (row,) = scenes.exported(browse, f"{PROVIDERS}gate/export.json?breaker=half_open")
+    assert (row["state"], row["consecutive_failures"], row["reopens_at"]) == ("half_open", 5, None)
+    assert (row["success_rate_1h"], row["attempts_1h"], row["last_error_code"]) == (0.25, 8, "connection_error")
+    assert row["p95_latency_ms_1h"] >= 0
+    assert (row["quota_limit"], row["used"], row["override"]) == (10, 0, "")
+    calls.force_closed(WHO, by="ada", reason="they are back", lasting=timedelta(hours=1))
+    (row,) = scenes.exported(browse, f"{PROVIDERS}gate/export.json")
+    assert (row["state"], row["override"], row["override_by"]) == ("closed", "closed", "ada")
+    Gate.objects.update(override_until=1.0)
+    (row,) = scenes.exported(browse, f"{PROVIDERS}gate/export.json")
+    assert (row["state"], row["override"], row["override_by"]) == ("half_open", "", None)
+    lines = b"".join(browse.get(f"{PROVIDERS}gate/export.csv")).decode().splitlines()
+    assert lines[0].startswith("tenant_id,provider_name,capability,state,")
+    assert f"{TENANT},rank,rank_snapshot,half_open," in lines[1]
+
+
+def test_an_export_has_every_capability(browse: Client) -> None:
+    for number in range(3):
+        calls.set_quota(WHO._replace(capability=f"capability {number}"), limit=10, window=60, by="ada")
+    assert [row["capability"][-1] for row in scenes.exported(browse, f"{PROVIDERS}gate/export.json")] == list("012")
+
+
+def sent_away(celery_id: str, state: str = "rescheduled", capability: str = "rank_snapshot") -> TaskExecution:
+    """An invocation of a task that has called a capability."""
+    task = TaskExecution.objects.create(
+        task_name="ranks.fetch", celery_task_id=celery_id, tenant_id=TENANT, state=state, finished_at=Now()
+    )
+    scripted({}, capability=capability).ask(task_execution_id=task.pk)
+    return task
+
+
+def test_a_capability_says_what_waits_for_it(browse: Client, gate: Gate) -> None:
+    assert "Nothing: every task of the last hour" in scenes.read(browse, page(gate))
+    ended = [sent_away("c-1", "succeeded"), sent_away("c-2", "failed"), sent_away("c-3"), sent_away("c-3", "succeeded")]
+    elsewhere = sent_away("c-4", capability="keyword_volume")
+    assert "Nothing: every task of the last hour" in scenes.read(browse, page(gate))
+    waits = [sent_away("c-5"), sent_away("c-6")]
+    for shown in (scenes.read(browse, page(gate)), scenes.read(browse, page(gate, "live"))):
+        assert "tasks of the last hour were sent away for now and will come back" in shown
+        assert [page(task) in shown for task in waits] == [True, True]
+        assert [page(task) in shown for task in (*ended, elsewhere)] == [False] * 5
+    address = f"{PROVIDERS}taskexecution/export.json?tenant={TENANT}&waits_for=rank/rank_snapshot"
+    assert {row["celery_task_id"] for row in scenes.exported(browse, address)} == {"c-5", "c-6"}
+
+
+def test_what_waits_is_counted_and_previewed(browse: Client, gate: Gate) -> None:
+    for number in range(12):
+        sent_away(f"c-{number}")
+    first = TaskExecution.objects.filter(celery_task_id="c-11")
+    first.update(started_at=timezone.now() - timedelta(minutes=30))
+    again = sent_away("c-11")
+    shown = scenes.read(browse, page(gate))
+    assert f'tenant={TENANT}&amp;waits_for=rank%2Frank_snapshot">12</a> tasks' in shown
+    assert shown.split("What waits")[1].split("Latest attempts")[0].count("ranks.fetch") == 10
+    assert page(again) in shown
+    assert "30 min ago" in shown
+    assert scenes.read(browse, f"{PROVIDERS}taskexecution/?tenant={TENANT}&waits_for=rank/rank_snapshot").count(
+        'class="data-row'
+    )
+    for wrong in ("waits_for=rank/rank_snapshot", f"tenant={TENANT}&waits_for=rank"):
+        assert browse.get(f"{PROVIDERS}taskexecution/?{wrong}").status_code == 302
 
 
 def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate) -> None:
@@ -211,7 +279,8 @@ def test_a_role_may_press_its_buttons_alone(
     client.force_login(hire(role))
     shown = scenes.read(client, page(gate))
     assert ("disabled" in shown) == (role != "lead")
-    assert "What people did" not in shown
+    assert "a contract" in shown
+    assert "/admin/access/auditentry/" not in shown
     for verb in ("reset", "force-open", "force-close", "quota", "drop-quota"):
         sent = {**DIALOG, "limit": "5", "window": "60"}
         assert (client.post(page(gate, verb), sent).status_code == 403) == (verb not in may), verb
@@ -236,6 +305,8 @@ def test_the_dashboard_and_the_doctor_tell_what_needs_a_person(browse: Client, g
 def test_no_page_asks_the_database_too_often(browse: Client, gate: Gate) -> None:
     for number in range(30):
         calls.set_quota(WHO._replace(capability=f"capability {number}"), limit=10, window=60, by="ada")
+    for number in range(12):
+        sent_away(f"c-{number}")
     metric = ProviderExecutionMetric.objects.first()
     addresses = [f"{PROVIDERS}{name}/" for name in ("gate", "providerexecutionmetric", "taskexecution", "outboxletter")]
     addresses += [page(gate), page(metric), f"{PROVIDERS}providerpolicyrow/", "/admin/"]

@@ -32,7 +32,8 @@ def test_the_living_are_shown_first_and_the_others_when_asked_for(browse: Client
     workers.bury(enrol("beta").pk, note="no heartbeat")
     workers.retire(enrol("gamma").pk)
     enrol("delta")
-    assert listed(browse) == ["delta", "alpha"]
+    assert listed(browse) == listed(browse, "?state=alive") == ["delta", "alpha"]
+    assert listed(browse, "?state=silent") == []
     assert listed(browse, "?state=dead") == ["beta"]
     assert listed(browse, "?state=stopped") == ["gamma"]
     assert listed(browse, "?state=all") == ["delta", "gamma", "beta", "alpha"]
@@ -58,6 +59,7 @@ def test_a_worker_that_has_not_been_heard_of_for_a_lease_is_silent(browse: Clien
     worker = enrol("alpha")
     Worker.objects.update(heartbeat_at=timezone.now() - timedelta(minutes=5))
     assert ">silent</span>" in browse.get("/admin/engines/worker/").content.decode()
+    assert (listed(browse, "?state=silent"), listed(browse, "?state=alive")) == (["alpha"], [])
     page = browse.get(f"/admin/engines/worker/{worker.pk}/change/").content.decode()
     assert "no heartbeat for longer than its lease" in page
     assert "5 min ago" in page

@@ -147,9 +147,12 @@ CALM = {
     "deliveries": 1,
     "dead_letter": None,
     "error": None,
+    "hindrances": [],
     "worker": "host:1",
     "running_for": 0.25,
 }
+OPEN_FOR_NOW = {"what": "breaker rank/rank_snapshot open", "until": "2026-11-15T14:05:30+00:00"}
+FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,34 @@ CALM = {
         ),
         ({"state": "pending"}, "waiting: it is next"),
         (
+            {"state": "pending", "hindrances": [OPEN_FOR_NOW]},
+            "waiting: breaker rank/rank_snapshot open until 14:05:30 UTC",
+        ),
+        (
+            {
+                "state": "pending",
+                "due_in": 40,
+                "workers": [],
+                "hindrances": [OPEN_FOR_NOW],
+                "error": {"type": "RetryJob", "message": "not yet", "spent": 1},
+            },
+            (
+                "waiting: breaker rank/rank_snapshot open until 14:05:30 UTC, due in 40 s; "
+                "it asked to be tried again after 1 attempt (RetryJob: not yet)"
+            ),
+        ),
+        (
+            {"state": "pending", "hindrances": [FORCED_OPEN, {**OPEN_FOR_NOW, "what": "breaker text/brief open"}]},
+            (
+                "waiting: breaker rank/rank_snapshot open until somebody resets it, "
+                "breaker text/brief open until 14:05:30 UTC"
+            ),
+        ),
+        (
+            {"state": "pending", "workers": [], "hindrances": [OPEN_FOR_NOW]},
+            "waiting: no worker serves this pipeline",
+        ),
+        (
             {"state": "pending", "ahead": 1234, "rescues": 2},
             "waiting: 1,234 are ahead of it, after 2 rescues from dead workers",
         ),
@@ -197,6 +228,13 @@ CALM = {
             "failed 30 s ago in success (SYSTEM) with KeyError: k; its dead letter is open",
         ),
         ({"state": "failed"}, "failed 30 s ago in process (SYSTEM) with an error"),
+        (
+            {"state": "failed", "dead_letter": "open", "hindrances": [OPEN_FOR_NOW]},
+            (
+                "failed 30 s ago in process (SYSTEM) with an error; its dead letter is open; "
+                "a replay would meet: breaker rank/rank_snapshot open until 14:05:30 UTC"
+            ),
+        ),
     ],
 )
 def test_why_a_transaction_is_where_it_is_takes_one_sentence(facts: dict[str, Any], sentence: str) -> None:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from engines import bulk, dead_letters, overview, schedules, transactions, upkeep
 from engines.bulk import BulkError, Terms
 from engines.core.states import GroupState
+from engines.dead_letters import Grave
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
 from engines.schedules import Plan, ScheduleError
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
@@ -128,6 +129,73 @@ def test_a_replay_that_fails_again_stops_the_operation() -> None:
     operation = BulkOperation.objects.get()
     assert operation.note == "1 of its replays failed again"
     assert DeadLetter.objects.filter(state="open").count() == 5
+
+
+def bury_some(how_many: int) -> DeadLetterGroup:
+    """Of a pipeline whose transactions come from a broker: no record keeps them."""
+    make_pipeline()
+    graves = [
+        Grave(
+            source="orders",
+            uid=f"order-{number}",
+            step="process",
+            category="SYSTEM",
+            error_type="ValueError",
+            message="the customer is unknown",
+            payload={"n": number},
+            details={},
+        )
+        for number in range(how_many)
+    ]
+    return dead_letters.keep(graves)[0].group
+
+
+def test_a_canary_of_messages_is_waited_for_and_stops_the_operation_if_it_fails_again() -> None:
+    begin(bury_some(4), canary=1)
+    assert bulk.advance() == 1
+    time.sleep(0.1)
+    assert (bulk.advance(), BulkOperation.objects.get().state) == (0, "running")
+    pipeline = TransactionRecord.objects.select_related("pipeline").get().pipeline
+    settle(claim(pipeline), failed("the warehouse is closed"))
+    advance_until(lambda: BulkOperation.objects.get().state == "stopped")
+    assert BulkOperation.objects.get().note == "1 of its replays failed again"
+    assert TransactionRecord.objects.count() == 1
+
+
+def test_an_operation_stops_if_others_fail_in_the_same_way_meanwhile() -> None:
+    group = fail_some(4)
+    operation = begin(group, canary=1)
+    bulk.advance()
+    pipeline = TransactionRecord.objects.select_related("pipeline").filter(state=0).get().pipeline
+    settle(claim(pipeline))
+    submit(pipeline)
+    settle(claim(pipeline), failed("the customer is unknown"))
+    assert bulk.advance() == 0
+    operation.refresh_from_db()
+    note = "1 more failed in the same way since it was begun or resumed"
+    assert (operation.state, operation.note, operation.done) == ("stopped", note, 1)
+    bulk.turn(operation.pk, "running", by="ada", reason="that one is known")
+    advance_until(lambda: BulkOperation.objects.get().state == "done")
+    assert BulkOperation.objects.get().done == 4
+
+
+@pytest.mark.parametrize("canary", [0, 2])
+def test_an_operation_never_touches_more_than_its_cap(canary: int) -> None:
+    group = fail_some(6)
+    begin(group, cap=2, canary=canary)
+    advance_until(lambda: BulkOperation.objects.get().state == "done")
+    time.sleep(0.1)
+    assert bulk.advance() == 0
+    assert DeadLetter.objects.filter(state="replayed").count() == 2
+
+
+def test_an_operation_that_has_reached_its_cap_ends() -> None:
+    group = fail_some(3)
+    operation = begin(group, "discard", cap=2)
+    BulkOperation.objects.update(done=2)
+    assert bulk.advance() == 0
+    operation.refresh_from_db()
+    assert (operation.state, DeadLetter.objects.filter(state="open").count()) == ("done", 3)
 
 
 def test_a_group_is_discarded_and_comes_back_as_regressed() -> None:

@@ -1,7 +1,9 @@
 """Dead letters of providers are replayed like all others: once, written down, through breaker and quota."""
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from django.test import Client
 from engines import bulk, dead_letters
 from engines.bulk import Terms
 from engines.dead_letters import LetterSettledError, NotReplayableError
-from engines.models import DeadLetter
+from engines.models import BulkOperation, DeadLetter
 from ergon_site.access.models import AuditEntry
 from ergon_site.celery import app
 from providers import calls
@@ -20,8 +22,10 @@ from providers.core.exchange import Who
 from providers.models import OutboxLetter, ProviderExecutionMetric, TaskExecution
 from tests.api.ground import client_with, post
 from tests.commands import ask
+from tests.console import scenes
 from tests.console.scenes import read
 from tests.processes import eventually
+from tests.providers import making
 from tests.providers.celery_tasks import tell, tell_words
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -187,3 +191,79 @@ def test_a_whole_group_is_replayed(tmp_path: Path) -> None:
     replayed = DeadLetter.objects.filter(state="replayed")
     eventually(lambda: bulk.advance() >= 0 and replayed.count() == 3, "all are replayed")
     assert outcomes().count("success") == 3
+
+
+def fail_some(folder: Path, *script: str, count: int = 6) -> list[DeadLetter]:
+    return [fail(folder / str(number), *script, idempotency_key=str(number)) for number in range(count)]
+
+
+def begin(letters: list[DeadLetter], **terms: Any) -> BulkOperation:
+    terms = {"rate": 500, **terms}
+    return bulk.begin("replay", letters[0].group_id, Terms(**terms), by="ada", reason=WHY)
+
+
+def advance_to(state: str) -> BulkOperation:
+    eventually(lambda: bulk.advance() >= 0 and BulkOperation.objects.get().state == state, f"it is {state}")
+    return BulkOperation.objects.get()
+
+
+def test_a_canary_that_fails_again_stops_the_replay_of_a_group(tmp_path: Path) -> None:
+    begin(fail_some(tmp_path, "status:400"), canary=1)
+    operation = advance_to("stopped")
+    assert (operation.done, operation.note) == (1, "1 of its replays failed again")
+    assert ProviderExecutionMetric.objects.count() == 7
+
+
+def test_the_rest_of_a_group_waits_for_a_canary_that_was_sent_away_for_now(tmp_path: Path) -> None:
+    begin(fail_some(tmp_path, "status:400", "fine", count=3), canary=1)
+    assert bulk.advance() == 1
+    canary = TaskExecution.objects.filter(celery_task_id=DeadLetter.objects.get(state="replayed").replayed_as)
+    canary.update(state="rescheduled")
+    time.sleep(0.1)
+    assert (bulk.advance(), BulkOperation.objects.get().state) == (0, "running")
+    canary.update(state="started")
+    time.sleep(0.1)
+    assert bulk.advance() == 0
+    canary.update(state="succeeded")
+    assert advance_to("done").done == 3
+
+
+def test_the_rest_of_a_group_waits_for_a_canary_that_no_worker_has_taken_yet(tmp_path: Path) -> None:
+    begin(fail_some(tmp_path, "status:400", "fine", count=2), canary=1)
+    assert bulk.advance() == 1
+    canary = TaskExecution.objects.get(celery_task_id=DeadLetter.objects.get(state="replayed").replayed_as)
+    TaskExecution.objects.filter(pk=canary.pk).update(celery_task_id="of another")
+    time.sleep(0.1)
+    assert bulk.advance() == 0
+    TaskExecution.objects.filter(pk=canary.pk).update(celery_task_id=canary.celery_task_id)
+    assert advance_to("done").done == 2
+
+
+def test_the_replay_of_a_group_stops_when_the_breaker_opens(tmp_path: Path) -> None:
+    begin(fail_some(tmp_path, "status:400", "fine", count=3), canary=1)
+    assert bulk.advance() == 1
+    calls.force_open(WHO, by="bob", reason="they asked us to")
+    operation = advance_to("stopped")
+    assert (operation.done, operation.note) == (1, "breaker told/anything open until somebody resets it")
+    calls.reset(WHO, by="bob", reason="over")
+    bulk.turn(operation.pk, "running", by="ada", reason="on we go")
+    assert advance_to("done").done == 3
+    assert outcomes().count("success") == 3
+
+
+def test_the_breaker_of_another_tenant_stops_nothing(tmp_path: Path) -> None:
+    letters = fail_some(tmp_path, "status:400", "fine", count=2)
+    calls.force_open(Who("other", "told", "anything"), by="bob", reason="they asked us to")
+    begin(letters)
+    assert advance_to("done").done == 2
+
+
+def test_transactions_are_not_replayed_against_an_open_breaker() -> None:
+    orders = scenes.make_pipeline("orders")
+    letters = [scenes.fail(orders, {"n": number}) for number in range(2)]
+    making.scripted({}).ask(correlation_id=letters[0].uid)
+    calls.force_open(making.WHO, lasting=timedelta(minutes=5), by="bob", reason="they asked us to")
+    begin(letters)
+    operation = advance_to("stopped")
+    assert operation.note.startswith("breaker rank/rank_snapshot open until ")
+    assert operation.done == 0

@@ -1,0 +1,32 @@
+"""How the replays of dead letters fare, and whether it is of any use to make more."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+
+from engines import dead_letters, hindrances
+from engines.core.states import State
+from engines.dead_letters import Fates
+from engines.models import DeadLetter, TransactionRecord
+
+OUT = (State.PENDING.value, State.RUNNING.value)
+
+
+def fates(letter: DeadLetter, ids: QuerySet[Any, Any]) -> Fates:
+    """How those fare that run under these ids; the letter says whose they are."""
+    if (replayer := dead_letters.replayer_of(letter)) is not None:
+        return replayer.fates(ids)
+    counts = TransactionRecord.objects.filter(uid__in=ids).aggregate(
+        out=Count("pk", filter=Q(state__in=OUT)), failed=Count("pk", filter=Q(state=State.FAILED.value))
+    )
+    return Fates(**counts)
+
+
+def hindrance(letters: Sequence[DeadLetter]) -> str:
+    """What stands in the way of replaying these; empty if nothing is known to."""
+    if not letters:
+        return ""
+    if (replayer := dead_letters.replayer_of(letters[0])) is not None:
+        return replayer.hindrance(letters)
+    return next((str(one) for one in hindrances.of({letter.uid for letter in letters})), "")
