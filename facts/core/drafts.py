@@ -118,7 +118,7 @@ def _check_labels(labels: Any, limits: Limits) -> None:
     if len(labels) > limits.labels:
         _refuse("/envelope/labels", f"has {len(labels)} entries; {limits.labels} are allowed")
     for name, value in labels.items():
-        if not 0 < len(name) <= limits.label_name:
+        if not isinstance(name, str) or not 0 < len(name) <= limits.label_name:
             _refuse(f"/envelope/labels/{_escaped(name)}", f"must have a name of 1 to {limits.label_name} characters")
         if not isinstance(value, str) or len(value) > limits.label_value:
             _refuse(f"/envelope/labels/{_escaped(name)}", f"must be a text of at most {limits.label_value} characters")
@@ -158,5 +158,5 @@ def _refuse(pointer: str, what: str) -> NoReturn:
     raise InvalidFactError(msg, pointer)
 
 
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def _escaped(name: object) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")

@@ -29,6 +29,9 @@ def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
         ("DJANGO_SECRET_KEY", "short"),
         ("ERGON_LEASE_SECONDS", "-5"),
         ("ERGON_EXECUTORS", "[1]"),
+        ("ERGON_FACT_LIMITS", '{"subjects": 1}'),
+        ("ERGON_FACT_LIMITS", '{"subject": "x"}'),
+        ("ERGON_FACT_LIMITS", '{"message_id": 5000}'),
         ("ERGON_DATA_DIR", "/dev/null/data"),
     ],
 )
