@@ -14,6 +14,8 @@ LARGEST = 2**53 - 1
 # Beyond the basic plane names are ordered otherwise by UTF-16 than by UTF-8.
 _BEYOND = re.compile(rb"[\xf0-\xff]")
 _NULL = b"\\u0000"
+# As many digits as 2^53 has, and fewer levels than the quick encoder goes down.
+_LONG, _DEEP = re.compile(rb"\d{16}"), 200
 _LEAVES = frozenset({str, int, bool, type(None)})
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
@@ -34,11 +36,11 @@ class Content(NamedTuple):
 
 def content_of(value: Any, numbers: Any = None, *, is_stored: bool = False) -> Content:
     """`numbers` is all of it that is not known to be texts alone, if that is less than the whole."""
-    text = canonical(value, numbers=numbers, is_stored=is_stored)
+    text = canonical(value, numbers, is_stored=is_stored)
     return Content(text.decode(), sha256(text).hexdigest(), len(text))
 
 
-def canonical(value: Any, *, numbers: Any = None, is_stored: bool = False) -> bytes:
+def canonical(value: Any, numbers: Any = None, *, is_stored: bool = False) -> bytes:
     """The canonical bytes; refuses what has none, and what no database would keep.
 
     Without fractions and without characters beyond the basic plane the quick encoder writes the same bytes. What is
@@ -70,7 +72,8 @@ def _thoroughly(value: Any, *, is_stored: bool) -> bytes:
             return rfc8785.dumps(json.loads(json.dumps(value), parse_int=_as_it_was))
         text = rfc8785.dumps(value)
         # Whoever reads it must be able to write it again. The fraction 1e20 would be read as a whole number.
-        orjson.dumps(json.loads(text), option=_OPTIONS)
+        if _LONG.search(text) or text.count(b"[") + text.count(b"{") > _DEEP:
+            orjson.dumps(json.loads(text), option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidFactError(_told(error)) from None
     return text

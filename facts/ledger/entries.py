@@ -65,11 +65,12 @@ def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
     limits = settings().limits
     drafts.check(draft, limits)
     envelope, fact = draft["envelope"], draft["fact"]
-    content = content_of(draft, [envelope["produced_at_unix_ms"], fact["object_json"]], is_stored=is_stored)
+    numbers = [envelope["produced_at_unix_ms"], fact["object_json"]]
+    text, digest, size = content_of(draft, numbers, is_stored=is_stored)
     # The whole is larger than its parts: only a large whole needs a second look.
-    if content.size > limits.object_json:
+    if size > limits.object_json:
         _check_size(fact["object_json"], limits.object_json, is_stored=is_stored)
-    if content.size > drafts.LONGEST_INDEXED:
+    if size > drafts.LONGEST_INDEXED:
         drafts.check_indexed(draft)
     return Entry(
         envelope["from_zone"],
@@ -79,10 +80,10 @@ def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
         fact["predicate"],
         envelope.get("correlation_id"),
         envelope.get("causation_id"),
-        content.text,
-        content.digest,
+        text,
+        digest,
         drafts.reference_in(fact),
-        content.size,
+        size,
     )
 
 

@@ -115,6 +115,17 @@ def test_the_longest_names_that_may_be_set_are_kept_one_by_one_and_many_at_once(
 
 
 @pytest.mark.usefixtures("wide")
+def test_names_of_as_many_bytes_as_an_index_holds_are_kept() -> None:
+    make_boundary()
+    # No order and no two alike: what repeats itself would be compressed, and fit anyway.
+    script = "".join(chr(0x4E00 + number * number % 19_997) for number in range(853))
+    told = draft(1, message_id=script, causation_id=script, fact={"subject": f"k:{script[1:]}"})
+    assert ledger.append(told).offset == 0
+    run("forward", "--drain")
+    assert ForwardedFact.objects.get().message_id == script
+
+
+@pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize("changes", [{"message_id": SNOW * 900}, {"fact": {"subject": f"k:{SNOW * 900}"}}])
 def test_a_name_of_more_bytes_than_an_index_holds_is_refused(changes: dict[str, Any]) -> None:
     make_boundary()
