@@ -14,8 +14,8 @@ LARGEST = 2**53 - 1
 # Beyond the basic plane names are ordered otherwise by UTF-16 than by UTF-8.
 _BEYOND = re.compile(rb"[\xf0-\xff]")
 _NULL = b"\\u0000"
-# As many digits as 2^53 has, and fewer levels than the quick encoder goes down.
-_LONG, _DEEP = re.compile(rb"\d{16}"), 200
+# Fewer levels than the quick encoder goes down.
+_DEEP = 200
 _LEAVES = frozenset({str, int, bool, type(None)})
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
@@ -72,7 +72,7 @@ def _thoroughly(value: Any, *, is_stored: bool) -> bytes:
             return rfc8785.dumps(json.loads(json.dumps(value), parse_int=_as_it_was))
         text = rfc8785.dumps(value)
         # Whoever reads it must be able to write it again. The fraction 1e20 would be read as a whole number.
-        if _LONG.search(text) or text.count(b"[") + text.count(b"{") > _DEEP:
+        if _has_large(value) or text.count(b"[") + text.count(b"{") > _DEEP:
             orjson.dumps(json.loads(text), option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidFactError(_told(error)) from None
@@ -112,6 +112,16 @@ def _is_plain(value: Any) -> bool:
         elif kind not in _LEAVES:
             return False
     return True
+
+
+def _has_large(value: Any) -> bool:
+    if type(value) in _LEAVES:
+        return False
+    if isinstance(value, float):
+        return abs(value) > LARGEST
+    if isinstance(value, dict):
+        return any(map(_has_large, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_large, value))
 
 
 def _has_null(value: Any) -> bool:
