@@ -13,6 +13,7 @@ from django.core.management.utils import get_random_secret_key
 
 from ergon_site import databases, environment
 from ergon_site.telemetry import logging_to
+from facts.core import limits
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "va
 
 # Ergon
 ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
-ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", environment.json_object, default="{}")
+ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", lambda told: limits.checked(environment.json_object(told)), default="{}")
 ERGON_ORPHAN_AGE = read("ERGON_ORPHAN_AGE", environment.seconds, default="86400")
 ERGON_WAITING_FETCHES = read("ERGON_WAITING_FETCHES", environment.whole, default="2")
 ERGON_TASKS = read("ERGON_TASKS", environment.modules)

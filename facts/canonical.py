@@ -1,5 +1,6 @@
 """One spelling of each JSON value (RFC 8785), so that the same content is recognised however it was written."""
 
+import json
 import re
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -13,42 +14,79 @@ LARGEST = 2**53 - 1
 # Beyond the basic plane names are ordered otherwise by UTF-16 than by UTF-8.
 _BEYOND = re.compile(rb"[\xf0-\xff]")
 _NULL = b"\\u0000"
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+# Fewer levels than the quick encoder goes down.
+_DEEP = 200
+_LEAVES = frozenset({str, int, bool, type(None)})
+_OPTIONS = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_STRICT_INTEGER
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+)
 
 
 class Content(NamedTuple):
-    """The canonical text and the SHA-256 of its bytes."""
+    """The canonical text, the SHA-256 of its bytes and how many these are."""
 
     text: str
     digest: str
+    size: int
 
 
-def content_of(value: Any, numbers: Any = None) -> Content:
-    """`numbers` is all of it that may hold numbers, if that is less than the whole."""
-    text = canonical(value, numbers=numbers)
-    return Content(text.decode(), sha256(text).hexdigest())
+def content_of(value: Any, numbers: Any = None, *, is_stored: bool = False) -> Content:
+    """`numbers` is all of it that is not known to be texts alone, if that is less than the whole."""
+    text = canonical(value, numbers, is_stored=is_stored)
+    return Content(text.decode(), sha256(text).hexdigest(), len(text))
 
 
-def canonical(value: Any, pointer: str = "", *, numbers: Any = None) -> bytes:
+def canonical(value: Any, numbers: Any = None, *, is_stored: bool = False) -> bytes:
     """The canonical bytes; refuses what has none, and what no database would keep.
 
-    Without fractions and without characters beyond the basic plane the quick encoder writes the same bytes.
+    Without fractions and without characters beyond the basic plane the quick encoder writes the same bytes. What is
+    stored elsewhere may hold whole numbers beyond 2^53 that were fractions by their type when they were taken.
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS)
-        if _has_fraction(value if numbers is None else numbers) or not (text.isascii() or _BEYOND.search(text) is None):
-            text = rfc8785.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidFactError(_told(error), pointer) from None
+        is_canonical = _is_plain(value if numbers is None else numbers) and (
+            text.isascii() or _BEYOND.search(text) is None
+        )
+    except TypeError:
+        is_canonical = False
+    if not is_canonical:
+        text = _thoroughly(value, is_stored=is_stored)
     if _NULL in text and _has_null(value):
         msg = "a text holds U+0000, which cannot be stored"
-        raise InvalidFactError(msg, pointer)
+        raise InvalidFactError(msg)
     return text
+
+
+def size_of(text: str) -> int:
+    """Its bytes as UTF-8: known without encoding it where it is ASCII."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _thoroughly(value: Any, *, is_stored: bool) -> bytes:
+    try:
+        if is_stored:
+            return rfc8785.dumps(json.loads(json.dumps(value), parse_int=_as_it_was))
+        text = rfc8785.dumps(value)
+        # Whoever reads it must be able to write it again. The fraction 1e20 would be read as a whole number.
+        if _has_large(value) or text.count(b"[") + text.count(b"{") > _DEEP:
+            orjson.dumps(json.loads(text), option=_OPTIONS)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidFactError(_told(error)) from None
+    return text
+
+
+def _as_it_was(digits: str) -> int | float:
+    whole = int(digits)
+    return float(whole) if abs(whole) > LARGEST and int(float(whole)) == whole else whole
 
 
 def _told(error: Exception) -> str:
     words = str(error)
-    if "53-bit" in words or "Integer exceeds" in words:
+    if "safe integer" in words or "Integer exceeds" in words:
         return f"a whole number is beyond {LARGEST:,}: others would read another one; send it as a text"
     if "surrogates" in words or "UTF-8" in words:
         return "a text holds half of a surrogate pair"
@@ -57,18 +95,33 @@ def _told(error: Exception) -> str:
     return f"it cannot be written as JSON: {words}"
 
 
-def _has_fraction(value: Any) -> bool:
-    """Whether there is a number that is not whole by its type: those have a spelling of their own."""
+def _is_plain(value: Any) -> bool:
+    """Whether all of it is what the quick encoder spells as everybody does: no fractions, no types of Python's own."""
     kind = type(value)
     if kind is dict:
         value = value.values()
     elif kind is not list:
-        return kind is float
+        return kind in _LEAVES
     for inner in value:
         kind = type(inner)
-        if kind is float or ((kind is dict or kind is list) and _has_fraction(inner)):
-            return True
-    return False
+        if kind is str or kind is int:
+            continue
+        if kind is dict or kind is list:
+            if not _is_plain(inner):
+                return False
+        elif kind not in _LEAVES:
+            return False
+    return True
+
+
+def _has_large(value: Any) -> bool:
+    if type(value) in _LEAVES:
+        return False
+    if isinstance(value, float):
+        return abs(value) > LARGEST
+    if isinstance(value, dict):
+        return any(map(_has_large, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_large, value))
 
 
 def _has_null(value: Any) -> bool:
@@ -77,6 +130,6 @@ def _has_null(value: Any) -> bool:
             return "\x00" in value
         case dict():
             return any("\x00" in name or _has_null(inner) for name, inner in value.items())
-        case list():
+        case list() | tuple():
             return any(_has_null(inner) for inner in value)
     return False

@@ -84,7 +84,7 @@ class Written(models.Model):
     subject = models.CharField(max_length=2000)
     predicate = models.CharField(max_length=500)
     correlation_id = models.CharField(max_length=256, null=True)  # noqa: DJ001 (most have none, and no index entry)
-    causation_id = models.CharField(max_length=256, null=True)  # noqa: DJ001
+    causation_id = models.CharField(max_length=1000, null=True)  # noqa: DJ001
     content = models.TextField(help_text="Envelope and fact as canonical JSON.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the content.")
     written_at = models.DateTimeField(db_default=Now())

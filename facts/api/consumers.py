@@ -12,7 +12,7 @@ from ergon_site.access.api.parsers import StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from facts import ledger
 from facts.api import rights, waiting
-from facts.api.facts import JSON, answer
+from facts.api.facts import JSON, answer, refuse_others
 from facts.api.problems import Refusing
 from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, FactPageSerializer
 from facts.core.errors import InvalidFactError
@@ -77,10 +77,11 @@ class ConfirmView(Refusing, APIView):
     def post(self, request: Request, name: str) -> HttpResponse:
         rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
         body = request.data
-        if not isinstance(body, dict) or set(body) != {"offset"}:
-            msg = "the body must be an object with an offset and nothing else"
+        if not isinstance(body, dict):
+            msg = "the body must be an object with an offset"
             raise InvalidFactError(msg, "/offset")
-        return answer({"cursor_advanced_to": ledger.confirm(name, body["offset"])})
+        refuse_others(body, "offset")
+        return answer({"cursor_advanced_to": ledger.confirm(name, body.get("offset"))})
 
 
 def _number(request: Request, name: str, kind: Any, *, default: Any, least: float, most: float) -> Any:

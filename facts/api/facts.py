@@ -1,5 +1,7 @@
 """Facts over HTTP: append, batch append, look up."""
 
+from collections.abc import Mapping
+from copy import copy
 from http import HTTPStatus
 from typing import Any
 
@@ -24,7 +26,9 @@ from facts.api.serializers import (
     FactSerializer,
     FoundSerializer,
 )
+from facts.conf import settings
 from facts.core.errors import FactError, InvalidFactError
+from facts.core.texts import has_controls
 from facts.ledger import Appended, Entry
 
 MOST = 1000
@@ -37,6 +41,10 @@ class FactsView(Refusing, APIView):
 
     required_scope = "facts:append"
     parser_classes = [StrictJSONParser]
+
+    @property
+    def body_limit(self) -> int:
+        return settings().limits.body
 
     @extend_schema(
         request=FactSerializer,
@@ -59,16 +67,19 @@ class BatchView(Refusing, APIView):
 
     required_scope = "facts:append"
     parser_classes = [StrictJSONParser]
-    body_limit = BATCH_LIMIT
+
+    @property
+    def body_limit(self) -> int:
+        return max(BATCH_LIMIT, settings().limits.body)
 
     @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
         drafts = _drafts(request.data)
         caller = callers.of(request)
-        prepared = [_prepared(caller, draft, f"/facts/{index}") for index, draft in enumerate(drafts)]
+        prepared = [_prepared(caller, draft) for draft in drafts]
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
         results = [next(appended) if isinstance(one, Entry) else one for one in prepared]
-        return answer({"results": [_result(one) for one in results]})
+        return answer({"results": [_result(place, one) for place, one in enumerate(results)]})
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
@@ -118,26 +129,34 @@ def _drafts(body: Any) -> list[Any]:
     if not isinstance(drafts, list) or not 1 <= len(drafts) <= MOST:
         msg = f"facts must be a list of 1 to {MOST:,} facts"
         raise InvalidFactError(msg, "/facts")
-    for name in body:
-        if name != "facts":
-            msg = f"{name} is not known here"
-            raise InvalidFactError(msg, f"/{problems.escaped(name)}")
+    refuse_others(body, "facts")
     return drafts
 
 
-def _prepared(caller: Caller, draft: Any, at: str = "") -> Entry | FactError:
+def refuse_others(body: Mapping[str, Any], known: str) -> None:
+    """Refuse every field but one, by its name."""
+    for name in body:
+        if name != known:
+            msg = f"{name} is not known here"
+            raise InvalidFactError(msg, f"/{problems.escaped(name)}")
+
+
+def _prepared(caller: Caller, draft: Any) -> Entry | FactError:
     try:
-        entry = ledger.prepare(draft, at)
-        rights.check_append(caller, entry, at)
+        entry = ledger.prepare(draft)
+        rights.check_append(caller, entry)
     except FactError as error:
         telemetry.refused(error)
         return error
     return entry
 
 
-def _result(result: Appended | FactError) -> dict[str, Any]:
+def _result(place: int, result: Appended | FactError) -> dict[str, Any]:
     if isinstance(result, FactError):
-        problem = problem_of(result)
+        # A copy: the same refusal may stand at several places.
+        error = copy(result)
+        error.pointer = f"/facts/{place}{result.pointer}"
+        problem = problem_of(error)
         return {"status": int(problem.status_code), "problem": problems.document(problem)}
     return {"status": int(_status(result)), **told(result)}
 
@@ -147,7 +166,7 @@ def _asked(request: Request, name: str) -> str:
     if not value:
         msg = f"the query needs {name}"
         raise InvalidFactError(msg, f"/{name}")
-    if not value.isprintable():
+    if has_controls(value):
         msg = f"{name} must have no control characters"
         raise InvalidFactError(msg, f"/{name}")
     return value

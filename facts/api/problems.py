@@ -66,6 +66,8 @@ def problem_of(error: FactError) -> Problem:
     if isinstance(error, NotAuthorizedError):
         telemetry.auth_failures.add(1)
     detail = f"{error.message[:1].upper()}{error.message[1:]}."
-    members = {"errors": [fault(error.pointer, detail, error.code)]} if error.pointer else {}
-    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, BufferFullError) else {}
+    members: dict[str, Any] = {"errors": [fault(error.pointer, detail, error.code)]} if error.pointer else {}
+    headers = {}
+    if isinstance(error, BufferFullError):
+        headers, members["retry_after"] = {"Retry-After": str(error.retry_after)}, error.retry_after
     return Problem(STATUSES[error.code], error.code, detail, headers=headers, **members)

@@ -10,13 +10,9 @@ from facts.core.errors import NotAuthorizedError
 from facts.ledger import Entry
 
 
-def check_append(caller: Caller, entry: Entry, at: str = "") -> None:
-    _check(
-        caller, entry.from_zone in caller.zones, f"speak for the zone {entry.from_zone!r}", f"{at}/envelope/from_zone"
-    )
-    _check(
-        caller, entry.to_zone in caller.target_zones, f"send to the zone {entry.to_zone!r}", f"{at}/envelope/to_zone"
-    )
+def check_append(caller: Caller, entry: Entry) -> None:
+    _check(caller, entry.from_zone in caller.zones, f"speak for the zone {entry.from_zone!r}", "/envelope/from_zone")
+    _check(caller, entry.to_zone in caller.target_zones, f"send to the zone {entry.to_zone!r}", "/envelope/to_zone")
 
 
 def check_boundary(caller: Caller, from_zone: str, to_zone: str) -> None:

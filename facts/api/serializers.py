@@ -4,22 +4,27 @@ from typing import Any
 
 from rest_framework import serializers
 
+from facts.conf import settings
+from facts.core.limits import LONGEST_TEXT
+
+LIMITS = settings().limits
+
 
 class EnvelopeSerializer(serializers.Serializer[Any]):
-    message_id = serializers.CharField(max_length=256)
-    from_zone = serializers.CharField(max_length=256)
-    to_zone = serializers.CharField(max_length=256)
+    message_id = serializers.CharField(max_length=LIMITS.message_id)
+    from_zone = serializers.CharField(max_length=LONGEST_TEXT)
+    to_zone = serializers.CharField(max_length=LONGEST_TEXT)
     produced_at_unix_ms = serializers.IntegerField(min_value=0, max_value=2**53 - 1)
-    correlation_id = serializers.CharField(max_length=256, required=False)
-    causation_id = serializers.CharField(max_length=256, required=False)
-    labels = serializers.DictField(child=serializers.CharField(max_length=256), required=False)
-    object_media_type = serializers.CharField(max_length=256, required=False)
-    object_schema = serializers.CharField(max_length=256, required=False)
+    correlation_id = serializers.CharField(max_length=LONGEST_TEXT, required=False)
+    causation_id = serializers.CharField(max_length=LIMITS.causation_id, required=False)
+    labels = serializers.DictField(child=serializers.CharField(max_length=LIMITS.label_value), required=False)
+    object_media_type = serializers.CharField(max_length=LONGEST_TEXT, required=False)
+    object_schema = serializers.CharField(max_length=LONGEST_TEXT, required=False)
 
 
 class StatementSerializer(serializers.Serializer[Any]):
-    subject = serializers.CharField(max_length=512, help_text="kind:id or kind:scope/id")
-    predicate = serializers.RegexField(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=128)
+    subject = serializers.CharField(max_length=LIMITS.subject, help_text="kind:id or kind:scope/id")
+    predicate = serializers.RegexField(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=LIMITS.predicate)
     object_json = serializers.JSONField()
 
 

@@ -44,7 +44,11 @@ def _not_of_the_boundary(answer: Answer) -> UnreachableError:
 
 def _error_in(problem: Mapping[str, Any]) -> FactError:
     faults: Sequence[Mapping[str, str]] = problem.get("errors") or [{}]
-    return error_for(str(problem["code"]), str(problem["detail"]), faults[0].get("pointer", ""))
+    error = error_for(str(problem["code"]), str(problem["detail"]), faults[0].get("pointer", ""))
+    # One of many has no header of its own that would tell.
+    if type(wait := problem.get("retry_after")) is int:
+        error.retry_after = wait
+    return error
 
 
 def stored(told: Mapping[str, Any]) -> Stored:

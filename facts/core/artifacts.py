@@ -3,17 +3,15 @@
 import base64
 import binascii
 import re
-import unicodedata
 from typing import NoReturn
 
 from facts.core.errors import InvalidFactError
+from facts.core.texts import has_controls
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 LONGEST_KEY = 1024
 # What an index of PostgreSQL holds beside the longest bucket.
 LONGEST_KEY_BYTES = 2560
-# Control characters, halves of surrogate pairs, separators of lines and of paragraphs.
-UNWANTED = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 (a token of HTTP)
 MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[ \t!-~]*)?")
@@ -31,7 +29,7 @@ def check_name(bucket: str, key: str) -> None:
         _refuse("bucket", "must have 3 to 63 of a-z, 0-9, dot and hyphen, and a letter or digit at both ends")
     if not 0 < len(key) <= LONGEST_KEY:
         _refuse("key", f"must have 1 to {LONGEST_KEY:,} characters")
-    if any(unicodedata.category(character) in UNWANTED for character in key):
+    if has_controls(key):
         _refuse("key", "must have no control characters")
     if len(key.encode()) > LONGEST_KEY_BYTES:
         _refuse("key", f"must take at most {LONGEST_KEY_BYTES:,} bytes as UTF-8")

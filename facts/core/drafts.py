@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from facts.core.errors import InvalidFactError
-from facts.core.limits import Limits
+from facts.core.limits import LONGEST_TEXT, Limits
+from facts.core.texts import has_controls
 
 ENVELOPE_REQUIRED = ("message_id", "from_zone", "to_zone", "produced_at_unix_ms")
 ENVELOPE = frozenset(
@@ -15,8 +16,10 @@ ENVELOPE = frozenset(
 FACT_REQUIRED = ("subject", "predicate", "object_json")
 FACT = frozenset(FACT_REQUIRED)
 _BOTH = frozenset({"envelope", "fact"})
-TEXTS = ("correlation_id", "causation_id", "object_media_type", "object_schema")
-LONGEST_TEXT = 256
+TEXTS = ("correlation_id", "object_media_type", "object_schema")
+INDEXED = (("envelope", "message_id"), ("envelope", "causation_id"), ("fact", "subject"))
+# What an index of PostgreSQL holds beside the number of a boundary, or an offset.
+LONGEST_INDEXED = 2560
 LATEST = 2**53 - 1
 
 SUBJECT = re.compile(
@@ -54,20 +57,29 @@ def check(draft: Any, limits: Limits) -> None:
         _refuse("/fact/predicate", "must be in lower_snake_case")
 
 
+def check_indexed(draft: Mapping[str, Any]) -> None:
+    """Refuse names that no index could hold. Only limits beyond the usual ones let such names come so far."""
+    for part, name in INDEXED:
+        if len(draft[part].get(name, "").encode()) > LONGEST_INDEXED:
+            _refuse(f"/{part}/{name}", f"must take at most {LONGEST_INDEXED:,} bytes as UTF-8")
+
+
 def reference_in(fact: Mapping[str, Any]) -> Reference | None:
-    """The artifact that `object_json` refers to: whatever names a bucket and a key refers to one."""
+    """The artifact that `object_json` refers to: a bucket and a key, and what was said of the bytes.
+
+    A bucket and a key alone may be anything that is called so.
+    """
     told = fact["object_json"]
     if not isinstance(told, dict) or "bucket" not in told or "key" not in told:
         return None
-    for name, kind, words in (
-        ("bucket", str, "a text"),
-        ("key", str, "a text"),
-        ("digest", str, "a text"),
-        ("size", int, "a whole number"),
-    ):
-        if not isinstance(told.get(name), kind) or isinstance(told.get(name), bool):
-            _refuse(f"/fact/object_json/{name}", f"must be {words}, as the answer to the upload has it")
-    return Reference(told["bucket"], told["key"], told["digest"], told["size"])
+    if "digest" not in told and "size" not in told:
+        return None
+    for name in ("bucket", "key", "digest"):
+        if not isinstance(told.get(name), str):
+            _refuse(f"/fact/object_json/{name}", "must be a text, as the answer to the upload has it")
+    if not _is_whole(told.get("size")):
+        _refuse("/fact/object_json/size", "must be a whole number, as the answer to the upload has it")
+    return Reference(told["bucket"], told["key"], told["digest"], int(told["size"]))
 
 
 def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
@@ -78,13 +90,14 @@ def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
         _check_text(to_zone, LONGEST_TEXT, "/envelope/to_zone")
         _refuse("/envelope/to_zone", "must be another zone than from_zone")
     produced = envelope["produced_at_unix_ms"]
-    is_number = type(produced) is int or (type(produced) is float and produced.is_integer())
-    if not is_number or not 0 <= produced <= LATEST:
+    if (type(produced) is not int and not _is_whole(produced)) or not 0 <= produced <= LATEST:
         _refuse("/envelope/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
     if len(envelope) > len(ENVELOPE_REQUIRED):
         for name in TEXTS:
             if name in envelope:
                 _check_text(envelope[name], LONGEST_TEXT, f"/envelope/{name}")
+        if "causation_id" in envelope:
+            _check_text(envelope["causation_id"], limits.causation_id, "/envelope/causation_id")
         if "labels" in envelope:
             _check_labels(envelope["labels"], limits)
 
@@ -105,20 +118,25 @@ def _check_labels(labels: Any, limits: Limits) -> None:
     if len(labels) > limits.labels:
         _refuse("/envelope/labels", f"has {len(labels)} entries; {limits.labels} are allowed")
     for name, value in labels.items():
-        if not 0 < len(name) <= limits.label_name:
+        if not isinstance(name, str) or not 0 < len(name) <= limits.label_name:
             _refuse(f"/envelope/labels/{_escaped(name)}", f"must have a name of 1 to {limits.label_name} characters")
         if not isinstance(value, str) or len(value) > limits.label_value:
             _refuse(f"/envelope/labels/{_escaped(name)}", f"must be a text of at most {limits.label_value} characters")
 
 
+def _is_whole(number: Any) -> bool:
+    """1.0 is the same number as 1."""
+    return type(number) is int or (type(number) is float and number.is_integer())
+
+
 def _is_text(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and text.isprintable()
+    return 0 < len(text) <= longest and not has_controls(text)
 
 
 def _check_text(text: Any, longest: int, at: str) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= longest:
         _refuse(at, f"must be a text of 1 to {longest} characters")
-    if not text.isprintable():
+    if not text.isprintable() and has_controls(text):
         _refuse(at, "must have no control characters")
 
 
@@ -140,5 +158,5 @@ def _refuse(pointer: str, what: str) -> NoReturn:
     raise InvalidFactError(msg, pointer)
 
 
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def _escaped(name: object) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from facts.canonical import size_of
 from facts.client import BoundaryClient, Fetched
 from facts.core.errors import AlarmError, FactError, ProvisioningError, UnreachableError
 from facts.ledger import boundaries
@@ -99,7 +100,7 @@ class PeerSource:
             msg = f"the peer sends a fact with the offset {fact.offset!r}"
             raise AlarmError(msg)
         try:
-            entry = prepare({"envelope": fact.envelope, "fact": fact.fact})
+            entry = prepare({"envelope": fact.envelope, "fact": fact.fact}, is_stored=True)
         except FactError as error:
             msg = f"what the peer sends at offset {fact.offset:,} is no fact here: {error}"
             raise AlarmError(msg) from error
@@ -143,4 +144,5 @@ def _entry(row: Fact, from_zone: str, to_zone: str) -> Entry:
         row.content,
         row.digest,
         None,
+        size_of(row.content),
     )

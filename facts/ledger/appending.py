@@ -133,7 +133,7 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
             known[entry.message_id] = (result.offset, entry.digest, entry.text)
             new.append(Fact(boundary_id=boundary_id, offset=result.offset, **entry.fields))
             boundary.next_offset += 1
-            boundary.stored_bytes += len(entry.text)
+            boundary.stored_bytes += entry.size
     Fact.objects.bulk_create(new)
     references.keep(new, {entry.message_id: entry for entry in entries}, artifacts)
     Boundary.objects.filter(pk=boundary_id).update(next_offset=boundary.next_offset, stored_bytes=boundary.stored_bytes)
@@ -148,10 +148,11 @@ def _judge(entry: Entry, boundary: Boundary, known: Mapping[str, Any], artifacts
         return ConflictingDuplicateError(_difference(entry, content), "/envelope/message_id")
     if (refusal := references.refusal(entry, artifacts)) is not None:
         return refusal
-    rows, size = boundary.next_offset - boundary.first_offset + 1, boundary.stored_bytes + len(entry.text)
+    rows, size = boundary.next_offset - boundary.first_offset + 1, boundary.stored_bytes + entry.size
     is_full = boundary.row_ceiling is not None and rows > boundary.row_ceiling
     if is_full or (boundary.byte_ceiling is not None and size > boundary.byte_ceiling):
-        msg = f"the store buffer of {boundary.pk} has reached its ceiling: nothing is dropped, and nothing new is taken"
+        name = boundaries.arrow(*entry.zones)
+        msg = f"the store buffer of {name} has reached its ceiling: nothing is dropped, and nothing new is taken"
         return BufferFullError(msg)
     return Appended(boundary.next_offset, entry.message_id, is_duplicate=False)
 
@@ -168,7 +169,8 @@ def _difference(entry: Entry, content: str) -> str:
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for part in ("envelope", "fact"):
         for name in {*before[part], *now[part]}:
-            if before[part].get(name) != now[part].get(name):
+            # As they are written: true and 1 are the same to Python, and other contents.
+            if orjson.dumps(before[part].get(name)) != orjson.dumps(now[part].get(name)):
                 yield name
 
 

@@ -1,5 +1,7 @@
 """VERB: confirm. A consumer has everything up to an offset."""
 
+from typing import Any
+
 from django.db import transaction
 from django.db.models.functions import Now
 
@@ -10,13 +12,15 @@ from facts.models import Consumer
 
 
 @transaction.atomic
-def confirm(name: str, offset: int) -> int:
+def confirm(name: str, offset: Any) -> int:
     """Move the cursor forward, never back; where it stands."""
     telemetry.confirms.add(1)
     if type(offset) is not int or offset < 0:
         msg = "offset must be a whole number from 0"
         raise InvalidFactError(msg, "/offset")
     consumer = find_consumer(name)
+    if offset == consumer.cursor:
+        return offset  # even if it has been removed since
     boundary = consumer.boundary
     if not boundary.is_remote and offset < boundary.first_offset:
         msg = f"facts before offset {boundary.first_offset:,} have been removed"

@@ -9,8 +9,7 @@ from facts.canonical import canonical, content_of
 from facts.conf import settings
 from facts.core import drafts
 from facts.core.drafts import Reference
-from facts.core.errors import FactError, PayloadTooLargeError
-from facts.core.limits import Limits
+from facts.core.errors import PayloadTooLargeError
 
 FIELDS = ("message_id", "subject", "predicate", "correlation_id", "causation_id", "content", "digest")
 
@@ -28,6 +27,7 @@ class Entry(NamedTuple):
     text: str
     digest: str
     reference: Reference | None
+    size: int
 
     @property
     def zones(self) -> tuple[str, str]:
@@ -57,22 +57,21 @@ class Entry(NamedTuple):
         }
 
 
-def prepare(draft: Mapping[str, Any], at: str = "") -> Entry:
-    """`{envelope, fact}` as an entry; refuses what is no fact, by the name of its fault, `at` its place in a list."""
-    try:
-        return _prepared(draft, settings().limits)
-    except FactError as error:
-        error.pointer = f"{at}{error.pointer}"
-        raise
+def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
+    """`{envelope, fact}` as an entry; refuses what is no fact, by the name of its fault.
 
-
-def _prepared(draft: Mapping[str, Any], limits: Limits) -> Entry:
+    Of a fact that is stored elsewhere some numbers are taken that no producer may send any more.
+    """
+    limits = settings().limits
     drafts.check(draft, limits)
     envelope, fact = draft["envelope"], draft["fact"]
-    content = content_of(draft, [envelope["produced_at_unix_ms"], fact["object_json"]])
-    # The whole is larger than its part: only a large whole needs a second look.
-    if len(content.text) > limits.object_json:
-        _check_size(fact["object_json"], limits.object_json)
+    numbers = [envelope["produced_at_unix_ms"], fact["object_json"]]
+    text, digest, size = content_of(draft, numbers, is_stored=is_stored)
+    # The whole is larger than its parts: only a large whole needs a second look.
+    if size > limits.object_json:
+        _check_size(fact["object_json"], limits.object_json, is_stored=is_stored)
+    if size > drafts.LONGEST_INDEXED:
+        drafts.check_indexed(draft)
     return Entry(
         envelope["from_zone"],
         envelope["to_zone"],
@@ -81,14 +80,15 @@ def _prepared(draft: Mapping[str, Any], limits: Limits) -> Entry:
         fact["predicate"],
         envelope.get("correlation_id"),
         envelope.get("causation_id"),
-        content.text,
-        content.digest,
+        text,
+        digest,
         drafts.reference_in(fact),
+        size,
     )
 
 
-def _check_size(value: Any, limit: int) -> None:
-    size = len(canonical(value))
+def _check_size(value: Any, limit: int, *, is_stored: bool) -> None:
+    size = len(canonical(value, is_stored=is_stored))
     if size > limit:
         msg = f"object_json takes {size:,} bytes; {limit:,} are allowed: put it into an artifact and refer to that"
         raise PayloadTooLargeError(msg, "/fact/object_json")

@@ -98,7 +98,7 @@ def _copy(wrapper: Any, portions: Iterator[Sequence[Entry]]) -> int | None:
 
 def _given(entries: Sequence[Entry]) -> dict[str, Any]:
     from_zone, to_zone = entries[0].zones
-    size = sum(len(entry.text) for entry in entries)
+    size = sum(entry.size for entry in entries)
     return {"from": from_zone, "to": to_zone, "count": len(entries), "bytes": size}
 
 

@@ -7,7 +7,9 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from facts import telemetry
+from facts.canonical import size_of
 from facts.core.errors import HistoryTruncatedError, UnknownConsumerError, UnknownFactError
+from facts.core.texts import has_controls
 from facts.ledger import boundaries
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
 
@@ -36,7 +38,7 @@ def look_up(message_id: str, from_zone: str, to_zone: str) -> Found:
     """Whether a message has been appended, for a producer that does not remember."""
     boundary = boundaries.find(from_zone, to_zone)
     # No id has control characters, and a database may choke on one.
-    for buffer in (Fact, ForwardedFact) if message_id.isprintable() else ():
+    for buffer in () if has_controls(message_id) else (Fact, ForwardedFact):
         row = buffer.objects.filter(boundary=boundary, message_id=message_id).values_list("offset", "content").first()
         if row is not None:
             return Found(*row)
@@ -90,7 +92,7 @@ def _bounded(facts: list[Found]) -> list[Found]:
     """As many as fit into an answer, and at least one."""
     size = 0
     for index, fact in enumerate(facts):
-        size += len(fact.content)
+        size += size_of(fact.content)
         if size > MOST_BYTES and index:
             return facts[:index]
     return facts

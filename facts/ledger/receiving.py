@@ -115,6 +115,6 @@ def _keep(boundary: Boundary, reached: int, new: Sequence[Arrival]) -> None:
     if new:
         changes["handed_over_at"] = Now()
     if boundary.is_remote:
-        size = sum(len(arrival.entry.text) for arrival in new)
+        size = sum(arrival.entry.size for arrival in new)
         changes |= {"next_offset": reached + 1, "stored_bytes": F("stored_bytes") + size}
     Boundary.objects.filter(pk=boundary.pk).update(**changes)

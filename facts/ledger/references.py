@@ -33,7 +33,10 @@ def refusal(entry: Entry, artifacts: Artifacts) -> UnknownArtifactError | None:
         return UnknownArtifactError(msg, "/fact/object_json/key")
     for name in ("digest", "size"):
         if getattr(artifact, name) != getattr(reference, name):
-            msg = f"the {name} of the artifact is {getattr(artifact, name)}, not {getattr(reference, name)}"
+            # Not what it is: who appends may have no right to the bucket.
+            msg = (
+                f"the artifact {reference.bucket}/{reference.key} has another {name}: send that of the upload's answer"
+            )
             return UnknownArtifactError(msg, f"/fact/object_json/{name}")
     return None
 

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from django.db import transaction
-from django.db.models import F, QuerySet, Sum
-from django.db.models.functions import Length, Now
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Func, IntegerField, QuerySet, Sum
+from django.db.models.functions import Now
+from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access import audit
 from facts.ledger import boundaries
@@ -18,6 +21,16 @@ THE_FORWARD_BUFFER = "the forward buffer"
 
 Buffer = type[Fact] | type[ForwardedFact]
 log = structlog.get_logger("ergon.facts")
+
+
+class Octets(Func):
+    """The bytes of a text; `Length` counts characters."""
+
+    function = "OCTET_LENGTH"
+    output_field = IntegerField()
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="LENGTH(CAST(%(expressions)s AS BLOB))", **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +120,7 @@ def _remove_some(boundary: Boundary, buffer: Buffer, first: int) -> int:
         return 0
     some = rows.filter(offset__lte=offsets[-1])
     if buffer is _own(boundary):
-        size = some.aggregate(size=Sum(Length("content")))["size"]
+        size = some.aggregate(size=Sum(Octets("content")))["size"]
         Boundary.objects.filter(pk=boundary.pk).update(stored_bytes=F("stored_bytes") - size)
     some._raw_delete(some.db)  # noqa: SLF001 (nothing refers to them, and there are many)
     return len(offsets)

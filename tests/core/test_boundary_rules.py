@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from facts.core import drafts, gates
+from facts.core import drafts, gates, limits
 from facts.core.errors import (
     BufferFullError,
     FactError,
@@ -77,10 +77,50 @@ def test_limits_are_those_of_the_document_unless_they_are_told() -> None:
     assert limits_in({"subject": 10}).subject == 10
 
 
-@pytest.mark.parametrize("told", [{"topic": 1}, {"subject": 0}, {"subject": True}, {"subject": "5"}])
+@pytest.mark.parametrize(
+    "told",
+    [
+        *({"topic": 1}, {"subject": 0}, {"subject": True}, {"subject": "5"}),
+        *({"message_id": 1001}, {"subject": 2001}, {"predicate": 501}, {"object_json": 2**24 + 1}, {"artifact": 2**53}),
+    ],
+)
 def test_a_limit_that_is_none_is_refused(told: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(told))):
         limits_in(told)
+
+
+def test_limits_that_can_be_kept_are_taken_as_they_are() -> None:
+    told = {"message_id": 1000, "subject": 2000, "predicate": 500, "labels": 10**6}
+    assert limits.checked(told) is told
+    with pytest.raises(ValueError, match="may have at most 1,000 as 'message_id', not 5,000"):
+        limits.checked({"message_id": 5000})
+
+
+def test_a_cause_may_be_as_long_as_a_message_id_and_a_body_longer_than_what_is_kept() -> None:
+    assert (Limits().causation_id, Limits(message_id=10).causation_id, Limits(message_id=900).causation_id) == (
+        256,
+        256,
+        900,
+    )
+    assert (Limits().body, Limits(object_json=2**22).body) == (2**21, 2**24)
+    drafts.check(draft(1, causation_id="c" * 900), Limits(message_id=900))
+    with pytest.raises(InvalidFactError, match="causation_id must be a text of 1 to 256"):
+        drafts.check(draft(1, causation_id="c" * 257), Limits())
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"message_id": "雪" * 854}, "/envelope/message_id"),
+        ({"causation_id": "雪" * 854}, "/envelope/causation_id"),
+        ({"fact": {"subject": f"k:{'雪' * 853}"}}, "/fact/subject"),
+    ],
+)
+def test_a_name_that_no_index_holds_is_refused(changes: dict[str, Any], pointer: str) -> None:
+    drafts.check_indexed(draft("雪" * 800))
+    with pytest.raises(InvalidFactError, match="at most 2,560 bytes") as caught:
+        drafts.check_indexed(draft(1, **changes))
+    assert caught.value.pointer == pointer
 
 
 def test_a_code_stands_for_its_error() -> None:
@@ -136,12 +176,16 @@ def test_what_is_no_fact_is_refused_by_the_name_of_its_fault(broken: Any, pointe
     assert caught.value.pointer == pointer
 
 
-def test_whatever_names_a_bucket_and_a_key_refers_to_an_artifact() -> None:
+def test_a_bucket_and_a_key_with_a_digest_or_a_size_refer_to_an_artifact() -> None:
     reference = {"bucket": "b", "key": "k", "digest": "sha256:0", "size": 5}
     assert drafts.reference_in({"object_json": reference}) == tuple(reference.values())
+    assert drafts.reference_in({"object_json": {**reference, "size": 5.0}}) == tuple(reference.values())
     assert drafts.reference_in({"object_json": {"bucket": "b"}}) is None
     assert drafts.reference_in({"object_json": "b"}) is None
-    for broken in ({**reference, "size": True}, {**reference, "digest": None}):
+    for left_out in ("digest", "size"):
+        with pytest.raises(InvalidFactError, match=f"{left_out} must be"):
+            drafts.reference_in({"object_json": {name: reference[name] for name in reference if name != left_out}})
+    for broken in ({**reference, "size": True}, {**reference, "size": 0.5}, {**reference, "digest": None}):
         with pytest.raises(InvalidFactError, match="as the answer to the upload has it"):
             drafts.reference_in({"object_json": broken})
 

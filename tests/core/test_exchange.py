@@ -130,6 +130,12 @@ def test_many_are_sent_a_thousand_at_a_time_and_answered_each_for_itself() -> No
     assert (len(results), type(results[999]), results[1000].offset) == (1001, ConflictingDuplicateError, 4)
 
 
+def test_one_of_many_that_finds_no_room_knows_when_to_come_back() -> None:
+    full = {"status": 429, "problem": {"code": "buffer_full", "detail": "full", "retry_after": 7}}
+    _, [result] = play(Exchange().append_many([draft(1)]), said({"results": [full]}))
+    assert (result.code, result.may_pass, result.retry_after) == ("buffer_full", True, 7)
+
+
 def test_an_artifact_is_safe_before_its_fact_is_sent() -> None:
     stored = {"bucket": "files", "key": "a b/ü.pdf", "digest": "sha256:0", "size": 3, "media_type": "application/pdf"}
     steps = Exchange().append_with_artifact(

@@ -39,16 +39,24 @@ def fault(envelope: Any = ENVELOPE, fact: Any = FACT, **more: Any) -> str:
         ({"produced_at_unix_ms": None}, "produced_at_unix_ms"),
         ({"to_zone": "a"}, "to_zone"),
         ({"message_id": "a\x7f"}, "message_id"),
+        ({"message_id": "a\u2028b"}, "message_id"),
+        ({"message_id": "a\ud800"}, "message_id"),
+        ({"message_id": "no\u00a0break \u3000 \u0915\u094d\u200d\u0937 soft\u00adhyphen \ue000"}, ""),
+        ({"from_zone": "Werk\u00a01", "to_zone": "\u0915\u094d\u200c\u0937"}, ""),
+        ({"to_zone": "b\x85"}, "to_zone"),
+        ({"correlation_id": "\u200d"}, ""),
         ({"correlation_id": "c", "object_schema": "s", "labels": {"a": "", "b": "x"}}, ""),
         ({"correlation_id": ""}, "correlation_id"),
         ({"labels": []}, "labels"),
         ({"labels": {"a": "", "b": "", "c": ""}}, "labels"),
         ({"labels": {"": ""}}, "labels/"),
         ({"labels": {"a~/": 1}}, "labels/a~0~1"),
+        ({"labels": {5: "x"}}, "labels/5"),
+        ({5: "x"}, "5"),
         ({"else": 1}, "else"),
     ],
 )
-def test_an_envelope_is_checked_field_by_field(changes: dict[str, Any], pointer: str) -> None:
+def test_an_envelope_is_checked_field_by_field(changes: dict[Any, Any], pointer: str) -> None:
     assert fault({**ENVELOPE, **changes}) == (pointer and f"/envelope/{pointer}")
 
 
@@ -56,6 +64,8 @@ def test_an_envelope_is_checked_field_by_field(changes: dict[str, Any], pointer:
     ("changes", "pointer"),
     [
         ({"subject": "k:scope/i d"}, ""),
+        ({"subject": "k:i\u00a0d\u200d"}, ""),
+        ({"subject": "k:a\u2029b"}, "subject"),
         ({"subject": "k:"}, "subject"),
         ({"subject": "k: i"}, "subject"),
         ({"subject": "a:b/c/d"}, "subject"),
@@ -82,13 +92,16 @@ def test_what_is_missing_or_of_another_kind_is_named() -> None:
     [
         (None, None),
         ({"bucket": "b"}, None),
+        ({"bucket": 5, "key": "C minor"}, None),
+        ({"bucket": "b", "key": "k", "file_name": "f"}, None),
+        ({"bucket": "b", "key": "k", "digest": "d", "size": 1.0}, Reference("b", "k", "d", 1)),
         (
             {"bucket": "b", "key": "k", "digest": "d", "size": 1, "file_name": "f"},
             Reference("b", "k", "d", 1),
         ),
     ],
 )
-def test_a_bucket_and_a_key_are_a_reference(value: Any, found: Any) -> None:
+def test_a_bucket_and_a_key_and_what_is_said_of_the_bytes_are_a_reference(value: Any, found: Any) -> None:
     assert drafts.reference_in({"object_json": value}) == found
 
 

@@ -35,6 +35,9 @@ def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
         ("ERGON_EXECUTORS", "[1]"),
         ("ERGON_CERTIFICATE_HEADER", "X Client"),
         ("ERGON_TRUSTED_PROXIES", "everybody"),
+        ("ERGON_FACT_LIMITS", '{"subjects": 1}'),
+        ("ERGON_FACT_LIMITS", '{"subject": "x"}'),
+        ("ERGON_FACT_LIMITS", '{"message_id": 5000}'),
         ("ERGON_DATA_DIR", "/dev/null/data"),
     ],
 )

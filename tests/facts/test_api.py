@@ -92,6 +92,8 @@ REFUSED: dict[str, tuple[Any, int, str, list[str]]] = {
     "infinity": (number("-Infinity"), 400, "invalid_fact", []),
     "a number beyond floats": (number("1e999"), 400, "invalid_fact", []),
     "an integer beyond 2^53": (number(str(2**53)), 400, "invalid_fact", []),
+    "the same as a fraction": (number("9007199254740992.0"), 400, "invalid_fact", []),
+    "a whole number in a fraction's clothes": (number("1e20"), 400, "invalid_fact", []),
     "a very negative integer": (number(str(-(2**53))), 400, "invalid_fact", []),
     "an endless integer": (number("9" * 5000), 400, "invalid_fact", []),
     "half a surrogate pair": (RAW.replace("Maria", "\\ud800"), 400, "invalid_fact", []),
@@ -119,6 +121,7 @@ REFUSED: dict[str, tuple[Any, int, str, list[str]]] = {
     "a correlation that is null": (draft(1, correlation_id=None), 400, "invalid_fact", ["/envelope/correlation_id"]),
     "a subject without a kind": (draft(1, fact={"subject": "WO-1"}), 400, "invalid_fact", ["/fact/subject"]),
     "a predicate in capitals": (draft(1, fact={"predicate": "Was"}), 400, "invalid_fact", ["/fact/predicate"]),
+    "a value of too many bytes": (draft(1, object_json="雪" * 87_381), 413, "payload_too_large", ["/fact/object_json"]),
     "half a reference": (
         draft(1, object_json={"bucket": "b", "key": "k", "digest": 1}),
         400,
@@ -180,7 +183,9 @@ def test_a_full_buffer_says_when_to_come_back_and_still_answers_repeats(api: Cli
     before = standing()
     full = post(api, "facts", draft(2))
     problem(full, 429, "buffer_full")
-    assert int(full.headers["Retry-After"]) > 0
+    assert int(full.headers["Retry-After"]) == full.json()["retry_after"] > 0
+    [item] = post(api, "facts/batch", {"facts": [draft(2)]}).json()["results"]
+    assert (item["status"], item["problem"]["retry_after"]) == (429, full.json()["retry_after"])
     assert post(api, "facts", draft(1)).status_code == 200
     assert standing() == before
 
@@ -237,6 +242,7 @@ def test_a_batch_of_a_thousand_is_judged_one_by_one_and_in_order(api: Client) ->
     mixed[13] = draft(13, to_zone="Mars")
     mixed[14] = draft(14, object_json={"bucket": "b", "key": "k", "digest": "sha256:0", "size": 1})
     mixed[15] = draft(15, object_json="x" * 262_144)
+    mixed[16] = draft(16, to_zone="Mars")
     answer = post(api, "facts/batch", {"facts": mixed})
     assert answer.status_code == 200
     results = answer.json()["results"]
@@ -252,8 +258,18 @@ def test_a_batch_of_a_thousand_is_judged_one_by_one_and_in_order(api: Client) ->
         13: (404, "unknown_zone"),
         14: (422, "unknown_artifact"),
         15: (413, "payload_too_large"),
+        16: (404, "unknown_zone"),
     }
-    assert results[9]["problem"]["errors"][0]["pointer"] == "/facts/9/envelope/message_id"
+    assert {place: pointers(results[place]["problem"]) for place, (status, _) in odd.items() if status != 200} == {
+        7: ["/facts/7/envelope/from_zone"],
+        8: ["/facts/8/envelope/message_id"],
+        9: ["/facts/9/envelope/message_id"],
+        12: ["/facts/12"],
+        13: ["/facts/13/envelope/to_zone"],
+        14: ["/facts/14/fact/object_json/key"],
+        15: ["/facts/15/fact/object_json"],
+        16: ["/facts/16/envelope/to_zone"],
+    }
     assert results[11]["offset"] == results[10]["offset"]
     offsets = [one["offset"] for one in results if one["status"] == 201]
     assert offsets == list(range(1, len(offsets) + 1))
@@ -276,6 +292,7 @@ def test_a_batch_that_is_none_is_refused_as_a_whole(api: Client, body: Any, poin
 
 
 NAMES = ["a/b", "a b", "ü/ß 日本 🚀", "%41", "a?b#c", "batch", "..", "a//b", "/a", "a/", "x" * 256, "a+b&c=d;e", '"\\']
+NAMES += ["no\u00a0break", "ideographic\u3000space", "\u0915\u094d\u200d\u0937"]
 
 
 @pytest.mark.parametrize("message_id", NAMES)
@@ -345,6 +362,13 @@ def test_a_confirmation_that_cannot_be_changes_nothing(api: Client, body: Any, s
     assert standing() == before
 
 
+@pytest.mark.parametrize(
+    ("body", "pointer"), [({"offset": 1, "a/b": 2}, "/a~1b"), ({"foo": 2}, "/foo"), ({}, "/offset"), ([1], "/offset")]
+)
+def test_a_confirmation_with_another_field_is_refused_by_its_name(api: Client, body: Any, pointer: str) -> None:
+    assert pointers(problem(post(api, "consumers/erp/confirm", body), 400, "invalid_fact")) == [pointer]
+
+
 def test_confirming_again_or_less_answers_the_cursor(api: Client) -> None:
     ledger.append_many([draft(number) for number in range(5)])
     for offset in (3, 3, 0):
@@ -365,6 +389,9 @@ def test_history_that_is_gone_is_told_as_gone(api: Client) -> None:
     ledger.append_many([draft(number) for number in range(5)])
     Boundary.objects.update(first_offset=3)
     problem(api.get("/api/v1/consumers/erp/facts"), 410, "history_truncated")
+    problem(post(api, "consumers/erp/confirm", {"offset": 1}), 410, "history_truncated")
+    Consumer.objects.update(cursor=2)
+    assert post(api, "consumers/erp/confirm", {"offset": 2}).json() == {"cursor_advanced_to": 2}
     problem(post(api, "consumers/erp/confirm", {"offset": 1}), 410, "history_truncated")
     assert post(api, "consumers/erp/confirm", {"offset": 3}).status_code == 200
 

@@ -63,6 +63,14 @@ def test_a_known_id_with_another_content_is_refused_and_changes_nothing() -> Non
     assert ledger.append(draft(2)).offset == 1
 
 
+@pytest.mark.parametrize(("before", "now"), [(True, 1), ({"n": [0]}, {"n": [False]}), ("1", 1)])
+def test_what_differs_is_named_even_where_python_sees_no_difference(before: Any, now: Any) -> None:
+    make_boundary()
+    ledger.append(draft(1, object_json=before))
+    with pytest.raises(ConflictingDuplicateError, match="another content: object_json differ"):
+        ledger.append(draft(1, object_json=now))
+
+
 def test_many_are_judged_each_on_its_own_and_in_order() -> None:
     make_boundary()
     ledger.append(draft(0))
@@ -123,7 +131,7 @@ def test_a_full_buffer_takes_no_more_but_still_knows_what_it_has(ceiling: dict[s
     make_boundary(**ceiling)
     ledger.append(draft(1))
     ledger.append(draft(2))
-    with pytest.raises(BufferFullError):
+    with pytest.raises(BufferFullError, match=f"the store buffer of {PLANT} → {OFFICE} has reached its ceiling"):
         ledger.append(draft(3))
     assert ledger.append(draft(1)).offset == 0
     assert Boundary.objects.get().next_offset == 2
@@ -212,8 +220,10 @@ def test_threads_that_race_on_the_same_and_on_different_ids_leave_no_gap() -> No
         ({"fact": {"subject": "a:b/c/d"}}, "/fact/subject"),
         ({"fact": {"predicate": "CamelCase"}}, "/fact/predicate"),
         ({"object_json": {"n": 2**53}}, ""),
+        ({"object_json": {"n": 2.0**53}}, ""),
+        ({"object_json": (float("nan"),)}, ""),
         ({"object_json": "\x00"}, ""),
-        ({"object_json": {"bucket": "b", "key": "k"}}, "/fact/object_json/digest"),
+        ({"object_json": {"bucket": "b", "key": "k", "size": 1}}, "/fact/object_json/digest"),
     ],
 )
 def test_what_is_no_fact_is_refused_by_the_name_of_its_fault(changes: dict[str, Any], pointer: str) -> None:

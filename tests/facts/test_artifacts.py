@@ -253,6 +253,9 @@ def test_a_fact_about_an_artifact_that_is_absent_or_different_is_refused(changes
         ledger.append(draft(1, object_json=told))
     assert caught.value.pointer == pointer
     assert not ArtifactReference.objects.exists()
+    # Whoever appends may have no right to the bucket, and learns nothing of what is in it.
+    assert digest(BODY) not in str(caught.value)
+    assert str(len(BODY)) not in str(caught.value)
 
 
 def test_a_fact_about_an_artifact_that_is_there_is_kept_and_keeps_it() -> None:
@@ -263,6 +266,15 @@ def test_a_fact_about_an_artifact_that_is_there_is_kept_and_keeps_it() -> None:
     artifact.refresh_from_db()
     assert artifact.is_referenced
     assert [one.offset for one in artifact.references.all()] == [0]
+
+
+def test_a_size_may_be_written_as_a_fraction() -> None:
+    make_boundary()
+    artifact = put().artifact
+    ledger.append(draft(1, object_json=reference(artifact)))
+    assert ledger.append(draft(1, object_json=reference(artifact, size=float(len(BODY))))).is_duplicate
+    assert ledger.append(draft(2, object_json=reference(artifact, size=float(len(BODY))))).offset == 1
+    assert ArtifactReference.objects.count() == 2
 
 
 @pytest.mark.postgresql

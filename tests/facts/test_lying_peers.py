@@ -44,6 +44,13 @@ def test_a_lie_stops_the_handoff_with_an_alarm_until_a_person_has_looked(script:
     assert Boundary.objects.get().frontier == 1
 
 
+def test_a_number_that_a_peer_has_taken_before_it_was_refused_crosses(script: Script) -> None:
+    script.pages = [page((0, draft(0, object_json={"count": 10**20})), (1, draft(1)))]
+    run("forward", "--drain")
+    assert '"count":100000000000000000000}' in ForwardedFact.objects.get(offset=0).content
+    assert Boundary.objects.get().frontier == 1
+
+
 @pytest.mark.parametrize("body", [b"<html>", {"facts": [{"offset": 0}], "cursor": -1}])
 def test_an_answer_that_is_none_is_a_failure_and_no_alarm(script: Script, body: Any) -> None:
     script.pages = [body] * 10

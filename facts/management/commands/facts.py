@@ -12,6 +12,7 @@ from ergon_site.access.shell.commands import actor, as_json, one_line, opened
 from ergon_site.access.shell.options import add_reason, seconds, whole
 from ergon_site.access.shell.tables import printable
 from facts import artifacts, ledger
+from facts.conf import settings
 from facts.core.artifacts import UNKNOWN_TYPE
 from facts.core.errors import FactError, InvalidFactError
 from facts.ledger import Appended, Truncated, reading
@@ -20,7 +21,6 @@ from facts.message_ids import check_message_id
 from facts.models import Boundary
 
 BATCH = 1000
-LONGEST_LINE = 2 * 1024 * 1024
 MOST = 2**53 - 1
 
 
@@ -126,11 +126,11 @@ class Doubts:
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
     """Number and content of each line; what is no JSON is an error in its place."""
-    number = 0
-    while line := file.readline(LONGEST_LINE + 1):
+    number, longest = 0, settings().limits.body
+    while line := file.readline(longest + 1):
         number += 1
-        if len(line) > LONGEST_LINE:
-            msg = f"line {number} is longer than {LONGEST_LINE:,} bytes"
+        if len(line) > longest:
+            msg = f"line {number} is longer than {longest:,} bytes"
             raise CommandError(msg)
         if line.strip():
             yield number, _parsed(line)
