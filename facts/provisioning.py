@@ -11,6 +11,7 @@ from facts.conf import settings
 from facts.core import gates
 from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
 from facts.core.gates import Gate
+from facts.core.texts import has_controls
 from facts.ledger import boundaries
 from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Zone
@@ -169,6 +170,6 @@ def _cursor(boundary: Boundary, start: str | int) -> int:
 
 
 def _check_name(what: str, name: str, longest: int) -> None:
-    if not 0 < len(name) <= longest or not name.isprintable() or name != name.strip():
+    if not 0 < len(name) <= longest or has_controls(name) or name != name.strip():
         msg = f"a {what}'s name has 1 to {longest} printable characters, and no blanks around it"
         raise ProvisioningError(msg)

@@ -18,6 +18,11 @@ from tests.processes import manage
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.parametrize("name", ["Werk\u00a0A", "\u5de5\u5834\u3000\u4e00", "\u06a9\u0627\u0631\u200c\u0647\u0627"])
+def test_a_zone_is_named_as_its_people_write(name: str) -> None:
+    assert ask("zone", "create", name) == {"name": name}
+
+
 def test_a_boundary_is_made_listed_closed_and_opened() -> None:
     assert ask("zone", "create", PLANT) == {"name": PLANT}
     run("zone", "create", OFFICE, "--reason", "headquarters")
