@@ -70,6 +70,13 @@ def test_a_process_that_says_things_twice_never_tries_a_job_again() -> None:
         assert about["started"] == 2
 
 
+def test_what_it_says_while_it_waits_counts_before_it_tries_a_job_again() -> None:
+    with adversary("twice_later") as crew:
+        ran = crew.run(job(), retry=RetryPolicy(max_attempts=2, backoff=1.5, timeout=20))
+        assert ran.value == "attempt 2"
+        assert crew.pools.snapshot()[0]["started"] == 2
+
+
 def test_a_process_that_keeps_order_tries_a_job_again() -> None:
     with adversary("retries") as crew:
         ran = crew.run(job(), retry=THRICE)
