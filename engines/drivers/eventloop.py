@@ -55,8 +55,11 @@ class EventLoop:
 
 
 def is_anybody_left() -> bool:
-    """Whether threads of `asyncio.to_thread` still run: Python would wait for them at its end."""
-    return any(thread.name.startswith(f"{NAME}_") for thread in threading.enumerate())
+    """Whether threads of `asyncio.to_thread` still run after a moment: Python would wait for them at its end."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(f"{NAME}_")]
+    for thread in threads:
+        thread.join(LEAVING)
+    return any(thread.is_alive() for thread in threads)
 
 
 async def _contained(coroutine: Coroutine[Any, Any, T]) -> tuple[BaseException | None, T | None]:
