@@ -1,5 +1,6 @@
 """Durable transactions through all four engines: every attempt recorded, policies live, nothing idle, nothing lost."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +66,10 @@ def test_an_order_to_stop_that_comes_before_a_pipeline_runs_is_not_lost(task: st
     with Station([pipeline.name]) as station:
         runner = Runner(pipeline, DatabaseConnector(pipeline, station, Options().applied_to), Options(), Pools({}, {}))
         runner.stop()
-        runner.run()
+        thread = threading.Thread(target=runner.run, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
     assert states(*ids) == ["pending", "pending"]
 
 
