@@ -1,6 +1,6 @@
 """The consumer engines: fetch, process, settle; threads or asyncio, by the same rules."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task, untouched
+from engines.registry import Stoppable, Task, elsewhere, untouched
 from engines.transaction import Transaction
 
 
@@ -37,8 +37,8 @@ class ConsumerMixin(Stoppable):
         """Consume until there is no more, the limit is reached, or somebody stops it."""
         policy = _policy(policy, self.consumer_policy)
         connector = choose(self.connectors, policy.steps.fetch.connector_name)
-        fetch = partial(_fetch, connector, policy)
-        driver = ThreadDriver(_work(self, policy, connector, fetch=fetch, **offers(connector)))
+        fetch = partial(_fetch, connector, lambda: driver.work.renewed().policy)
+        driver: ThreadDriver = ThreadDriver(_work(self, policy, connector, fetch=fetch, **offers(connector)))
         with self._running(driver):
             return driver.run()
 
@@ -63,8 +63,8 @@ class AsyncConsumerMixin(Stoppable):
         """Consume until there is no more, the limit is reached, or somebody stops it."""
         policy = _policy(policy, self.consumer_policy)
         connector = choose(self.connectors, policy.steps.fetch.connector_name)
-        fetch = partial(_fetch_async, connector, policy)
-        driver = AsyncDriver(_work(self, policy, connector, fetch=fetch, **offers_async(connector)))
+        fetch = partial(_fetch_async, connector, lambda: driver.work.renewed().policy)
+        driver: AsyncDriver = AsyncDriver(_work(self, policy, connector, fetch=fetch, **offers_async(connector)))
         with self._running(driver):
             return await driver.run()
 
@@ -78,7 +78,7 @@ class AsyncConsumerTask(AsyncConsumerMixin, Task):
 
 
 def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -> Work:
-    is_prefetching = getattr(connector, "is_prefetching", False)
+    is_prefetching = getattr(connector, "is_prefetching", False) is True
     hooks = {
         Stage.PROCESS: "process_transaction",
         Stage.SUCCESS: "handle_transaction_success",
@@ -93,17 +93,16 @@ def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -
         silent=untouched(task, hooks, ConsumerMixin, AsyncConsumerMixin),
         timeout_error=ConsumerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
-        is_postponing=getattr(connector, "is_postponing", False),
-        hold=getattr(task, "hold", None),
-        halt=getattr(task, "halt", None),
+        abandoned=task._abandoned(),  # noqa: SLF001 (of its own kind)
+        **elsewhere(task),
         **functions,
     )
 
 
-def _fetch(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transaction]:
+def _fetch(connector: Any, in_force: Callable[[], Any], size: int) -> list[Transaction]:
     batch: list[Any] = []
     try:
-        take(connector.fetch_transactions(size, **policy.steps.fetch.extra), into=batch)
+        take(connector.fetch_transactions(size, **in_force().steps.fetch.extra), into=batch)
         check(batch, size)
     except BaseException:
         if batch and hasattr(connector, "release"):
@@ -112,10 +111,10 @@ def _fetch(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transactio
     return batch
 
 
-async def _fetch_async(connector: Any, policy: ConsumerPolicy, size: int) -> list[Transaction]:
+async def _fetch_async(connector: Any, in_force: Callable[[], Any], size: int) -> list[Transaction]:
     batch: list[Any] = []
     try:
-        take(await connector.fetch_transactions_async(size, **policy.steps.fetch.extra), into=batch)
+        take(await connector.fetch_transactions_async(size, **in_force().steps.fetch.extra), into=batch)
         check(batch, size)
     except BaseException:
         if batch and hasattr(connector, "release_async"):

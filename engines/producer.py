@@ -12,7 +12,7 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task, untouched
+from engines.registry import Stoppable, Task, elsewhere, untouched
 from engines.transaction import Transaction
 
 
@@ -93,9 +93,8 @@ def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy
         silent=untouched(task, hooks, ProducerMixin, AsyncProducerMixin),
         timeout_error=ProducerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
-        is_postponing=getattr(transactions, "is_postponing", False),
-        hold=getattr(task, "hold", None),
-        halt=getattr(task, "halt", None),
+        abandoned=task._abandoned(),  # noqa: SLF001 (of its own kind)
+        **elsewhere(task),
         **functions,
     )
 

@@ -1,8 +1,10 @@
 """The author's contract: what a task is given, how it is named, and how it is found again."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
+
+from engines.drivers.limits import Abandoned
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -13,8 +15,6 @@ class RegistryError(LookupError):
 
 
 class Stops(Protocol):
-    abandoned: Any
-
     def stop(self) -> None: ...
 
     def cut(self) -> None: ...
@@ -38,11 +38,13 @@ class Stoppable:
     @property
     def abandoned_attempts(self) -> int:
         """How many handlers have outlived their limit and still run."""
-        return sum(driver.abandoned.count for driver in list(self._drivers()))
+        return self._abandoned().count
 
     @contextmanager
     def _running(self, driver: Stops) -> Iterator[None]:
         self._drivers().append(driver)
+        if self._is_over():  # said while this loop was on its way
+            driver.stop()
         try:
             yield
         finally:
@@ -52,6 +54,16 @@ class Stoppable:
         # Mixins have no constructor of their own to make it in.
         drivers: list[Stops] = self.__dict__.setdefault("_running_drivers", [])
         return drivers
+
+    def _abandoned(self) -> Abandoned:
+        # Of the task, not of a loop: what a loop leaves behind outlives it.
+        abandoned: Abandoned = self.__dict__.setdefault("_abandoned_attempts", Abandoned())
+        return abandoned
+
+    @staticmethod
+    def _is_over() -> bool:
+        """Whether no loop is to begin any more; a pipeline that runs the task says so."""
+        return False
 
 
 class Task(Stoppable):
@@ -64,6 +76,22 @@ class Task(Stoppable):
             setattr(self, f"{name}_connector", connector)
         for name, service in self.services.items():
             setattr(self, f"{name}_service", service)
+
+
+class RunsElsewhere:
+    """A task whose work runs in other processes. By this class the engines know it, not by the names of its methods."""
+
+    def hold(self, transaction: Any, is_wanted: Callable[[], bool]) -> AbstractContextManager[bool]:
+        """A place there for one attempt."""
+        raise NotImplementedError
+
+    def halt(self) -> None:
+        """End all that runs there."""
+        raise NotImplementedError
+
+
+def elsewhere(task: Any) -> dict[str, Any]:
+    return {"hold": task.hold, "halt": task.halt} if isinstance(task, RunsElsewhere) else {}
 
 
 def untouched(task: Any, hooks: Mapping[Any, str], *mixins: type) -> frozenset[Any]:

@@ -1,6 +1,5 @@
 """Runs pipelines in this process: builds each task with what it needs, and its engine until somebody stops it."""
 
-import asyncio
 import inspect
 import math
 import os
@@ -8,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
@@ -23,8 +22,11 @@ from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core import failures
-from engines.core.errors import EngineError
+from engines.core.errors import AbandonedAttemptsError, EngineError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
+from engines.drivers.eventloop import EventLoop
+from engines.drivers.observed import labels_of, tell_of_the_queue
+from engines.drivers.run import PATIENCE
 from engines.executors.counting import counted
 from engines.executors.pool import Pools
 from engines.executors.task import RunInExecutor
@@ -87,6 +89,9 @@ class Runner:
         self.task.abandoned_grace, self.task.pipeline_name = options.abandoned_grace, pipeline.name
         self._is_stopping = threading.Event()
         self._woken = threading.Event()
+        self.task._is_over = self._is_stopping.is_set  # noqa: SLF001 (whoever runs a task may say so)
+        self._abandoned = self.task._abandoned()  # noqa: SLF001 (looked after here between batches)
+        self._event_loop: EventLoop | None = None
 
     def _given(self) -> dict[str, Any]:
         """A consumer gets the one that it fetches from; a producer also the one that it sends to."""
@@ -102,6 +107,8 @@ class Runner:
             else:
                 self._produce()
         finally:
+            if self._event_loop is not None:
+                self._event_loop.close()
             self.connector.close()
 
     def stop(self) -> None:
@@ -117,17 +124,25 @@ class Runner:
         policy, _ = self.connector.policy_in_force()
         if isinstance(self.connector, DatabaseConnector):
             self.connector.own()
-        run = self.task.consume_transactions(policy)
+        if not self._is_stopping.is_set():
+            self._complete(self.task.consume_transactions(policy))
+
+    def _complete(self, run: Any) -> None:
+        """An async task's loops share one event loop: what one of them leaves behind goes on, and is counted."""
         if inspect.iscoroutine(run):
-            asyncio.run(run)
+            self._event_loop = self._event_loop or EventLoop()
+            self._event_loop.run(run)
 
     def _produce(self) -> None:
         """Batch by batch, each under the policy that is in force by then."""
         self.connector.on_arrival(self._woken.set)
         started, ends_at = 0, time.monotonic() + (self._options.timeout or math.inf)
         while self._goes_on(ends_at) and (size := _left(self.connector.policy_in_force()[0], started)):
+            if self._is_crowded():
+                self._is_stopping.wait(PATIENCE)
+                continue
             self._woken.clear()
-            batch = self.connector.fetch_transactions(size)
+            batch = self._fetch(size)
             started += len(batch)
             if batch:
                 self._produce_batch(batch, ends_at - time.monotonic())
@@ -137,6 +152,30 @@ class Runner:
                 self._woken.wait(min(1.0, max(0.0, ends_at - time.monotonic())))
         self.connector.flush()
 
+    def _fetch(self, size: int) -> list[Any]:
+        """The next batch. Before it is empty, what asked for a later attempt is back in the queue."""
+        batch: list[Any] = self.connector.fetch_transactions(size)
+        if not batch and self._options.is_draining:
+            self.connector.flush()
+            batch = self.connector.fetch_transactions(size)
+        if telemetry.is_metering():
+            labels = labels_of(type(self.task).__name__, self.pipeline.name)
+            tell_of_the_queue(labels, batch, self._depth())
+        return batch
+
+    def _depth(self) -> int | None:
+        with suppress(Exception):  # a number for a chart is not worth a batch
+            return int(self.connector.count())
+        return None
+
+    def _is_crowded(self) -> bool:
+        """Whether as many abandoned attempts as slots still run; raises once that has lasted for the grace."""
+        policy, _ = self.connector.policy_in_force()
+        seconds, grace = self._abandoned.crowded_for(policy.loop.concurrency.value), self._options.abandoned_grace
+        if seconds is not None and seconds >= grace:
+            raise self._abandoned.complaint(grace)
+        return seconds is not None
+
     def _goes_on(self, ends_at: float) -> bool:
         return not self._is_stopping.is_set() and time.monotonic() < ends_at
 
@@ -145,9 +184,7 @@ class Runner:
         policy, _ = self.connector.policy_in_force()
         limits = {"limit": None, "timeout": max(left, 0.001) if math.isfinite(left) else None}
         bounded = replace(policy, loop=replace(policy.loop, **limits))
-        run = self.task.produce_transactions(ClaimedBatch(batch, self.connector), bounded)
-        if inspect.iscoroutine(run):
-            asyncio.run(run)
+        self._complete(self.task.produce_transactions(ClaimedBatch(batch, self.connector), bounded))
 
 
 def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Iterator[Any]:
@@ -155,7 +192,7 @@ def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Ite
     yield DatabaseConnector(pipeline, station, options.applied_to)
     if pipeline.connector != "database" and pipeline.direction == "inbound":
         foreign = registered_connector(pipeline)
-        if options.is_draining and hasattr(foreign, "drain"):
+        if options.is_draining and "drain" in getattr(foreign, "ergon_offers", ()):
             foreign.drain()
         yield ForeignConnector(pipeline, foreign, station, options.applied_to)
 
@@ -271,6 +308,11 @@ class Crew:
     @property
     def is_running(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a pipeline is full of attempts that do not end: only another process helps."""
+        return any(isinstance(error, AbandonedAttemptsError) for error in self.errors)
 
     @property
     def given_back(self) -> int:

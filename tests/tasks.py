@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,30 @@ class ActAsync(engines.AsyncConsumerTask):
     async def process_transaction(self, transaction: Transaction) -> Any:
         await asyncio.sleep(transaction.payload.pop("sleep", 0))
         return act(transaction.payload)
+
+
+async def hang(payload: dict[str, Any]) -> Any:
+    """What asyncio cannot end: a coroutine that ignores its cancellation, or a thread behind one that heeds it."""
+    if payload.get("hang") == "thread":
+        await asyncio.to_thread(time.sleep, 3600)
+    while payload.get("hang") == "task":
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+    if payload.get("hang") == "loop":
+        time.sleep(3600)  # noqa: ASYNC251 (on purpose)
+    return act(payload)
+
+
+@engines.task("tests.hang_async")
+class HangAsync(engines.AsyncConsumerTask):
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        return await hang(transaction.payload)
+
+
+@engines.task("tests.hang_sending_async")
+class HangSendingAsync(engines.AsyncProducerTask):
+    async def produce_transaction(self, transaction: Transaction) -> Any:
+        return await hang(transaction.payload)
 
 
 @engines.task("tests.handled")

@@ -23,17 +23,27 @@ def choose(connectors: Mapping[str, Any], name: str | None) -> Any:
 
 def offers(connector: Any) -> dict[str, Any]:
     """What a connector can do besides giving transactions, for a threaded task."""
-    return {name: getattr(connector, name, None) for name in (*_CALLED, *_EITHER)}
+    return _found(connector, "")
 
 
 def offers_async(connector: Any) -> dict[str, Any]:
     """The same for an async task; what only takes a note is the same function for both."""
-    awaited = {name: getattr(connector, f"{name}_async", None) for name in _CALLED}
-    return awaited | {name: getattr(connector, name, None) for name in _EITHER}
+    return _found(connector, "_async")
 
 
-_CALLED = ("begin", "acknowledge", "release", "count", "flush")
-_EITHER = ("note", "spent", "on_arrival", "policy_in_force")
+def _found(connector: Any, suffix: str) -> dict[str, Any]:
+    # Names that an author may well use for something of their own count only where the connector says so.
+    declared = set(getattr(connector, "ergon_offers", ()))
+    called = [*_CALLED, *(name for name in _CALLED_IF_DECLARED if name in declared)]
+    plain = [*_EITHER, *(name for name in _EITHER_IF_DECLARED if name in declared)]
+    found = {name: getattr(connector, f"{name}{suffix}", None) for name in called}
+    return found | {name: getattr(connector, name) for name in plain if hasattr(connector, name)}
+
+
+_CALLED = ("acknowledge", "release", "count", "flush")
+_CALLED_IF_DECLARED = ("begin",)
+_EITHER = ("note",)
+_EITHER_IF_DECLARED = ("spent", "on_arrival", "policy_in_force", "policy_version", "is_postponing")
 
 
 def take(fetched: Any, into: list[Any]) -> None:

@@ -11,11 +11,13 @@ class Connector(Protocol):
     """For threaded tasks. May also have `acknowledge(transaction, outcome)`, `release(transactions)` and `count()`.
 
     A connector that gathers outcomes has `flush()`: what was acknowledged is safe when it returns. `note(transaction,
-    attempt)` hears of every attempt. `on_arrival(callback)` is told what to call when there may be work, so that a
-    streaming loop need not wait out its pause. `policy_in_force()` gives the policy of the batch that was fetched last
-    and the name of its version. `is_prefetching = True` asks the engine to fetch the next batch before the current one
-    has drained. `drain()` says that the first empty batch will end the loop: a connector that has to wait before it can
-    tell whether there is work waits then.
+    attempt)` hears of every attempt. `is_prefetching = True` asks the engine to fetch the next batch before the current
+    one has drained.
+
+    What else it has counts only if `ergon_offers` names it. `on_arrival(callback)` is told what to call when there may
+    be work, so that a streaming loop need not wait out its pause. `policy_in_force()` gives the policy of the batch
+    that was fetched last and the name of its version. `drain()` says that the first empty batch will end the loop: a
+    connector that has to wait before it can tell whether there is work waits then.
     """
 
     def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]: ...

@@ -32,6 +32,7 @@ class DatabaseConnector:
 
     is_prefetching = True
     is_postponing = True
+    ergon_offers = ("begin", "spent", "on_arrival", "policy_in_force", "is_postponing")
 
     def __init__(self, pipeline: str | Pipeline, station: Station, adjust: Adjust = lambda policy: policy) -> None:
         self.pipeline = pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline
@@ -166,9 +167,11 @@ class ClaimedBatch(Sequence[LeasedTransaction]):
     """A batch for a producer, which is told where its outcomes go."""
 
     is_postponing = True
+    ergon_offers = ("begin", "spent", "policy_version", "is_postponing")
 
     def __init__(self, batch: Sequence[LeasedTransaction], connector: DatabaseConnector) -> None:
         self._batch = batch
+        _, self.policy_version = connector.policy_in_force()
         for name in (
             "begin",
             "acknowledge",

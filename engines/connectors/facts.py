@@ -36,6 +36,7 @@ class FactsConnector:
     """
 
     is_prefetching = True
+    ergon_offers = ("drain",)
 
     def __init__(self, consumer: str) -> None:
         self._name, self._holder = consumer, holding.new_holder()

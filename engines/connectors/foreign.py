@@ -38,6 +38,10 @@ class ForeignConnector:
         return getattr(self._inner, name)
 
     @property
+    def ergon_offers(self) -> tuple[str, ...]:
+        return ("policy_in_force", *getattr(self._inner, "ergon_offers", ()))
+
+    @property
     def given_back(self) -> int:
         return getattr(self._inner, "given_back", 0)
 

@@ -6,7 +6,15 @@ came of it.
 
 from typing import Any, NamedTuple
 
-from engines.core.errors import ExceptionType, FetchException, RetryLater, TransactionException, told, wrapped
+from engines.core.errors import (
+    ExceptionType,
+    FetchException,
+    FetchTimeoutException,
+    RetryLater,
+    TransactionException,
+    told,
+    wrapped,
+)
 from engines.core.outcome import Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
@@ -114,7 +122,8 @@ def classify_fetch(error: BaseException) -> Failure:
     """What an error of a connector's fetch means."""
     if isinstance(error, FetchException):
         return Failure(error)
-    failure = FetchException(told(error))
+    kind = FetchTimeoutException if isinstance(error, TimeoutError) else FetchException
+    failure = kind(told(error))
     failure.__cause__ = error
     return Failure(failure)
 

@@ -7,7 +7,7 @@ from typing import Any
 from engines.core.lifecycle import run_stage
 from engines.core.outcome import Cut, Failure, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
-from engines.core.steps import Await, Drain, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
+from engines.core.steps import Await, Drain, Flush, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
 
 
 def consumption(in_force: Callable[[], ConsumerPolicy], *, is_prefetching: bool = False) -> Steps[Stop | Failure]:
@@ -17,6 +17,7 @@ def consumption(in_force: Callable[[], ConsumerPolicy], *, is_prefetching: bool 
     """
     ending: Stop | Failure | None = None
     started = empty = 0
+    is_open = False  # something may still run, or have its outcome on the way
     while ending is None:
         policy = in_force()
         size = _wanted(policy, started)
@@ -29,12 +30,17 @@ def consumption(in_force: Callable[[], ConsumerPolicy], *, is_prefetching: bool 
             case Cut():
                 ending = Stop.STOPPED
             case Success(transactions) if transactions:
-                started, empty = started + len(transactions), 0
+                started, empty, is_open = started + len(transactions), 0, is_prefetching
                 yield Start(transactions)
                 ending = _stopped((yield Await(for_room=is_prefetching)))
             case Success() if policy.loop.streaming:
-                ending = _stopped((yield Sleep(policy.loop.empty_queue.delay(empty))))
+                ending = _stopped((yield Sleep(policy.loop.empty_queue.delay(empty), is_for_work=True)))
                 empty += 1
+            case Success() if is_open:  # what runs may ask for another attempt, or bring more work
+                is_open = False
+                ending = _stopped((yield Await(for_room=False)))
+                if ending is None:
+                    yield Flush()
             case _:
                 ending = Stop.EMPTY
     return (yield from _finish(ending))

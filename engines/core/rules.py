@@ -9,7 +9,14 @@ from engines.core import backoff as waits
 from engines.core.errors import PolicyError
 
 
-class Policy:
+class Complete(type):
+    """Makes policies that are whole: an object that one is given is copied, so that nobody changes it from outside."""
+
+    def __call__(cls, *args: Any, **values: Any) -> Any:
+        return super().__call__(*args, **{name: _copied(value) for name, value in values.items()})
+
+
+class Policy(metaclass=Complete):
     """What every policy can do."""
 
     __slots__ = ()
@@ -31,7 +38,9 @@ class Policy:
 
     def to_dict(self) -> dict[str, Any]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        return {name: value.to_dict() if isinstance(value, Policy) else value for name, value in values.items()}
+        return {
+            name: value.to_dict() if isinstance(value, Policy) else _copied(value) for name, value in values.items()
+        }
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict())
@@ -67,6 +76,12 @@ class Policy:
             # The whole way to the field: steps.process.retry.max_attempts.
             msg = f"{cls.__name__}.{name}{str(error).removeprefix(kind.__name__)}"
             raise PolicyError(msg, (name, *error.path)) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(one) for name, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def rule(bound: str, check: Callable[[Any], bool], *, optional: bool = False) -> dict[str, Any]:

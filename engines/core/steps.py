@@ -44,6 +44,7 @@ class Sleep(NamedTuple):
 
     seconds: float
     is_bounded: bool = True
+    is_for_work: bool = False  # there was none: more work ends the wait
 
 
 class Leave(NamedTuple):
@@ -73,12 +74,16 @@ class Await(NamedTuple):
     for_room: bool
 
 
+class Flush(NamedTuple):
+    """Wait until every outcome that was taken is safe, and what asked for a later attempt is back. No answer."""
+
+
 class Withdraw(NamedTuple):
     """Give back what has not started. No answer is expected."""
 
 
 class Drain(NamedTuple):
-    """Wait until nothing runs, whoever wants to stop. No answer is expected."""
+    """Wait until nothing runs, whoever wants to stop; not beyond the loop's time. No answer is expected."""
 
 
 class Stop(StrEnum):
@@ -90,6 +95,6 @@ class Stop(StrEnum):
     STOPPED = "stopped"
 
 
-Step: TypeAlias = Enter | Call | Sleep | Leave | Start | Skip | Await | Withdraw | Drain
+Step: TypeAlias = Enter | Call | Sleep | Leave | Start | Skip | Await | Flush | Withdraw | Drain
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]

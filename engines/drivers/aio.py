@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from engines.core.journal import Attempted
 from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import WORK, Await, Call, Drain, Skip, Sleep, Start, Step, Steps, Stop, Withdraw
+from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Withdraw
 from engines.drivers.limits import (
     CANCELLING,
     Abandoned,
@@ -24,16 +25,13 @@ from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
 from engines.drivers.work import Deadlines, Work, announce, reached, slept
 
-PATIENCE = 0.05
-
 
 class AsyncDriver:
     """Runs one loop: the caller's task fetches and waits, a semaphore of slots runs the lifecycles as tasks."""
 
     def __init__(self, work: Work) -> None:
-        self._run = Run(work)
-        self.abandoned = Abandoned(self._run.observer.abandoned)
-        self._late_fetches = Abandoned()
+        self._run = Run(work, wake=self._wake, resume=self._employ)
+        self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._slots = asyncio.Semaphore(work.concurrency)
         self._tasks: dict[asyncio.Task[Outcome], Entry] = {}
         self._changed = asyncio.Event()
@@ -68,8 +66,6 @@ class AsyncDriver:
     async def run(self) -> Report:
         """Run the loop to its end and account for it."""
         self._home = asyncio.get_running_loop()
-        seconds = self._run.left()
-        timer = None if seconds is None else self._home.call_later(seconds, self._changed.set)
         if self.work.on_arrival is not None:
             self.work.on_arrival(self._arrive)
         try:
@@ -79,8 +75,6 @@ class AsyncDriver:
             await self._give_everything_back()
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
             if self.work.on_arrival is not None:
                 self.work.on_arrival(None)
         if self._run.is_cut:
@@ -108,23 +102,45 @@ class AsyncDriver:
             case Call():
                 return await self._fetch(step)
             case Start(transactions):
-                await self._start(transactions)
+                self._start(transactions)
             case Await(for_room):
                 return await self._await(for_room=for_room)
-            case Sleep(seconds):
-                return await self._rest(seconds)
+            case Sleep():
+                return await self._rest(step)
+            case Flush():
+                await self._flush()
             case Skip(how_many):
                 self._run.tally.skipped += how_many
             case Withdraw():
                 self._run.withdraw()
             case Drain():
-                while self._tasks and not self._run.is_cut:
-                    await self._change()
+                await self._wait(lambda: self._is_idle() or self._run.is_cut, self._run.left_to_drain())
+                if not self._is_idle():
+                    self._run.leave_running()
         return None
 
+    async def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
+        for left in self._run.waits(is_over, seconds):
+            self._changed.clear()
+            timer = None if left is None else asyncio.get_running_loop().call_later(left, self._changed.set)
+            try:
+                await self._changed.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def _is_idle(self) -> bool:
+        return not self._tasks and (self._run.is_stopping or not self._run.backlog.waiting)
+
+    async def _rest(self, sleep: Sleep) -> Cut | None:
+        run = self._run
+        await asyncio.sleep(0)  # a wait of nothing still lets others run
+        await self._wait(lambda: run.is_stopping or (sleep.is_for_work and self._has_arrived), run.left(sleep.seconds))
+        return run.interruption()
+
     async def _fetch(self, call: Call) -> Outcome:
-        if self.work.is_streaming:
-            await self._wait_for_the_abandoned()
+        if self._run.is_crowded:
+            await self._wait(lambda: self._run.is_stopping or not self._run.is_crowded, self._run.left())
         if self._run.interruption() is not None or self.work.fetch is None:
             return CUT
         deadlines = Deadlines(None, self._run.ends_at)
@@ -132,7 +148,7 @@ class AsyncDriver:
         self._has_arrived = False
         try:
             seconds = limit and limit.seconds
-            keep: dict[str, Any] = {"abandoned": self._late_fetches, "late": self._release}
+            keep: dict[str, Any] = {"abandoned": self._late, "late": self._release}
             batch = await run_with_timeout_async(self.work.fetch, seconds, call.argument, **keep)
         except LimitReached as error:
             if limit is None or error.function is not self.work.fetch:
@@ -155,24 +171,32 @@ class AsyncDriver:
         if self.work.count is None or not self._run.observer.is_recording:
             return None
         with suppress(Exception):  # a number for a chart is not worth a batch
-            return int(await self.work.count())
+            return int(await run_with_timeout_async(self.work.count, self._run.left(), abandoned=self._late))
         return None
 
-    async def _start(self, transactions: list[Any]) -> None:
-        if not self.work.is_streaming:
-            await self._wait_for_the_abandoned()
+    def _start(self, transactions: list[Any]) -> None:
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context_async(self._run.observer.batch_async(one, len(transactions)))
         # A batch in reserve, so that the next one is here before the slots run dry.
         self._room = max(self.work.concurrency, len(transactions))
         self._run.backlog.add(Entry(transaction.id, transaction, run) for transaction in transactions)
         self._run.in_hand = []
-        while not self._run.is_stopping and not self._slots.locked():
-            entry = self._run.backlog.take()
-            if entry is None:
-                return
-            await self._slots.acquire()
+        self._employ()
+
+    def _employ(self) -> None:
+        while not self._slots.locked() and (entry := self._next()) is not None:
+            with suppress(StopIteration):  # there is room: to acquire it is not to wait
+                self._slots.acquire().send(None)
             self._occupy(entry)
+
+    def _next(self) -> Entry | None:
+        """The transaction for a free slot, if one may begin."""
+        run = self._run
+        if self.work.abandoned.count and run.is_crowded:
+            run.is_holding_back = True
+            self._changed.set()
+            return None
+        return None if run.is_stopping else run.backlog.take()
 
     def _occupy(self, entry: Entry) -> None:
         task = entry.run(entry.transaction)
@@ -184,7 +208,7 @@ class AsyncDriver:
         run, entry = self._run, self._tasks.pop(task)
         run.end(entry, self._outcome_of(task))
         is_surplus = len(self._tasks) >= self.work.concurrency
-        following = None if run.is_stopping or is_surplus else run.backlog.take()
+        following = None if is_surplus else self._next()
         if following is not None:
             self._occupy(following)
         elif not is_surplus:
@@ -203,27 +227,11 @@ class AsyncDriver:
 
     async def _await(self, *, for_room: bool) -> Cut | None:
         room = self._room if for_room else -1
+        run = self._run
         self._is_room_awaited = for_room
-        while self._run.interruption() is None and self._tasks and self._run.backlog.waiting > room:
-            await self._change()
+        await self._wait(lambda: run.is_stopping or self._is_idle() or run.backlog.waiting <= room, run.left())
         self._is_room_awaited = False
-        return self._run.interruption()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    async def _rest(self, seconds: float) -> Cut | None:
-        until = time.monotonic() + (self._run.left(seconds) or 0.0)
-        await asyncio.sleep(0)  # a wait of nothing still lets others run
-        while self._is_idle() and (left := until - time.monotonic()) > 0:
-            timer = asyncio.get_running_loop().call_later(min(left, threading.TIMEOUT_MAX), self._changed.set)
-            await self._change()
-            timer.cancel()
-        return self._run.interruption()
-
-    def _is_idle(self) -> bool:
-        return self._run.interruption() is None and not self._has_arrived
+        return run.interruption()
 
     async def _run_one(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None = None) -> Outcome:
         """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
@@ -279,11 +287,12 @@ class AsyncDriver:
         try:
             if limit is None:
                 return Success(await awaitable(handler(*arguments)))
-            limited = run_with_timeout_async(handler, limit.seconds, *arguments, abandoned=self.abandoned)
+            limited = run_with_timeout_async(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
             return Success(await limited)
         except LimitReached as error:
             if limit is None or error.function is not handler:
                 return classify(error, call.stage, transaction.id)
+            self._run.overdue.add(transaction.id)
             return reached(limit, call, deadlines, transaction.id)
         except (KeyboardInterrupt, SystemExit) as request:
             self._run.blame(request)
@@ -295,14 +304,6 @@ class AsyncDriver:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)
         await asyncio.sleep(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0)
         return slept(limit, deadlines, transaction.id)
-
-    async def _wait_for_the_abandoned(self) -> None:
-        until = time.monotonic() + self.work.abandoned_grace
-        while self.abandoned.count >= self.work.abandoned_ceiling and self._run.interruption() is None:
-            if time.monotonic() >= until:
-                self._run.blame_abandoned(self.abandoned.count)
-                return
-            await asyncio.sleep(PATIENCE)
 
     async def _give_everything_back(self) -> None:
         """The caller's own task failed or was cancelled: nothing that runs counts any more, all of it is given back."""
@@ -326,6 +327,7 @@ class AsyncDriver:
     async def _release(self, transactions: list[Any]) -> None:
         if transactions and self.work.release is not None:
             try:
-                await self.work.release(transactions)
+                seconds = self._run.left_to_give_back()
+                await run_with_timeout_async(self.work.release, seconds, transactions, abandoned=self._late)
             except Exception as error:  # noqa: BLE001 (told at the loop's end)
                 self._run.blame_connector(error, "take transactions back")

@@ -8,11 +8,14 @@ import asyncio
 import inspect
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from queue import SimpleQueue
 from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar
+
+from engines.core.errors import AbandonedAttemptsError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,33 +33,51 @@ class LimitReached(TimeoutError):  # noqa: N818 (it reads as what happened)
 
 
 class Killed(LimitReached):
-    """What ran elsewhere did not end in time, and was ended."""
+    """What ran elsewhere did not end in time, and was ended; `details` is what is known of why."""
 
-    def __init__(self) -> None:
+    def __init__(self, details: str = "") -> None:
         super().__init__(Killed, 0.0)
+        self.details = details
 
 
 class Abandoned:
-    """How many calls have outlived their limit and still run."""
+    """How many calls have outlived their limit and still run.
 
-    def __init__(self, note: Callable[[], None] = lambda: None) -> None:
-        self._changed = threading.Condition()
-        self._note = note
+    A task has one for all its loops, since what a loop leaves behind outlives it. Each loop has its own within that,
+    and is told when one begins.
+    """
+
+    def __init__(self, within: "Abandoned | None" = None, note: Callable[[], None] = lambda: None) -> None:
+        self._lock = threading.Lock()
+        self._within, self._note = within, note
+        self._crowded_since: float | None = None
         self.count = 0
 
     def begin(self) -> None:
-        with self._changed:
+        if self._within is not None:
+            self._within.begin()
+        with self._lock:
             self.count += 1
         self._note()
 
     def end(self) -> None:
-        with self._changed:
+        if self._within is not None:
+            self._within.end()
+        with self._lock:
             self.count -= 1
-            self._changed.notify_all()
 
-    def wait_below(self, ceiling: int, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self.count < ceiling, seconds)
+    def crowded_for(self, ceiling: int) -> float | None:
+        """For how many seconds there have been so many, from the first look that found it so; None if there are not."""
+        with self._lock:
+            if self.count < ceiling:
+                self._crowded_since = None
+                return None
+            now = time.monotonic()
+            self._crowded_since = self._crowded_since or now
+            return now - self._crowded_since
+
+    def complaint(self, grace: float) -> AbandonedAttemptsError:
+        return AbandonedAttemptsError(f"{self.count} abandoned attempts have not ended within {grace:g} s")
 
 
 class _Errand:

@@ -1,7 +1,7 @@
 """The one wrapper of spans and metrics around what the drivers perform; nothing at all where nobody listens."""
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -10,6 +10,7 @@ from opentelemetry import context as contexts
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from engines import telemetry
+from engines.core import failures
 from engines.core.errors import told
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import RetryPolicy
@@ -36,10 +37,6 @@ class Trace:
         self._common = common
         self._open: list[tuple[Span, Any]] = []
         self._attempted_at = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self._open)
 
     def before(self, step: Step) -> None:
         match step:
@@ -138,7 +135,7 @@ class Recorder(Observer):
         self.spans = telemetry.CONSUMER_SPANS if work.fetch else telemetry.PRODUCER_SPANS
         self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
         self._is_metering = telemetry.is_metering()
-        self._labels = _known({telemetry.TASK: work.task, telemetry.PIPELINE: work.pipeline})
+        self._labels = labels_of(work.task, work.pipeline)
         self._fetching: Trace | None = None
         self._cycle: Cycle | None = None
         self._cycles: set[Cycle] = set()
@@ -180,7 +177,7 @@ class Recorder(Observer):
     def after(self, step: Step, reply: Any) -> None:
         if self._fetching is not None:
             self._fetching.after(step, reply)
-        if isinstance(step, Sleep) and not (self._fetching and self._fetching.is_open):
+        if isinstance(step, Sleep) and step.is_for_work:
             telemetry.empty_waits.add(1, self._labels)
 
     def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
@@ -215,11 +212,7 @@ class Recorder(Observer):
         telemetry.abandoned.add(1, self._labels)
 
     def fetched(self, batch: list[Any], depth: int | None) -> None:
-        if depth is not None:
-            telemetry.queue_depth.set(depth, self._labels)
-        if batch:
-            oldest = min(transaction.created_at.timestamp() for transaction in batch)
-            telemetry.oldest_age.set(time.time() - oldest, self._labels)
+        tell_of_the_queue(self._labels, batch, depth)
 
     def stage(self, stage: Stage, retry: RetryPolicy) -> Attributes:
         """What is the same in all spans of a stage."""
@@ -310,6 +303,18 @@ class Recorder(Observer):
             telemetry.transaction_duration.record(seconds, labels)
 
 
+def labels_of(task: str, pipeline: str | None) -> Attributes:
+    return _known({telemetry.TASK: task, telemetry.PIPELINE: pipeline})
+
+
+def tell_of_the_queue(labels: Attributes, batch: Sequence[Any], depth: int | None) -> None:
+    """What a fetch says about the queue: how much waits, and how old the oldest is; where nothing waits, nothing is."""
+    if depth is not None:
+        telemetry.queue_depth.set(depth, labels)
+    oldest = min((transaction.created_at.timestamp() for transaction in batch), default=None)
+    telemetry.oldest_age.set(0.0 if oldest is None else time.time() - oldest, labels)
+
+
 def _known(attributes: Attributes) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
@@ -326,9 +331,8 @@ def _word(outcome: Outcome) -> str:
 
 
 def _fault(error: BaseException) -> Attributes:
-    origin = error.__cause__ or error
     return {
-        telemetry.ERROR_TYPE: type(origin).__qualname__,
+        telemetry.ERROR_TYPE: failures.error_type(error),
         telemetry.ERROR_MESSAGE: told(error),
         telemetry.CATEGORY: getattr(error, "category", None) and str(error.category),  # type: ignore[attr-defined]
     }

@@ -1,8 +1,8 @@
 """What a run of a loop keeps in mind, whichever driver performs it."""
 
 import time
-from collections.abc import Callable
-from threading import Lock
+from collections.abc import Callable, Iterator
+from threading import TIMEOUT_MAX, Lock
 from typing import Any, NamedTuple, NoReturn
 
 from engines.core.backlog import Backlog
@@ -10,8 +10,16 @@ from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineEr
 from engines.core.outcome import CUT, Cut, Failure, Outcome
 from engines.core.report import Report, Tally
 from engines.core.steps import Stop
+from engines.drivers.limits import Abandoned
 from engines.drivers.observed import observer_of
 from engines.drivers.work import NO_DEADLINES, Deadlines, Work
+
+# How often a loop that is full of abandoned attempts looks whether some have ended.
+PATIENCE = 0.05
+# How long what is cut at the loop's end may take to leave its slot, before it is left behind.
+LINGER = 0.03
+# How long a connector may take, once the loop's time is up, to take back what was cut.
+GIVING_BACK = 5.0
 
 
 class Entry(NamedTuple):
@@ -25,8 +33,9 @@ class Entry(NamedTuple):
 class Run:
     """The state of one loop on its way, and the account at its end."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, wake: Callable[[], None], resume: Callable[[], None]) -> None:
         self.work = work
+        self._wake, self._resume = wake, resume
         self.tally = Tally()
         self.backlog = Backlog()
         self.observer = observer_of(work)
@@ -35,6 +44,9 @@ class Run:
         self.in_hand: list[Any] = []  # fetched, and not yet handed to the slots
         self._settling = Lock()
         self._settled: set[str] = set()
+        self.abandoned = Abandoned(work.abandoned, self._leave_behind)
+        self.overdue: set[str] = set()  # an attempt of theirs has outlived its limit, and may still run
+        self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
         self.started_at = time.monotonic()
         self.timeout = work.policy.loop.timeout
@@ -62,6 +74,51 @@ class Run:
         left = max(0.0, self.ends_at - time.monotonic())
         return left if seconds is None else min(seconds, left)
 
+    def left_to_drain(self) -> float | None:
+        """How long what runs is waited for: what the loop's time cuts needs a moment to leave."""
+        left = self.left()
+        return None if left is None else left + LINGER
+
+    def left_to_give_back(self) -> float | None:
+        left = self.left()
+        return None if left is None else max(left, GIVING_BACK)
+
+    def waits(self, is_over: Callable[[], bool], seconds: float | None = None) -> Iterator[float | None]:
+        """Wait after wait, each at most so long, until it is over or the seconds have passed.
+
+        Meanwhile the abandoned are looked after, and slots that stood idle because of them go on once they may.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            is_crowded = self._look_at_the_abandoned()
+            if self.is_holding_back and not is_crowded:
+                self.is_holding_back = False
+                self._resume()
+            left = None if until is None else min(until - time.monotonic(), TIMEOUT_MAX)
+            if is_over() or (left is not None and left <= 0):
+                return
+            if is_crowded:
+                left = PATIENCE if left is None else min(left, PATIENCE)
+            yield left
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much is left behind that nothing may begin."""
+        return self.work.abandoned.count >= self.work.abandoned_ceiling
+
+    def _leave_behind(self) -> None:
+        self.observer.abandoned()
+        if self.is_crowded:
+            self._wake()
+
+    def _look_at_the_abandoned(self) -> bool:
+        """Whether there are too many; after a grace nothing that runs is waited for any longer."""
+        seconds = self.work.abandoned.crowded_for(self.work.abandoned_ceiling)
+        if seconds is not None and seconds >= self.work.abandoned_grace and not self.is_stopping:
+            self.blame(self.work.abandoned.complaint(self.work.abandoned_grace))
+            self.is_cut = True
+        return seconds is not None
+
     def look_at_the_clock(self) -> None:
         if self.ends_at is not None and time.monotonic() >= self.ends_at:
             self.is_late = True
@@ -86,6 +143,8 @@ class Run:
         self.backlog.end(entry)
         self.tally.count(entry, outcome)
         self._settled.discard(entry.id)
+        if self.overdue:
+            self.overdue.discard(entry.id)
         if isinstance(outcome, Cut) and not self.is_over:
             self.given_back.append(entry.transaction)
             self.look_at_the_clock()
@@ -95,12 +154,22 @@ class Run:
         self.given_back += [entry.transaction for entry in self.backlog.withdraw()]
 
     def give_up(self) -> list[Any]:
-        """From now on nothing counts; everything that has not ended, to be given back."""
+        """From now on nothing counts; everything that has not ended, to be given back.
+
+        What fills this process with abandoned attempts is not: it would do the same to the next one, and nobody would
+        count that. Its lease lapses, as if the process had died of it.
+        """
         with self._settling:
             self.is_over = self.is_stopping = True
         self.withdraw()
-        unsettled = [entry.transaction for entry in self.backlog.running if not self.is_settled(entry)]
-        return self.given_back + unsettled + self.in_hand
+        kept = self.overdue if isinstance(self.fault, AbandonedAttemptsError) else ()
+        running = [entry for entry in self.backlog.running if not self.is_settled(entry) and entry.id not in kept]
+        return self.given_back + [entry.transaction for entry in running] + self.in_hand
+
+    def leave_running(self) -> None:
+        """Wait no longer for what runs."""
+        self.is_cut = True
+        self.look_at_the_clock()
 
     def blame(self, error: BaseException) -> None:
         """Something ended the loop that is nobody's transaction; the first such thing is told."""
@@ -114,10 +183,6 @@ class Run:
         fault = ConnectorError(f"the connector failed to {verb}: {error}")
         fault.__cause__ = error
         self.blame(fault)
-
-    def blame_abandoned(self, count: int) -> None:
-        grace = self.work.abandoned_grace
-        self.blame(AbandonedAttemptsError(f"{count} abandoned attempts have not ended within {grace:g} s"))
 
     def conclude(self, ending: Stop | Failure) -> Report:
         """The report, or the error that ended the loop and carries it."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,22 +13,19 @@ from engines.core.journal import Attempted
 from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import WORK, Await, Call, Drain, Skip, Sleep, Stage, Start, Step, Steps, Stop, Withdraw
+from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Stage, Start, Step, Steps, Stop, Withdraw
 from engines.drivers.limits import Abandoned, Killed, LimitReached, run_with_timeout, with_context
 from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
 from engines.drivers.work import Deadlines, Work, announce, reached, slept
-
-PATIENCE = 0.05
 
 
 class ThreadDriver:
     """Runs one loop: the caller's thread fetches and waits, a pool of slots runs the lifecycles."""
 
     def __init__(self, work: Work) -> None:
-        self._run = Run(work)
-        self.abandoned = Abandoned(self._run.observer.abandoned)
-        self._late_fetches = Abandoned()
+        self._run = Run(work, wake=self._wake, resume=self._employ)
+        self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._over = threading.Event()
         # Reentrant: a signal handler may ask this very thread to stop while it holds the lock.
         self._changed = threading.Condition(threading.RLock())
@@ -76,6 +73,10 @@ class ThreadDriver:
             self._flush()
         return self._run.conclude(ending)
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _arrive(self) -> None:
         """There may be work: look before the wait is over."""
         with self._changed:
@@ -102,23 +103,37 @@ class ThreadDriver:
                 self._start(transactions)
             case Await(for_room):
                 return self._await(for_room=for_room)
-            case Sleep(seconds):
-                with self._changed:
-                    self._changed.wait_for(lambda: self._run.is_stopping or self._has_arrived, self._patience(seconds))
-                    return self._run.interruption()
+            case Sleep():
+                return self._rest(step)
+            case Flush():
+                self._flush()
             case Skip(how_many):
                 self._run.tally.skipped += how_many
             case Withdraw():
                 with self._changed:
                     self._run.withdraw()
             case Drain():
-                with self._changed:
-                    self._changed.wait_for(lambda: self._serving == 0 or self._run.is_cut)
+                self._wait(lambda: self._is_idle() or self._run.is_cut, self._run.left_to_drain())
+                if not self._is_idle():
+                    self._run.leave_running()
         return None
 
+    def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
+        with self._changed:
+            for left in self._run.waits(is_over, seconds):
+                self._changed.wait(left)
+
+    def _is_idle(self) -> bool:
+        return self._serving == 0 and (self._run.is_stopping or not self._run.backlog.waiting)
+
+    def _rest(self, sleep: Sleep) -> Cut | None:
+        run = self._run
+        self._wait(lambda: run.is_stopping or (sleep.is_for_work and self._has_arrived), run.left(sleep.seconds))
+        return run.interruption()
+
     def _fetch(self, call: Call) -> Outcome:
-        if self.work.is_streaming:
-            self._wait_for_the_abandoned()
+        if self._run.is_crowded:
+            self._wait(lambda: self._run.is_stopping or not self._run.is_crowded, self._run.left())
         if self._run.interruption() is not None or self.work.fetch is None:
             return CUT
         deadlines = Deadlines(None, self._run.ends_at)
@@ -126,7 +141,7 @@ class ThreadDriver:
         self._has_arrived = False
         try:
             seconds = limit and limit.seconds
-            keep: dict[str, Any] = {"abandoned": self._late_fetches, "late": self._release}
+            keep: dict[str, Any] = {"abandoned": self._late, "late": self._release}
             batch = run_with_timeout(self.work.fetch, seconds, call.argument, **keep)
         except LimitReached as error:
             if limit is None or error.function is not self.work.fetch:
@@ -151,12 +166,10 @@ class ThreadDriver:
         if self.work.count is None or not self._run.observer.is_recording:
             return None
         with suppress(Exception):  # a number for a chart is not worth a batch
-            return int(self.work.count())
+            return int(run_with_timeout(self.work.count, self._run.left(), abandoned=self._late))
         return None
 
     def _start(self, transactions: list[Any]) -> None:
-        if not self.work.is_streaming:
-            self._wait_for_the_abandoned()
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context(self._run.observer.batch(one, len(transactions)))
         with self._changed:
@@ -164,12 +177,20 @@ class ThreadDriver:
             self._run.in_hand = []
             if self._run.is_stopping:
                 return
-            idle = max(0, min(self.work.concurrency - self._serving, len(transactions)))
-            self._serving += idle
+            idle = self._vacancies()
             # A batch in reserve, so that the next one is here before the slots run dry; but what can begin at once
             # begins before anything else is asked for.
-            self._room = 0 if idle == len(transactions) else max(self.work.concurrency, len(transactions))
-        for _ in range(idle):
+            self._room = 0 if idle >= len(transactions) else max(self.work.concurrency, len(transactions))
+        self._employ(idle)
+
+    def _vacancies(self) -> int:
+        """How many slots could work and do not; from now on they count as serving."""
+        idle = max(0, min(self.work.concurrency - self._serving, self._run.backlog.waiting))
+        self._serving += idle
+        return idle
+
+    def _employ(self, idle: int | None = None) -> None:
+        for _ in range(self._vacancies() if idle is None else idle):
             self._pool.submit(self._serve)
 
     def _await(self, *, for_room: bool) -> Cut | None:
@@ -177,17 +198,17 @@ class ThreadDriver:
         run = self._run
 
         def is_over() -> bool:
-            return run.is_stopping or self._serving == 0 or run.backlog.waiting <= room
+            return run.is_stopping or self._is_idle() or run.backlog.waiting <= room
 
         with self._changed:
             self._is_room_awaited = for_room
-            self._changed.wait_for(is_over, self._patience())
+            self._wait(is_over, run.left())
             self._is_room_awaited = False
             return run.interruption()
 
     def _serve(self) -> None:
         """One slot: run transactions until none is left."""
-        run = self._run
+        run, abandoned = self._run, self.work.abandoned
         ended: Entry | None = None
         outcome: Outcome = CUT
         while True:
@@ -195,6 +216,8 @@ class ThreadDriver:
                 if ended is not None:
                     run.end(ended, outcome)
                 is_surplus = self._serving > self.work.concurrency
+                if abandoned.count and run.is_crowded:
+                    run.is_holding_back = is_surplus = True
                 entry = None if run.is_stopping or is_surplus else run.backlog.take()
                 if entry is None:
                     self._serving -= 1
@@ -289,12 +312,16 @@ class ThreadDriver:
             if limit is None or (self.work.hold is not None and call.stage in WORK):
                 value = handler(*arguments)
             else:
-                value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=self.abandoned)
+                value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
             return Success(value) if type(value) is not CoroutineType else _refuse_coroutine(value, call.stage)
         except LimitReached as error:
             if limit is None or not (error.function is handler or isinstance(error, Killed)):
                 return classify(error, call.stage, transaction.id)
-            return reached(limit, call, deadlines, transaction.id)
+            self._run.overdue.add(transaction.id)
+            outcome = reached(limit, call, deadlines, transaction.id)
+            if isinstance(outcome, Failure) and isinstance(error, Killed) and error.details:
+                outcome.error.details = error.details
+            return outcome
         except (KeyboardInterrupt, SystemExit) as request:
             self._run.blame(request)
             return CUT
@@ -306,16 +333,6 @@ class ThreadDriver:
         if limit is not None and limit.seconds > 0 and self._over.wait(min(limit.seconds, threading.TIMEOUT_MAX)):
             return CUT
         return slept(limit, deadlines, transaction.id)
-
-    def _wait_for_the_abandoned(self) -> None:
-        until = time.monotonic() + self.work.abandoned_grace
-        while self._run.interruption() is None and not self.abandoned.wait_below(self.work.abandoned_ceiling, PATIENCE):
-            if time.monotonic() >= until:
-                self._run.blame_abandoned(self.abandoned.count)
-
-    def _patience(self, seconds: float | None = None) -> float | None:
-        left = self._run.left(seconds)
-        return None if left is None else min(left, threading.TIMEOUT_MAX)
 
     def _give_everything_back(self) -> None:
         """An error of the caller's own thread: nothing that runs counts any more, and all of it is given back."""
@@ -338,7 +355,8 @@ class ThreadDriver:
     def _release(self, transactions: list[Any]) -> None:
         if transactions and self.work.release is not None:
             try:
-                self.work.release(transactions)
+                seconds = self._run.left_to_give_back()
+                run_with_timeout(self.work.release, seconds, transactions, abandoned=self._late)
             except Exception as error:  # noqa: BLE001 (told at the loop's end)
                 self._run.blame_connector(error, "take transactions back")
 

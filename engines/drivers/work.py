@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ from engines.core.lifecycle import Plan, lifecycle, plan_of
 from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Call, Stage, Steps, Stop
+from engines.drivers.limits import Abandoned
 
-# A loop that runs through a given amount of work tolerates more left-behind attempts than one that runs for ever.
+# A script that runs through a given amount of work tolerates more left-behind attempts than what runs for ever.
 ABANDONED_IN_ONE_RUN = 64
 
 
@@ -31,6 +32,7 @@ class Work:
     silent: frozenset[Stage] = frozenset()  # stages whose handler the author left as it is
     timeout_error: type[LoopTimeout]
     abandoned_grace: float = 30.0
+    abandoned: Abandoned = field(default_factory=Abandoned)  # of the task, by all its loops
     policy_version: str | None = None
     fetch: Callable[[int], Any] | None = None
     # What a connector may offer besides.
@@ -77,7 +79,8 @@ class Work:
     @property
     def abandoned_ceiling(self) -> int:
         """With so many abandoned attempts no further work is begun."""
-        return self.concurrency if self.is_streaming else max(self.concurrency, ABANDONED_IN_ONE_RUN)
+        is_worker = self.is_streaming or self.pipeline is not None
+        return self.concurrency if is_worker else max(self.concurrency, ABANDONED_IN_ONE_RUN)
 
 
 class Scope(Enum):

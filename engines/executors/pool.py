@@ -145,8 +145,10 @@ class Pool:
         for process in reversed(self._idle.copy()):
             if process.may_try_at(job_id) > time.monotonic():
                 continue
-            self._idle.remove(process)
             fault = process.fault()
+            if fault is None and process.may_try_at(job_id) > time.monotonic():
+                continue  # what it has said since shows that it keeps no order
+            self._idle.remove(process)
             if fault is None:
                 return process
             self._blame(fault)

@@ -78,6 +78,7 @@ class Noise(NamedTuple):
     """A line that is nobody's answer, and why."""
 
     reason: str
+    is_meant: bool = False  # it may have been meant as the awaited answer, and is broken
 
 
 class Unusable(NamedTuple):
@@ -149,7 +150,7 @@ def decode_request(line: bytes) -> ExecutionRequest:
     job_id = found.get("job_id")
     if not isinstance(job_id, str) or not job_id:
         msg = "the request has no job_id" if job_id in (None, "") else f"job_id is {_kind(job_id)}"
-        raise ProtocolError(msg)
+        raise ProtocolError(msg, job_id=_job_of(found.get("context")))
     if (version := found.get("protocol_version")) != VERSION:
         msg = f'protocol version {_shown(version)[:40]} is not supported; this executor speaks "{VERSION}"'
         raise ProtocolError(msg, job_id=job_id, error_type=UNSUPPORTED_PROTOCOL)
@@ -180,17 +181,16 @@ def encode_outcome(outcome: ExecutionOutcome) -> bytes:
 def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise | Unusable:
     """What a line of an executor's output is to somebody who awaits the answer to one job, or to none.
 
-    Whatever a handler prints is noise, a log line that names the job included: it has no status. Only a line that names
-    the awaited job can be its answer, and one that names it and cannot be read ends the attempt: no better one would
-    come.
+    Whatever a handler prints is noise, a log line that names the job included: it has no status. Only an object that
+    names the awaited job can be its answer, and one that does and cannot be taken ends the attempt: no better one would
+    come. A line that is not JSON is noise whatever stands in it; a better one may come.
     """
     if not _begins_an_object(line):
         return Noise("not an object" if line.strip() else "a blank line")
     try:
         found = _parsed(line)
     except ValueError as error:
-        is_ours = job_in(line) == awaited and b'"status"' in line
-        return Unusable(f"its answer is not JSON: {error}") if is_ours else Noise(f"not JSON: {error}")
+        return Noise(f"not JSON: {error}", is_meant=job_in(line) == awaited and b'"status"' in line)
     if "job_id" not in found or "status" not in found:
         return Noise("an object without a job_id and a status")
     if awaited is None or found["job_id"] != awaited:
@@ -208,6 +208,12 @@ def job_in(line: bytes) -> str:
         return str(json.loads(found[1])) if found else UNKNOWN_JOB
     except ValueError:
         return UNKNOWN_JOB
+
+
+def _job_of(context: Any) -> str:
+    """The job id that a context repeats, for a request that lacks its own."""
+    job_id = context.get("job_id") if isinstance(context, dict) else None
+    return job_id if isinstance(job_id, str) and job_id else UNKNOWN_JOB
 
 
 class _Fields:

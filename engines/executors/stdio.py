@@ -69,6 +69,7 @@ class ExecutorProcess:
         self.started_at = time.time()
         self.job_id: str | None = None
         self.answered = self.skipped = self._skipped_now = 0
+        self._broken_line = ""  # what was wrong with a line that may have been meant as the answer
         self._tried: dict[str, float] = {}
         listener.attach(self._voice)
 
@@ -127,7 +128,7 @@ class ExecutorProcess:
             self.gone.set()
 
     def _begin(self, job_id: str) -> None:
-        self.job_id, self._skipped_now = job_id, 0
+        self.job_id, self._skipped_now, self._broken_line = job_id, 0, ""
         self._tried.pop(job_id, None)
         self._tried[job_id] = math.inf
         if len(self._tried) > REMEMBERED:
@@ -159,7 +160,7 @@ class ExecutorProcess:
             if is_last or self._is_output_over:
                 raise self._death()
             if until is not None and time.monotonic() >= until:
-                raise LimitPassed
+                raise LimitPassed(self._broken_line)
 
     def _send(self, rest: memoryview) -> memoryview:
         try:
@@ -223,7 +224,8 @@ class ExecutorProcess:
                 return outcome
             case Unusable(reason):
                 raise self._broken(reason)
-            case Noise(reason):
+            case Noise(reason, is_meant):
+                self._broken_line = f"a line that looked like its answer is {reason}" if is_meant else self._broken_line
                 self._skip(awaited, reason)
         return None
 
@@ -244,12 +246,16 @@ class ExecutorProcess:
 
     def _death(self) -> ExecutorDied:
         name, half = self._name, " in the middle of a line" if self._lines.is_mid_line else ""
+        why = f"; {self._broken_line}" if self._broken_line else ""
         if self._child.has_ended(OBITUARY):
             self._child.kill()
-            return ExecutorDied(f"executor exited with code {self._child.code}{half}: {name!r}", self._last_words())
+            return ExecutorDied(
+                f"executor exited with code {self._child.code}{half}: {name!r}{why}", self._last_words()
+            )
         if self._is_output_over:
-            return ExecutorDied(f"executor {name!r} closed its output without an answer{half}", self._last_words(0))
-        return ExecutorDied(f"executor {name!r} closed its input before it had read the job", self._last_words(0))
+            msg = f"executor {name!r} closed its output without an answer{half}{why}"
+            return ExecutorDied(msg, self._last_words(0))
+        return ExecutorDied(f"executor {name!r} closed its input before it had read the job{why}", self._last_words(0))
 
     def _last_words(self, patience: float = LAST_WORDS) -> str:
         self._voice.is_over.wait(patience)

@@ -27,6 +27,7 @@ from engines.executors.protocol import (
 )
 from engines.executors.stdio import ExecutorProcess
 from engines.hybrid import HybridTask
+from engines.registry import RunsElsewhere
 from engines.transaction import Transaction
 
 LOOK = 0.05
@@ -60,7 +61,7 @@ class Place(NamedTuple):
     handler: str
 
 
-class RunInExecutor(HybridTask):
+class RunInExecutor(RunsElsewhere, HybridTask):
     """Its own handlers only record: what is to be done is written in any language, elsewhere."""
 
     def __init__(self, pools: Pools, *, executor: str, pipeline: str, worker_id: str, **given: Any) -> None:
@@ -154,10 +155,10 @@ class RunInExecutor(HybridTask):
         until = None if left is None else time.monotonic() + left
         try:
             outcome = process.ask(job_id, line, until)
-        except LimitPassed:
+        except LimitPassed as error:
             self._watch_dying(job_id, process)
             pool.kill(process)
-            raise Killed from None
+            raise Killed(str(error)) from None
         except ExecutorDied as error:
             self._watch_dying(job_id, process)
             pool.lose(process, str(error))

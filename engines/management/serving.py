@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import math
 import os
 import sys
 import time
@@ -13,7 +14,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from engines import discovery, pipelines, registry
 from engines.conf import settings
-from engines.core.errors import AbandonedAttemptsError, EngineError, LoopTimeout, told
+from engines.core.errors import EngineError, LoopTimeout, told
+from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told
 from engines.management.orders import Orders
@@ -25,6 +27,8 @@ from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.shell.options import seconds, some_seconds, whole
 
 MOST = 1_000_000
+# How long pipelines may take to give back what they hold, once they are told to wait for nothing.
+LEAVING = 5.0
 FINISHED, LOOP_ERROR, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 3, 4, os.EX_CONFIG
 
 
@@ -90,7 +94,7 @@ class ServingCommand(BaseCommand):
             return
         finally:
             orders.conclude(is_process_ending=getattr(self, "_called_from_command_line", False))
-        self._end(code, is_forced=crew.is_cut or code == ABANDONED)
+        self._end(code, is_forced=crew.is_cut or code == ABANDONED or is_anybody_left())
 
     def _commands(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> Iterator[list[str]]:
         """The same for each of several processes: a limit is shared out, each has a metrics port of its own."""
@@ -144,7 +148,7 @@ class ServingCommand(BaseCommand):
         shown.started()
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
-        while crew.is_running:
+        while crew.is_running and not _is_left(crew, cut_at):
             crew.changed.wait(EVERY if cut_at is None else 0.05)
             crew.changed.clear()
             shown.look()
@@ -153,6 +157,8 @@ class ServingCommand(BaseCommand):
                 crew.stop()
             if crew.station.is_stopping and cut_at is None:
                 cut_at = time.monotonic() + options["grace"]
+            if crew.is_abandoned:  # the process is to be replaced, and at once
+                cut_at = min(cut_at or math.inf, time.monotonic())
             if cut_at is not None and time.monotonic() >= cut_at:
                 crew.cut()
         code = _code(crew, is_timed=options["timeout"] is not None)
@@ -184,11 +190,16 @@ def _options(options: dict[str, Any]) -> Options:
     )
 
 
+def _is_left(crew: Crew, cut_at: float | None) -> bool:
+    """Whether what still runs has had its time to give back what it holds: a blocked event loop never does."""
+    return crew.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING
+
+
 def _code(crew: Crew, *, is_timed: bool) -> int:
-    if any(isinstance(error, AbandonedAttemptsError) for error in crew.errors):
+    if crew.is_abandoned:
         return ABANDONED
     if any(not isinstance(error, LoopTimeout) for error in crew.errors):
         return LOOP_ERROR
-    if crew.given_back and not (is_timed and crew.errors):
+    if crew.is_running or (crew.given_back and not (is_timed and crew.errors)):
         return GIVEN_BACK
     return FINISHED

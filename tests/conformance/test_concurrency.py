@@ -181,7 +181,7 @@ def test_abandoned_attempts_are_counted_until_they_end() -> None:
 
     def watch(stage: str, transaction: Transaction, argument: Any) -> Any:
         if stage == "exception":
-            counts.append(task._drivers()[0].abandoned.count)
+            counts.append(task.abandoned_attempts)
         return script_answer(stage, transaction, argument)
 
     task.script.answer = watch

@@ -1,8 +1,10 @@
 """How consumers fetch, how loops end, and what bad connectors cannot do."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -267,3 +269,94 @@ def test_a_hook_of_the_wrong_kind_fails_its_transaction_in_words_and_not_the_loo
     report = engine.drive(lambda: engine.start(task, some(2), engine.policy(batch=2)))
     assert report.failed == 2
     assert "coroutine" in str(report.failures[0].exception)
+
+
+def test_a_connectors_own_timeout_is_a_fetch_timeout(consumer: Engine) -> None:
+    with pytest.raises(FetchTimeoutException, match="read timed out"):
+        consume(consumer, Source([], TimeoutError("read timed out")))
+
+
+def test_what_running_work_adds_is_done_before_a_loop_that_fetches_ahead_ends(consumer: Engine) -> None:
+    class Prefetching(MemoryConnector):
+        is_prefetching = True
+
+    source = Prefetching(some(1))
+
+    def work(transaction: Transaction) -> Any:
+        if transaction.id != "last":
+            time.sleep(0.2)  # the next fetch finds nothing
+            source.dispatch_transactions([Transaction("last" if transaction.id == "more" else "more", 1)])
+        return "done"
+
+    report = consume(consumer, source, Script(work=work), batch=5, concurrency=2)
+    assert (report.stopped_by, report.processed, source.count()) == ("empty", 3, 0)
+
+
+class Ringing(Source):
+    """Says all the time that there is work."""
+
+    ergon_offers = ("on_arrival",)
+
+    def on_arrival(self, callback: Callable[[], None] | None) -> None:
+        self.callback = callback
+        if callback is not None:
+            threading.Thread(target=self._ring, daemon=True).start()
+
+    def _ring(self) -> None:
+        while (callback := self.callback) is not None:
+            callback()
+            time.sleep(0.02)
+
+
+def test_more_work_ends_the_wait_for_it_and_no_wait_after_a_failure(consumer: Engine) -> None:
+    retry = RetryPolicy(max_attempts=2, backoff=0.5)
+    report = consume(consumer, Ringing(some(1), OSError("gone")), fetch=FetchPolicy(retry=retry))
+    assert report.elapsed >= 0.5
+    waits = EmptyQueuePolicy(backoff=30, backoff_cap=30)
+    report = consume(consumer, Ringing(some(1), []), streaming=True, limit=1, empty_queue=waits)
+    assert report.elapsed < 20
+
+
+def test_extra_is_that_of_the_policy_in_force(consumer: Engine) -> None:
+    class Governed(Source):
+        ergon_offers = ("policy_in_force",)
+
+        def policy_in_force(self) -> tuple[Any, str]:
+            region = "south" if self.asked else "north"
+            return consumer.policy(fetch=FetchPolicy(extra={"region": region})), region
+
+    source = Governed([], some(1), [])
+    consume(consumer, source, fetch=FetchPolicy(extra={"region": "north"}))
+    assert [extra["region"] for _, extra in source.asked] == ["north", "south"]
+
+
+def test_names_that_are_an_authors_own_are_no_hooks_of_the_engine(consumer: Engine) -> None:
+    class Own(MemoryConnector):
+        """Has methods that some of Ergon's own connectors have, for something else."""
+
+        is_postponing = "yes"
+
+        def begin(self) -> None: ...
+
+        def spent(self) -> float:
+            return 12.5
+
+        def on_arrival(self) -> None: ...
+
+        def policy_in_force(self) -> str:
+            return "the house rules"
+
+        begin_async = begin
+
+    task = consumer.task(Script(), {"own": Own(some(2))})
+    task.hold = task.halt = lambda order: order
+    report = consumer.drive(lambda: consumer.start(task, [], consumer.policy(batch=2)))
+    assert report.succeeded == 2
+
+
+def test_a_connector_may_be_a_mock_of_an_authors_test() -> None:
+    consumer = Engine(is_consumer=True, is_async=False)
+    connector = MagicMock()  # what authors use in tests of their own
+    connector.fetch_transactions.side_effect = [some(1), []]
+    assert consume(consumer, connector).succeeded == 1
+    connector.acknowledge.assert_called_once()

@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from engines import EmptyQueuePolicy, ExceptionType, RetryPolicy, Transaction, TransactionException
 from engines.connectors.memory import MemoryConnector
+from engines.executors.task import JobFailed
 from tests.conformance.harness import Engine, Pause, Script, some
 from tests.processes import ROOT
 
@@ -143,6 +144,20 @@ def test_every_span_names_the_pipeline_where_there_is_one(engine: Engine) -> Non
         assert {(one.get("ergon.pipeline"), one["messaging.destination.name"]) for one in about} == {(name, told)}
         assert {one["ergon.task"] for one in about} == {type(task).__name__}
         task.connectors = None
+
+
+def test_every_span_of_a_producer_names_the_policys_version_where_its_list_brings_one(producer: Engine) -> None:
+    class Batch(list[Transaction]):
+        ergon_offers = ("policy_version",)
+        policy_version = "7"
+
+    producer.run(Script(), Batch(some(2)), batch=2)
+    assert {attributes(span).get("ergon.policy.version") for span in spans()} == {"7"}
+
+
+def test_an_error_from_elsewhere_is_told_by_its_name_there(engine: Engine) -> None:
+    engine.run(Script(work=JobFailed("no such order", error_type="ValueError")), some(1))
+    assert attributes(named(f"{engine.work}.attempt")[0])["error.type"] == "ValueError"
 
 
 def test_every_stage_says_which_it_is(engine: Engine) -> None:
@@ -321,6 +336,6 @@ def test_metrics_count_transactions_attempts_waits_and_what_was_abandoned() -> N
         assert found["ergon.attempt.duration"][f"timeout process {task}"] == 1
         assert found["ergon.transactions.in_flight"][task] == 0
         assert found["ergon.queue.depth"][task] == 0
-        assert found["ergon.queue.oldest_age"][task] >= 0
+        assert found["ergon.queue.oldest_age"][task] == 0, "nothing waits any more"
         assert found["ergon.fetch.empty_waits"][task] >= 1
     assert found["ergon.attempts.abandoned"] == {"Threaded": 1}

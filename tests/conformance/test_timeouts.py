@@ -22,6 +22,7 @@ from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, som
 from tests.processes import eventually
 
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
+HANGING = 4.0
 BUSINESS = TransactionException("no", ExceptionType.BUSINESS)
 
 
@@ -143,6 +144,58 @@ def test_what_a_loop_timeout_cuts_is_given_back(consumer: Engine) -> None:
         consumer.run(script, [], connectors={"memory": connector}, batch=4, concurrency=2, timeout=0.1)
     assert connector.count() == 5
     assert connector.outcomes == []
+
+
+class Hanging(MemoryConnector):
+    """Takes its time to take anything."""
+
+    def __init__(self, transactions: list[Transaction], *, hangs: str) -> None:
+        super().__init__(transactions)
+        self.hangs, self.ergon_offers = hangs, ("begin",)
+
+    def _hang(self, where: str) -> bool:
+        if where == self.hangs:
+            time.sleep(HANGING)
+        return True
+
+    def begin(self, _: Transaction) -> bool:
+        return self._hang("begin")
+
+    def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
+        self._hang("acknowledge")
+        super().acknowledge(transaction, outcome)
+
+    def release(self, transactions: Any) -> None:
+        self._hang("release")
+        super().release(transactions)
+
+    async def _hang_async(self, where: str) -> bool:
+        if where == self.hangs:
+            await asyncio.sleep(HANGING)
+        return True
+
+    async def begin_async(self, _: Transaction) -> bool:
+        return await self._hang_async("begin")
+
+    async def acknowledge_async(self, transaction: Transaction, outcome: Any) -> None:
+        await self._hang_async("acknowledge")
+        super().acknowledge(transaction, outcome)
+
+    async def release_async(self, transactions: Any) -> None:
+        await self._hang_async("release")
+        super().release(transactions)
+
+
+@pytest.mark.parametrize("where", ["begin", "acknowledge", "release"])
+def test_a_connector_that_hangs_does_not_hold_a_loop_whose_time_is_up(
+    consumer: Engine, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engines.drivers.run.GIVING_BACK", 0.3)  # five seconds are long for a test
+    work = Pause(FOREVER) if where == "release" else "done"
+    started = time.monotonic()
+    with pytest.raises(ConsumerLoopTimeout):
+        consumer.run(Script(work=work), [], connectors={"m": Hanging(some(1), hangs=where)}, timeout=0.3)
+    assert took(started) < HANGING - 1
 
 
 def test_a_loop_that_ends_in_time_does_not_raise(engine: Engine) -> None:

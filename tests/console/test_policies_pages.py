@@ -13,7 +13,7 @@ from engines import pipelines, policies
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
 from engines.pipelines import Plan
-from ergon_site.access.core.ruled import leaves
+from ergon_site.access.core.ruled import Ruled, leaves
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.policies.form import PolicyForm
 
@@ -45,7 +45,8 @@ def filled(policy: Policy, **changes: Any) -> dict[str, Any]:
 def test_the_form_has_every_field_with_its_meaning_and_unit(browse: Client, kind: str) -> None:
     policies.write("whole", {}, kind=kind, by="ada", reason="x")
     page = browse.get(address(policies.find("whole"))).content.decode()
-    for path, one in leaves({"consumer": ConsumerPolicy, "producer": ProducerPolicy}[kind]):
+    whole: type[Ruled] = ConsumerPolicy if kind == "consumer" else ProducerPolicy
+    for path, one in leaves(whole):
         assert f'name="{path}"' in page
         assert one.metadata["meaning"].replace("'", "&#x27;") in page
         assert one.metadata["unit"] in page

@@ -188,6 +188,13 @@ def test_errors_of_a_fetch_become_fetch_exceptions() -> None:
     assert str(classify_fetch(KeyError()).error) == "KeyError"
 
 
+def test_a_connectors_own_timeout_is_a_fetch_timeout() -> None:
+    original = TimeoutError("read timed out")
+    failure = classify_fetch(original).error
+    assert isinstance(failure, FetchTimeoutException)
+    assert (str(failure), failure.__cause__) == ("read timed out", original)
+
+
 def test_a_last_attempt_that_outlasts_the_transaction_names_the_failure_before_it() -> None:
     ending = timed_out("the transaction", 1.0, is_expired=True)
     assert play(attempts(Stage.PROCESS, THRICE), [system, ending], Call).result is ending

@@ -94,8 +94,36 @@ def test_a_failed_fetch_is_tried_again_and_then_ends_the_loop_after_what_runs() 
 
 
 def test_a_prefetching_loop_waits_for_room_only() -> None:
-    played = consume(policy(), Success(items(1)), Success([]), is_prefetching=True)
-    assert [step.for_room for step in played.of(Await)] == [True]
+    played = consume(policy(limit=2), Success(items(1)), Success(items(2)), is_prefetching=True)
+    assert [step.for_room for step in played.of(Await)] == [True, True]
+
+
+def test_a_prefetching_loop_looks_again_once_what_ran_has_ended() -> None:
+    fetches = [Success(items(1)), Success([]), Success(items(2)), Success([]), Success([])]
+    played = consume(policy(), *fetches, is_prefetching=True)
+    assert outline(played) == ["Call", *["Start", "Await", "Call", "Await", "Flush", "Call"] * 2, "Drain"]
+    assert [step.for_room for step in played.of(Await)] == [True, False] * 2
+    assert played.result is Stop.EMPTY
+
+
+def test_a_stop_while_it_waits_for_the_last_ones_ends_it() -> None:
+    fetches = iter([Success(items(1)), Success([])])
+
+    def answer(step: Step) -> Any:
+        if isinstance(step, Call):
+            return next(fetches)
+        return CUT if isinstance(step, Await) and not step.for_room else None
+
+    ended = play(consumption(policy, is_prefetching=True), answer)
+    assert outline(ended)[-3:] == ["Await", "Withdraw", "Drain"]
+    assert ended.result is Stop.STOPPED
+
+
+def test_only_the_wait_for_more_work_ends_when_there_is_some() -> None:
+    gone = Failure(FetchException("gone"))
+    retry = RetryPolicy(max_attempts=2, backoff=1)
+    played = consume(policy(streaming=True, retry=retry), Success([]), gone, gone)
+    assert [sleep.is_for_work for sleep in played.of(Sleep)] == [True, False]
 
 
 def produce(names: list[Item], answer: Callable[[Step], Any] = lambda _: None, **loop: Any) -> Play:

@@ -173,3 +173,13 @@ def test_every_policy_is_a_public_name() -> None:
     assert "ConsumerPolicy" in dir(engines)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = engines.Nothing
+
+
+def test_a_policy_is_not_changed_through_what_it_was_made_of_or_has_told() -> None:
+    given = {"region": ["north"]}
+    policy = FetchPolicy(extra=given)
+    read = FetchPolicy.from_dict({"extra": given})
+    given["region"].append("south")
+    given["more"] = []
+    policy.to_dict()["extra"]["region"].append("west")
+    assert policy.extra == read.extra == {"region": ["north"]}

@@ -1,6 +1,7 @@
 """`manage.py consume` and `produce` as people and programs meet them: codes, events, options."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -137,12 +138,15 @@ def test_producing_from_a_file_keeps_each_line_and_sends_it_once(task: str, proc
     assert set(TransactionRecord.objects.values_list("attempts", flat=True)) == {1}
 
 
-def test_producing_goes_on_with_what_is_submitted_until_stopped() -> None:
+def test_producing_goes_on_with_what_is_submitted_until_stopped_and_tells_what_waits() -> None:
     pipeline = make_pipeline("out", task="tests.send", direction="outbound")
-    with consumer("out", command="produce") as process:
+    address = f"http://127.0.0.1:{(port := free_port())}/metrics"
+    with consumer("out", "--metrics-port", str(port), command="produce") as process:
         wait_until_started(process)
         ids = submit(pipeline, 5)
         eventually(lambda: set(states(*ids)) == {"succeeded"}, "all are sent")
+        told = r'^ergon_queue_(depth|oldest_age)\w*{.*ergon_pipeline="out",ergon_task="Send".*} 0.0$'
+        eventually(lambda: len(re.findall(told, httpx.get(address).text, re.MULTILINE)) == 2, "nothing waits, it says")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
         assert process.returncode == 0

@@ -1,5 +1,6 @@
 """Durable transactions through all four engines: every attempt recorded, policies live, nothing idle, nothing lost."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from engines import Transaction, explaining, pipelines, policies, transactions
+from engines.connectors.database import ClaimedBatch, DatabaseConnector
+from engines.connectors.station import Station
+from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
-from engines.running import Crew, Options, UnrunnableError
+from engines.running import Crew, Options, Runner, UnrunnableError
 from tests.durable import make_pipeline, make_policy, states, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,6 +57,29 @@ def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < until, "not in time"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("task", "direction"), ENGINES)
+def test_an_order_to_stop_that_comes_before_a_pipeline_runs_is_not_lost(task: str, direction: str) -> None:
+    pipeline = make_pipeline(task=task, direction=direction, policy=policy_of(direction))
+    ids = submit(pipeline, 2)
+    with Station([pipeline.name]) as station:
+        runner = Runner(pipeline, DatabaseConnector(pipeline, station, Options().applied_to), Options(), Pools({}, {}))
+        runner.stop()
+        thread = threading.Thread(target=runner.run, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+    assert states(*ids) == ["pending", "pending"]
+
+
+def test_a_claimed_batch_brings_the_version_of_its_policy() -> None:
+    pipeline = make_pipeline(task="tests.send", direction="outbound", policy=policy_of("outbound"))
+    with Station([pipeline.name]) as station:
+        connector = DatabaseConnector(pipeline, station)
+        _, version = connector.policy_in_force()
+        assert ClaimedBatch([], connector).policy_version == version
+        connector.close()
 
 
 @pytest.mark.parametrize(("task", "direction"), ENGINES)

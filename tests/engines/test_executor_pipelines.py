@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 PYTHON = [sys.executable, "-m", "engines.executors", "--handlers", "tests.executors.handlers"]
 EXECUTORS = {"python": {"command": PYTHON, "pool_size": 2}, "broken": {"command": ["/bin/false"]}}
+COMMANDS = {"inbound": "consume", "outbound": "produce"}
 VARIABLES = {"ERGON_EXECUTORS": json.dumps(EXECUTORS)}
 
 
@@ -81,6 +82,17 @@ def test_every_word_of_an_executor_becomes_its_outcome() -> None:
     }.items():
         assert len(attempts(fatal)) == 1
         assert words in letter_of(fatal).message
+
+
+@pytest.mark.parametrize("direction", ["inbound", "outbound"])
+def test_draining_does_not_end_before_what_asks_for_another_attempt_at_once_has_had_it(direction: str) -> None:
+    kind, step = ("consumer", "process") if direction == "inbound" else ("producer", "produce")
+    rules = make_policy(kind, {"steps": {step: {"retry": {"max_attempts": 5}}}}, kind)
+    make_pipeline("jobs", task=None, executor="python", direction=direction, policy=rules)  # type: ignore[arg-type]
+    again = submit_job("retry", 3, after=0)
+    assert consume("jobs", "--drain", command=COMMANDS[direction], **VARIABLES).code == 0
+    assert states(again) == ["succeeded"]
+    assert len(attempts(again)) == 4
 
 
 def test_one_that_asks_for_a_later_attempt_goes_back_and_its_attempts_count() -> None:

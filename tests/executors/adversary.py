@@ -195,18 +195,28 @@ def signals_itself(_: Any) -> None:
 
 @behaviour
 def says(job: Any) -> None:
-    """Whatever it is given, after the beginning of an answer."""
-    say(job, job["args"][0])
+    """Whatever it is given, each after the beginning of an answer."""
+    for rest in job["args"]:
+        say(job, rest)
 
 
 @behaviour
 def deep(job: Any) -> None:
     say(job, '"success", "result": ' + "[" * 100_000 + "]" * 100_000)
+    answer(job)
 
 
 @behaviour
 def not_utf8(job: Any) -> None:
     write(f'{{"job_id": "{job["job_id"]}", "status": "success", "result": "'.encode() + b'\xff\xfe"}\n')
+    if job["args"]:
+        answer(job)
+
+
+@behaviour
+def broken_and_gone(job: Any) -> None:
+    not_utf8(job)
+    os._exit(4)
 
 
 @behaviour

@@ -70,6 +70,13 @@ def test_a_process_that_says_things_twice_never_tries_a_job_again() -> None:
         assert about["started"] == 2
 
 
+def test_what_it_says_while_it_waits_counts_before_it_tries_a_job_again() -> None:
+    with adversary("twice_later") as crew:
+        ran = crew.run(job(), retry=RetryPolicy(max_attempts=2, backoff=1.5, timeout=20))
+        assert ran.value == "attempt 2"
+        assert crew.pools.snapshot()[0]["started"] == 2
+
+
 def test_a_process_that_keeps_order_tries_a_job_again() -> None:
     with adversary("retries") as crew:
         ran = crew.run(job(), retry=THRICE)
@@ -87,8 +94,11 @@ def test_a_process_that_keeps_order_tries_a_job_again() -> None:
         ("closes_stdout", "executor 'one' closed its output without an answer", ""),
         ("closed_stdin", "executor 'one' closed its input before it had read the job", ""),
         ("endless_line", "executor 'one' was ended: a line is longer than 16,777,216 bytes", ""),
-        ("deep", "executor 'one' was ended: its answer is not JSON: it is nested too deeply", ""),
-        ("not_utf8", "executor 'one' was ended: its answer is not JSON: it is not UTF-8", ""),
+        (
+            "broken_and_gone",
+            "executor exited with code 4: 'one'; a line that looked like its answer is not JSON: it is not UTF-8",
+            "",
+        ),
     ],
 )
 def test_a_broken_executor_is_a_failure_of_the_system_that_says_what_happened(
@@ -105,11 +115,8 @@ def test_a_broken_executor_is_a_failure_of_the_system_that_says_what_happened(
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ('"success", "result": NaN', "its answer is not JSON: NaN is no JSON number"),
-        ('"success", "result": 1e999', "its answer is not JSON: the number 1e999 is too large"),
         ('"finished"', "its answer breaks the protocol: the status 'finished' is none of success, retry"),
         ("7", "its answer breaks the protocol: status is a number"),
-        ('"success", "result": tru', "its answer is not JSON: Expecting value"),
     ],
 )
 def test_an_answer_that_cannot_be_taken_ends_the_attempt_and_the_process(said: str, reason: str) -> None:
@@ -118,6 +125,30 @@ def test_an_answer_that_cannot_be_taken_ends_the_attempt_and_the_process(said: s
         assert error.category is ExceptionType.SYSTEM
         assert reason in str(error)
         eventually(lambda: crew.pools.snapshot()[0]["processes"] == [], "the process is ended")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ('"success", "result": NaN', "NaN is no JSON number"),
+        ('"success", "result": 1e999', "the number 1e999 is too large"),
+        ('"success", "result": tru', "Expecting value"),
+    ],
+)
+def test_a_broken_line_costs_no_attempt_and_explains_one_that_nothing_better_followed(said: str, reason: str) -> None:
+    with adversary("says") as crew:
+        assert crew.run(job("t0", said, '"success", "result": 5'), retry=RetryPolicy(timeout=20)).value == 5
+        error = crew.run(job("t1", said), retry=RetryPolicy(timeout=1.5)).error
+        assert error.category is ExceptionType.TIMEOUT
+        assert error.details.startswith(f"a line that looked like its answer is not JSON: {reason}")
+        (about,) = crew.pools.snapshot()
+        assert (about["died"], about["killed"]) == (0, 1)
+
+
+@pytest.mark.parametrize("behaviour", ["deep", "not_utf8"])
+def test_a_line_that_cannot_be_read_is_not_the_end(behaviour: str) -> None:
+    with adversary(behaviour) as crew:
+        assert crew.run(job("t0", 7)).value == [7]
 
 
 @pytest.mark.parametrize("said", ['"success", "result": 1e308', f'"success", "result": {9**999}'])

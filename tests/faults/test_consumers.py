@@ -33,6 +33,7 @@ from tests.processes import ROOT, environment, eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SUCCEEDED, FAILED = 2, 3
+COMMANDS = {"inbound": "consume", "outbound": "produce"}
 # A start that takes long, and where an interruption does not get through: as happens inside a destructor.
 SLOW_TO_COME = """
 import contextlib, time
@@ -204,18 +205,83 @@ def test_a_second_order_ends_the_process_at_once() -> None:
         assert process.wait(10) == 128 + signal.SIGTERM
 
 
-def test_a_worker_full_of_handlers_that_never_return_ends_with_code_4() -> None:
+def hanging(direction: str = "inbound", **retry: Any) -> str:
+    """A policy with two slots, and little time for each attempt."""
+    kind, step = ("consumer", "process") if direction == "inbound" else ("producer", "produce")
     body = {
-        "loop": {"concurrency": {"value": 2}, "batch": {"size": 2}, "empty_queue": {"backoff_cap": 0.1}},
-        "steps": {"process": {"retry": {"timeout": 0.1}}},
+        "loop": {"concurrency": {"value": 2}, "batch": {"size": 2}},
+        "steps": {step: {"retry": {"timeout": 0.2, **retry}}},
     }
-    pipeline = make_pipeline(policy=make_policy("hanging", body))
-    ids = submit(pipeline, 2, until="/there/is/no/such/place")
-    run = consume("orders", ERGON_ABANDONED_GRACE="0.5")
+    return make_policy("hanging", body, kind)
+
+
+@pytest.mark.parametrize(
+    ("task", "direction", "payload"),
+    [
+        ("tests.act", "inbound", {"until": "/there/is/no/such/place"}),
+        ("tests.hang_async", "inbound", {"hang": "task"}),
+        ("tests.send", "outbound", {"until": "/there/is/no/such/place"}),
+        ("tests.hang_sending_async", "outbound", {"hang": "task"}),
+    ],
+)
+def test_a_worker_full_of_handlers_that_never_return_ends_with_code_4(
+    task: str, direction: str, payload: dict[str, str]
+) -> None:
+    pipeline = make_pipeline(task=task, direction=direction, policy=hanging(direction))
+    ids = submit(pipeline, 2, **payload)
+    run = consume("orders", command=COMMANDS[direction], ERGON_ABANDONED_GRACE="0.5")
     assert run.code == 4
-    assert "abandoned attempts" in run.errors
+    assert "2 abandoned attempts" in run.errors
     assert set(states(*ids)) == {"failed"}
     assert set(DeadLetter.objects.values_list("category", flat=True)) == {"TIMEOUT"}
+
+
+def test_one_that_hangs_at_every_attempt_is_poison_and_not_given_back_for_ever() -> None:
+    pipeline = make_pipeline(policy=hanging(max_attempts=3, backoff=30))
+    hung = submit(pipeline, 2, until="/there/is/no/such/place")
+    good = submit(pipeline, 4)
+    for _ in range(3):
+        run = consume("orders", ERGON_ABANDONED_GRACE="0.5", ERGON_LEASE_SECONDS="1")
+        assert run.code == 4
+        eventually(lambda: not Worker.objects.filter(in_flight__gt=0).exists(), "its row is settled")
+        time.sleep(1.2)  # until its leases have lapsed
+        transactions.rescue()
+    assert set(states(*hung)) == {"failed"}
+    assert consume("orders", "--drain").code == 0
+    assert set(states(*good)) == {"succeeded"}
+
+
+@pytest.mark.parametrize("hang", ["task", "thread", "loop"])
+def test_an_async_worker_ends_after_its_grace_whatever_its_handlers_do(hang: str) -> None:
+    pipeline = make_pipeline(task="tests.hang_async", policy=make_policy())
+    (uid,) = submit(pipeline, hang=hang)
+    with consumer("orders", "--grace", "0.5") as process:
+        wait_until_started(process)
+        eventually(lambda: states(uid) == ["running"], "it runs")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 3
+    # One that blocks the event loop keeps even that from being said: its lease lapses.
+    assert states(uid) == ["running" if hang == "loop" else "pending"]
+
+
+def test_a_thread_that_an_async_handler_left_behind_does_not_keep_the_process() -> None:
+    pipeline = make_pipeline(task="tests.hang_async", policy=hanging())
+    (uid,) = submit(pipeline, hang="thread")
+    assert consume("orders", "--limit", "1").code == 0
+    assert states(uid) == ["failed"]
+
+
+def test_a_full_pipeline_takes_the_others_of_its_process_with_it_at_once() -> None:
+    full = make_pipeline("full", policy=hanging())
+    other = make_pipeline("other", policy=make_policy())
+    submit(full, 2, until="/there/is/no/such/place")
+    (uid,) = submit(other, sleep=3600)
+    started = time.monotonic()
+    run = consume("full", "other", "--grace", "50", ERGON_ABANDONED_GRACE="1")
+    assert run.code == 4
+    assert time.monotonic() - started < 40
+    assert states(uid) == ["pending"]
 
 
 def test_two_processes_share_the_work_and_end_when_nothing_is_due() -> None:

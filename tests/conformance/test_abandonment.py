@@ -1,0 +1,130 @@
+"""Attempts that do not end: how many of them a worker bears, for how long, and what becomes of the rest."""
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from engines import AbandonedAttemptsError, RetryPolicy, Transaction
+from engines.connectors.memory import MemoryConnector
+from engines.drivers.eventloop import EventLoop
+from tests.conformance.harness import Engine, Script, some
+from tests.processes import eventually
+
+# Until then nothing that hangs ends by itself; a test that is over lets go of it.
+HANGING = 30.0
+
+
+class Prefetching(MemoryConnector):
+    is_prefetching = True
+
+
+class Hook:
+    """A hook that hangs, whatever is done to it, until it is let go."""
+
+    def __init__(self, *hanging: str) -> None:
+        self.hanging, self.begun = hanging, [""][:0]
+        self.is_over = threading.Event()
+
+    def work(self, transaction: Transaction) -> str:
+        self.begun.append(transaction.id)
+        if transaction.id in self.hanging or not self.hanging:
+            self.is_over.wait(HANGING)
+        return "done"
+
+    async def work_async(self, transaction: Transaction) -> str:
+        self.begun.append(transaction.id)
+        until = time.monotonic() + HANGING
+        while (transaction.id in self.hanging or not self.hanging) and not self.is_over.is_set():
+            try:
+                await asyncio.sleep(0.02)
+            except asyncio.CancelledError:
+                if time.monotonic() > until:
+                    raise
+        return "done"
+
+    def given_to(self, task: Any, engine: Engine) -> Any:
+        task.process_transaction = task.produce_transaction = self.work_async if engine.is_async else self.work
+        return task
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.is_over.set()
+
+
+@pytest.fixture
+def run(hook: Hook) -> Iterator[Callable[[Any], Any]]:
+    """Runs a loop to its end, and waits for nothing that it leaves behind."""
+    event_loop = EventLoop()
+    yield lambda running: event_loop.run(running) if inspect.iscoroutine(running) else running
+    hook.is_over.set()
+    event_loop.close()
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_a_worker_full_of_them_begins_nothing_more_and_ends_when_its_grace_is_over(
+    consumer: Engine,
+    hook: Hook,
+    run: Callable[[Any], Any],
+    is_streaming: bool,  # noqa: FBT001 (a case)
+) -> None:
+    connector = Prefetching(some(40))
+    task = hook.given_to(consumer.task(Script(), {"m": connector}), consumer)
+    task.abandoned_grace, task.pipeline_name = 0.5, "orders"
+    retry = RetryPolicy(max_attempts=3, timeout=0.2, backoff=20)
+    policy = consumer.policy(work=retry, concurrency=2, batch=10, streaming=is_streaming)
+    with pytest.raises(AbandonedAttemptsError, match=r"2 abandoned attempts have not ended within 0\.5 s") as caught:
+        run(consumer.start(task, [], policy))
+    assert caught.value.report is not None
+    assert caught.value.report.elapsed < 0.2 + 0.5 + 5, "it waits for no retry"
+    assert sorted(hook.begun) == ["t0", "t1"]
+    assert connector.count() == 38, "what fills a process is not given to the next as if nothing had happened"
+    assert connector.outcomes == []
+
+
+def test_what_waits_begins_once_they_have_ended(consumer: Engine) -> None:
+    hook = Hook("t0")
+    task = hook.given_to(consumer.task(Script(), {"m": Prefetching(some(3))}), consumer)
+    threading.Timer(1.5, hook.is_over.set).start()
+    policy = consumer.policy(work=RetryPolicy(timeout=0.5), batch=3, streaming=True, limit=3)
+    report = consumer.drive(lambda: consumer.start(task, [], policy))
+    assert (report.succeeded, report.failed) == (2, 1)
+    assert report.elapsed >= 1.5, "not before"
+
+
+def test_what_a_producers_call_leaves_behind_counts_in_the_next(
+    producer: Engine, hook: Hook, run: Callable[[Any], Any]
+) -> None:
+    task = hook.given_to(producer.task(Script()), producer)
+    task.abandoned_grace, task.pipeline_name = 0.3, "out"
+    policy = producer.policy(work=RetryPolicy(timeout=0.1), concurrency=2, batch=2)
+    assert run(producer.start(task, some(2), policy)).failed == 2
+    assert task.abandoned_attempts == 2
+    with pytest.raises(AbandonedAttemptsError):
+        run(producer.start(task, some(2), policy))
+    assert sorted(hook.begun) == ["t0", "t1"]
+    hook.is_over.set()
+    eventually(lambda: task.abandoned_attempts == 0, "they have ended")
+    assert run(producer.start(task, some(2), policy)).succeeded == 2
+
+
+def test_a_script_may_leave_more_behind_than_it_has_slots(
+    producer: Engine, hook: Hook, run: Callable[[Any], Any]
+) -> None:
+    task = hook.given_to(producer.task(Script()), producer)
+    assert run(producer.start(task, some(5), producer.policy(work=RetryPolicy(timeout=0.05)))).failed == 5
+
+
+def test_a_loop_that_begins_after_its_pipelines_end_runs_nothing(engine: Engine) -> None:
+    script = Script()
+    task = engine.task(script)
+    task._is_over = lambda: True
+    assert engine.drive(lambda: engine.start(task, some(2), engine.policy())).stopped_by == "stopped"
+    assert script.calls == []
