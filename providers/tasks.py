@@ -30,11 +30,12 @@ from django.db import transaction
 from django.utils.module_loading import autodiscover_modules, import_string
 
 from providers import calls, invocations, outbox, registry
-from providers.base import ProviderBase, refuse_mistakes
+from providers.base import ProviderBase
 from providers.conf import settings
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.mistakes import refuse_mistakes, refuse_payload
 from providers.core.rescheduling import countdown
 from providers.invocations import Invocation
 from providers.models.tasks import TaskState
@@ -126,7 +127,8 @@ class CeleryProviderTask(Task):
             payload, idempotency_key = self.request.amended["payload"], self.request.amended["idempotency_key"]
             correlation_id = task_id
         correlation_id = correlation_id or task_id
-        _refuse({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id}, payload)
+        refuse_mistakes({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id})
+        refuse_payload(payload)
         provider = self.find_provider()
         asked: dict[str, Any] = {"tenant_id": tenant_id, "operation": operation, "payload": payload}
         if idempotency_key is None:
@@ -248,13 +250,6 @@ def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_
         order()
 
 
-def _refuse(given: dict[str, Any], payload: Any) -> None:
-    refuse_mistakes(given)
-    if not isinstance(payload, dict):
-        msg = f"payload is missing: an object, not {type(payload).__name__}"
-        raise ProviderUsageError(msg)
-
-
 def _ended_before(reason: str) -> ProviderError:
     return errors.BY_REASON.get(reason, ProviderTimeoutError)("it had failed for good before it was delivered again")
 
@@ -267,5 +262,5 @@ def _bare(error: ProviderError) -> ProviderError:
 
 def _plain(payload: dict[str, Any] | None) -> dict[str, Any]:
     """An answer as it is kept for the next one who asks the same."""
-    plain: dict[str, Any] = json.loads(json.dumps(payload, default=str))
+    plain: dict[str, Any] = json.loads(calls.kept(payload))
     return plain
