@@ -52,7 +52,7 @@ class CeleryProviderTask(Task):
     """A task that calls one capability of a provider, once in each invocation.
 
     `ProviderBase.execute` owns the retries. The task only comes back later where that says so: while the provider is
-    paused (rate limit, breaker, quota), for as long as its `patience` lasts, and while the database is away. It never
+    paused (rate limit, breaker), for as long as its `patience` lasts, and while the database is away. It never
     waits in its slot for that. The same request is not made twice: without a key of its own it is known by what it
     asks, and its success is given again for as long as the provider's `replay_for` says.
     """

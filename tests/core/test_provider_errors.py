@@ -84,7 +84,8 @@ class RingError(Exception):
 
 def of_a_library(name: str, *bases: type[Exception]) -> Exception:
     """An error as of a library that the core does not know."""
-    return type(name, bases or (OSError,), {})()
+    kind: type[Exception] = type(name, bases or (OSError,), {})
+    return kind()
 
 
 @pytest.mark.parametrize(

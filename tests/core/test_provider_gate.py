@@ -1,6 +1,7 @@
 """The gate as a value: breaker, quota, cooldown, budget and overrides, decided together."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_a_breaker_of_one_process_counts_what_the_provider_raises(
 
 
 def test_a_breaker_of_one_process_has_the_fields_of_the_documents() -> None:
-    given = {"failure_threshold": 3, "open_cooldown_seconds": 7.0, "half_open_max_calls": 2}
+    given: dict[str, Any] = {"failure_threshold": 3, "open_cooldown_seconds": 7.0, "half_open_max_calls": 2}
     breaker = CircuitBreaker(BreakerPolicy(success_threshold=4), **given)
     assert {name: getattr(breaker, name) for name in given} == given
     assert (breaker.success_threshold, breaker.consecutive_failures, breaker.open_until) == (4, 0, None)

@@ -106,7 +106,7 @@ def test_a_tasks_terminal_failure_is_kept_as_a_dead_letter() -> None:
     assert (grave.source, grave.step, grave.uid) == ("rank/rank_snapshot", "snapshot", result.correlation_id)
 
 
-ODD = {"x": float("nan"), "half": "\ud800", "deep": [float("inf")], (1, 2): 3, "id": UUID(int=7)}
+ODD: Any = {"x": float("nan"), "half": "\ud800", "deep": [float("inf")], (1, 2): 3, "id": UUID(int=7)}
 
 
 def test_a_request_that_no_column_takes_is_kept_as_text() -> None:
@@ -122,7 +122,8 @@ def test_a_request_that_no_column_takes_is_kept_as_text() -> None:
 
 
 def test_an_answer_that_json_does_not_know_is_kept_and_given_again() -> None:
-    provider = Scripted({(1, 2): 3, "id": UUID(int=7), "odd": MuteError()}, ProviderBadRequestError())
+    odd: Any = {(1, 2): 3, "id": UUID(int=7), "odd": MuteError()}
+    provider = Scripted(odd, ProviderBadRequestError())
     first, second = (provider.ask(idempotency_key="order-1") for _ in range(2))
     assert (first.ok, second.replayed) == (True, True)
     assert second.payload == {"(1, 2)": 3, "id": str(UUID(int=7)), "odd": "MuteError"}
