@@ -96,6 +96,10 @@ class ProviderBase(ABC):
         calls.refuse_open_transaction()
         calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
 
+    def bury(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+        """Keep the dead letter of a request that was made, and whose answer nobody could use. Nothing was refused."""
+        calls.bury(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
+
     async def aexecute(
         self,
         *,

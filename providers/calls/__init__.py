@@ -5,6 +5,7 @@ caller's transaction.
 """
 
 from providers.calls.admitting import admit, reserve
+from providers.calls.burying import bury
 from providers.calls.claiming import claim, kept
 from providers.calls.gates import now_of_database
 from providers.calls.operating import OrderError, drop_quota, force_closed, force_open, reset, set_quota
@@ -21,6 +22,7 @@ __all__ = [
     "Pruned",
     "Ticket",
     "admit",
+    "bury",
     "claim",
     "drop_quota",
     "force_closed",
