@@ -21,19 +21,16 @@ import json
 import random
 import time
 import traceback
-from functools import partial
 from typing import Any, NoReturn
 from uuid import uuid4
 
 import structlog
-from celery import Celery, Task
+from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from django.db import transaction
-from django.utils.module_loading import autodiscover_modules, import_string
 
 from providers import calls, invocations, outbox, registry
 from providers.base import ProviderBase
-from providers.conf import settings
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
@@ -277,32 +274,6 @@ class CeleryProviderTask(Task):
             random=random.random,
         )
         raise self.retry(countdown=wait, exc=_bare(error))
-
-
-def app() -> Celery:
-    """The site's Celery app, with all tasks."""
-    found: Celery = import_string(settings().celery_app)
-    # Not by Celery's own way, which would run the checks of Django, which ask for this.
-    autodiscover_modules("tasks")
-    return found
-
-
-def provider_tasks() -> list[CeleryProviderTask]:
-    return [task for task in app().tasks.values() if isinstance(task, CeleryProviderTask)]
-
-
-def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_id: str) -> None:
-    """Send a task of this name; in the caller's transaction, which is undone if the broker does not take it.
-
-    Without a broker it runs once the transaction has ended, since no provider is called within one.
-    """
-    celery = app()
-    kwargs = sent["kwargs"] | {AMENDED: amended}
-    order = partial(celery.tasks[task_name].apply_async, sent["args"], kwargs, task_id=task_id)
-    if celery.conf.task_always_eager:
-        transaction.on_commit(order)
-    else:
-        order()
 
 
 def _ended_before(reason: str) -> ProviderError:

@@ -172,6 +172,7 @@ def body(made: Made, run: Callable[..., Any]) -> Any:
 @pytest.fixture
 def _own() -> Iterator[None]:
     yield
+    app.conf.task_always_eager = False
     app.tasks.unregister("tests.own")
 
 
@@ -200,6 +201,7 @@ def test_what_a_task_raises_of_its_own_is_one_of_our_errors_and_leaves_a_letter(
     assert ProviderHealthState.objects.get().execution_rate_1h == 1.0
     assert list(ProviderExecutionMetric.objects.values_list("outcome", flat=True)) == ["success"]
     fails[0] = False
+    app.conf.task_always_eager = True
     dead_letters.replay(letter.pk, by="ada", reason="the place is there")
     assert TaskExecution.objects.latest("pk").state == "succeeded"
     assert ProviderExecutionMetric.objects.count() == 1
