@@ -15,9 +15,10 @@ from providers.calls import Ticket
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
 from providers.core.budget import RetryBudget
-from providers.core.errors import ProviderError, ProviderUsageError
+from providers.core.errors import ProviderError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
 from providers.core.idempotency import Request
+from providers.core.mistakes import refuse_mistakes, refuse_payload
 from providers.core.policy import ProviderPolicy
 from providers.core.retry import RetryPolicy
 from providers.core.steps import Refuse
@@ -26,7 +27,6 @@ from providers.drivers.store import Store
 from providers.drivers.work import Work
 
 log = structlog.get_logger("ergon.providers")
-LONGEST = {"tenant_id": 100, "operation": 100, "correlation_id": 200, "idempotency_key": 200}
 _DEFAULTS = ProviderPolicy()
 
 
@@ -96,6 +96,10 @@ class ProviderBase(ABC):
         calls.refuse_open_transaction()
         calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
 
+    def bury(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+        """Keep the dead letter of a request that was made, and whose answer nobody could use. Nothing was refused."""
+        calls.bury(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
+
     async def aexecute(
         self,
         *,
@@ -126,11 +130,11 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> Ticket:
         who = Who(tenant_id, self.provider_name, self.capability)
+        asked = {"operation": operation, "campaign_id": None if campaign_id == "" else campaign_id}
+        keys = {"correlation_id": context.correlation_id, "idempotency_key": context.idempotency_key}
+        refuse_mistakes({**who._asdict(), **asked, **keys})
+        refuse_payload(payload)
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
-        given = {"tenant_id": tenant_id, "operation": operation, "correlation_id": context.correlation_id}
-        if context.idempotency_key is not None:
-            given["idempotency_key"] = context.idempotency_key
-        refuse_mistakes(given)
         governing = policies.governing(self)
         return Ticket(
             who=who,
@@ -176,17 +180,6 @@ def _given(implementation: Any, asked: Mapping[str, Any], context: ProviderExecu
 
 def _about(ticket: Ticket) -> dict[str, str]:
     return {"tenant_id": ticket.who.tenant_id, "correlation_id": ticket.context.correlation_id}
-
-
-def refuse_mistakes(given: Mapping[str, Any]) -> None:
-    """A missing tenant is refused, never defaulted."""
-    for name, value in given.items():
-        if not isinstance(value, str) or not value.strip():
-            msg = f"{name} is missing: {value!r}"
-            raise ProviderUsageError(msg)
-        if len(value) > LONGEST[name] or "\x00" in value:
-            msg = f"{name} is longer than {LONGEST[name]} characters, or holds a U+0000"
-            raise ProviderUsageError(msg)
 
 
 def _logged(result: ProviderExecutionResult, ticket: Ticket) -> ProviderExecutionResult:

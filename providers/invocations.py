@@ -33,6 +33,17 @@ def begin(task_name: str, celery_task_id: str, tenant_id: str) -> Invocation:
         return UNKEPT
 
 
+def name_tenant(invocation: Invocation, tenant_id: str) -> None:
+    """Write down whose it is, once that is known."""
+    if invocation.id is None:
+        return
+    try:
+        with calls.lost_connections_closed():
+            TaskExecution.objects.filter(pk=invocation.id).exclude(tenant_id=tenant_id).update(tenant_id=tenant_id)
+    except calls.LOST:
+        return
+
+
 def end(invocation: Invocation, state: TaskState) -> None:
     """Write down how it ended. Nothing depends on that, so an end without a database is one all the same."""
     if invocation.id is None:

@@ -22,6 +22,7 @@ QUEUE = "queue.deadletter"
 BATCH = 500
 LIMIT = 4.0
 PERSISTENT = 2
+LONGEST_PROPERTY = 255
 
 log = structlog.get_logger("ergon.providers")
 
@@ -52,11 +53,11 @@ def _sent(producer: Any, limit: int) -> Iterator[int]:
 
 
 def _send_next(producer: Any) -> int | None:
-    """Send the oldest letter that nobody else is sending."""
+    """Send the oldest letter that nobody else is sending, those last that could not be sent before."""
     letter: OutboxLetter | None = None
     try:
         with transaction.atomic():
-            letter = _locked().first()
+            letter = _next()
             if letter is None:
                 return None
             _send(producer, letter)
@@ -69,6 +70,7 @@ def _send_next(producer: Any) -> int | None:
 
 
 def _send(producer: Any, letter: OutboxLetter) -> None:
+    correlation_id = letter.payload["correlation_id"]
     producer.publish(
         json.dumps(letter.payload).encode(),
         routing_key=QUEUE,
@@ -76,7 +78,8 @@ def _send(producer: Any, letter: OutboxLetter) -> None:
         content_encoding="utf-8",
         delivery_mode=PERSISTENT,
         message_id=str(letter.pk),
-        correlation_id=letter.payload["correlation_id"],
+        # It is in the body; as a property it is for those that AMQP can hold there.
+        correlation_id=correlation_id if len(correlation_id.encode()) <= LONGEST_PROPERTY else None,
     )
 
 
@@ -84,10 +87,16 @@ def _waiting() -> Any:
     return OutboxLetter.objects.filter(published_at__isnull=True)
 
 
-def _locked() -> Any:
+def _next() -> OutboxLetter | None:
+    """One that cannot be sent waits behind all others. Two questions: the first is the usual one, and has an index."""
+    return _locked(_waiting().filter(failures=0).order_by("pk")) or _locked(_waiting().order_by("failures", "pk"))
+
+
+def _locked(rows: Any) -> OutboxLetter | None:
     # SQLite has one writer at a time: there the transaction itself is the lock.
-    rows = _waiting().order_by("pk")
-    return rows.select_for_update(skip_locked=True) if connection.features.has_select_for_update else rows
+    can_lock = connection.features.has_select_for_update
+    letter: OutboxLetter | None = (rows.select_for_update(skip_locked=True) if can_lock else rows).first()
+    return letter
 
 
 @contextmanager

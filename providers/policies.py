@@ -5,12 +5,14 @@ once a second for each capability, so that admission keeps its one statement.
 """
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
 from django.db import transaction
 
+from engines.core.errors import PolicyError
 from ergon_site.access.policies import errors
 from ergon_site.access.policies.verbs import Policies
 from providers import calls, telemetry
@@ -49,13 +51,17 @@ _looks: dict[Key, _Look] = {}
 def write(
     provider_name: str, capability: str, *, body: Any, by: str, reason: str, expected: int | None = None
 ) -> ProviderPolicyVersion:
-    """A new version, in force at once; with `expected`, only if that is in force now. The first makes the policy."""
+    """A new version, in force at once; with `expected`, only if that is in force now. The first makes the policy.
+
+    What it does not say is as the class of the provider says, where that is known here.
+    """
     for what, name in (("provider", provider_name), ("capability", capability)):
         if not 0 < len(name.strip()) <= NAME or "\x00" in name:
             msg = f"the name of a {what} is a text of 1 to {NAME} characters"
             raise PolicyNameError(msg)
     terms: dict[str, Any] = {"by": by, "reason": reason, "expected": expected}
-    version = POLICIES.write(provider_name, capability, body=body, **terms)
+    complete = _completed(body, _defaults_by_name(provider_name, capability))
+    version = POLICIES.write(provider_name, capability, body=complete, **terms)
     _changed(provider_name, capability)
     return version
 
@@ -108,6 +114,24 @@ def defaults_of(provider: Any) -> ProviderPolicy:
         idempotency_wait=provider.idempotency_wait,
         replay_for=provider.replay_for,
     )
+
+
+def _defaults_by_name(provider_name: str, capability: str) -> dict[str, Any]:
+    """What the class of these names says; nothing if it is not known here, or makes no policy."""
+    from providers import registry  # noqa: PLC0415 (providers know their policies, and the registry knows providers)
+
+    provider = registry.known(provider_name, capability)
+    try:
+        return {} if provider is None else defaults_of(provider).to_dict()
+    except PolicyError:
+        return {}
+
+
+def _completed(given: Any, defaults: Any) -> Any:
+    """What is given, and of each part that is given in part the rest."""
+    if not isinstance(given, Mapping) or not isinstance(defaults, Mapping):
+        return given
+    return {**defaults, **{name: _completed(value, defaults.get(name)) for name, value in given.items()}}
 
 
 def _found(key: Key, last: _Look | None) -> Governing | None:

@@ -46,6 +46,13 @@ def classes() -> dict[Names, type[ProviderBase]]:
     return {_names_of(kind): kind for kind in kinds if all(_names_of(kind))}
 
 
+def known(provider_name: str, capability: str) -> ProviderBase | type[ProviderBase] | None:
+    """The provider that was registered by these names, or else its class; None if this process knows neither."""
+    kinds = classes()
+    names = (provider_name, capability)
+    return _registered.get(names) or kinds.get(names)
+
+
 def find(provider_name: str, capability: str) -> ProviderBase:
     """The provider of these names; one instance serves the whole process."""
     names = (provider_name, capability)

@@ -20,21 +20,22 @@ import inspect
 import json
 import random
 import time
-from functools import partial
+import traceback
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from celery import Celery, Task
-from celery.exceptions import SoftTimeLimitExceeded
+import structlog
+from celery import Task
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from django.db import transaction
-from django.utils.module_loading import autodiscover_modules, import_string
 
 from providers import calls, invocations, outbox, registry
-from providers.base import ProviderBase, refuse_mistakes
-from providers.conf import settings
+from providers.base import ProviderBase
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.mistakes import refuse_mistakes, refuse_payload
+from providers.core.redaction import redacted
 from providers.core.rescheduling import countdown
 from providers.invocations import Invocation
 from providers.models.tasks import TaskState
@@ -43,15 +44,20 @@ from providers.models.tasks import TaskState
 KEPT_FOR = 1800.0
 GRACE = 5.0
 HIDDEN = "(hidden)"
+# What is no failure of a call, and is told as it is.
+MISTAKES = (ProviderUsageError, registry.UnknownProviderError, Ignore, Reject)
 # Beside a task's own arguments, what a replay asks instead of what they make.
 AMENDED = "ergon_amended"
+
+
+log = structlog.get_logger("ergon.providers")
 
 
 class CeleryProviderTask(Task):
     """A task that calls one capability of a provider, once in each invocation.
 
     `ProviderBase.execute` owns the retries. The task only comes back later where that says so: while the provider is
-    paused (rate limit, breaker, quota), for as long as its `patience` lasts, and while the database is away. It never
+    paused (rate limit, breaker), for as long as its `patience` lasts, and while the database is away. It never
     waits in its slot for that. The same request is not made twice: without a key of its own it is known by what it
     asks, and its success is given again for as long as the provider's `replay_for` says.
     """
@@ -83,11 +89,26 @@ class CeleryProviderTask(Task):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.request.deadline = time.monotonic() + self.timeout_budget
-        self.request.has_asked = self.request.has_buried = False
+        self.request.has_asked = self.request.has_buried = self.request.has_ended = False
+        self.request.answered = None
         self.request.amended = kwargs.pop(AMENDED, None)
         self.request.sent = {"args": list(args), "kwargs": kwargs}
-        answer: Any = self.run(*args, **kwargs)
-        return self.ask(*args, **kwargs) if answer is None and not self.request.has_asked else answer
+        self.request.task_id = self.request.id or f"direct-{uuid4()}"
+        self.request.tenant_id = self._tenant_in(args, kwargs)
+        self.request.invocation = invocations.begin(self.name, self.request.task_id, self.request.tenant_id)
+        try:
+            answer: Any = self.run(*args, **kwargs)
+            answer = self.ask(*args, **kwargs) if answer is None and not self.request.has_asked else answer
+        except Retry:
+            self._end(TaskState.RESCHEDULED)
+            raise
+        except MISTAKES:
+            self._end(TaskState.FAILED)
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
+            self._break_off(errors.canonical(error))
+        self._end(TaskState.SUCCEEDED)
+        return answer
 
     def run(
         self,
@@ -121,17 +142,19 @@ class CeleryProviderTask(Task):
     ) -> dict[str, Any]:
         """The provider's answer. Otherwise this raises: the error, or that the task comes back later."""
         self._ask_once()
-        task_id = self.request.id or f"direct-{uuid4()}"
+        task_id, invocation = self.request.task_id, self.request.invocation
         if self.request.amended is not None:
             payload, idempotency_key = self.request.amended["payload"], self.request.amended["idempotency_key"]
             correlation_id = task_id
         correlation_id = correlation_id or task_id
-        _refuse({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id}, payload)
+        refuse_mistakes({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id})
+        refuse_payload(payload)
         provider = self.find_provider()
         asked: dict[str, Any] = {"tenant_id": tenant_id, "operation": operation, "payload": payload}
         if idempotency_key is None:
             idempotency_key = provider.request_of(**asked).key
-        invocation = invocations.begin(self.name, task_id, tenant_id)
+        if tenant_id != self.request.tenant_id:
+            invocations.name_tenant(invocation, tenant_id)
         context = self._context(invocation, correlation_id, idempotency_key)
         return self._execute(provider, invocation, {**asked, "campaign_id": campaign_id, "context": context})
 
@@ -173,45 +196,76 @@ class CeleryProviderTask(Task):
 
     def _execute(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> dict[str, Any]:
         if invocation.buried_for is not None:
-            self._fail(invocation, _ended_before(invocation.buried_for), is_buried=True)
+            self._fail(_ended_before(invocation.buried_for), is_buried=True)
         try:
             if invocation.unfinished >= self.deliveries:
                 self._give_up(provider, invocation, asked)
             result = provider.execute(**asked)
         except (*calls.LOST, SoftTimeLimitExceeded) as error:
             # What it was doing is not written down, or it is not known whether it is.
-            self._come_back(invocation, errors.canonical(error))
-        except ProviderUsageError:
-            invocations.end(invocation, TaskState.FAILED)
-            raise
-        return self._conclude(invocation, result)
+            self._come_back(errors.canonical(error))
+        self.request.answered = (provider, asked, len(result.attempts))
+        return self._conclude(result)
 
     def _give_up(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> NoReturn:
         lost = ProviderInternalError(f"{invocation.unfinished} processes that made this call did not survive it")
         provider.give_up(lost, attempts=invocation.unfinished, **asked)
-        self._fail(invocation, lost, is_buried=True)
+        self._fail(lost, is_buried=True)
 
-    def _conclude(self, invocation: Invocation, result: ProviderExecutionResult) -> dict[str, Any]:
+    def _conclude(self, result: ProviderExecutionResult) -> dict[str, Any]:
         if result.outcome is Outcome.RETRY and result.error is not None:
-            self._come_back(invocation, result.error)
+            self._come_back(result.error)
         if result.error is not None:
-            self._fail(invocation, result.error, is_buried=result.outcome is Outcome.DEAD_LETTER)
-        invocations.end(invocation, TaskState.SUCCEEDED)
+            self._fail(result.error, is_buried=result.outcome is Outcome.DEAD_LETTER)
         return _plain(result.payload)
 
-    def _fail(self, invocation: Invocation, error: ProviderError, *, is_buried: bool) -> NoReturn:
+    def _fail(self, error: ProviderError, *, is_buried: bool) -> NoReturn:
         self.request.has_buried = is_buried
-        invocations.end(invocation, TaskState.FAILED)
+        self._end(TaskState.FAILED)
         raise _bare(error)
+
+    def _break_off(self, error: ProviderError) -> NoReturn:
+        """The end by an error of the task's own; if it had an answer, what was asked is kept as a dead letter."""
+        if self.request.has_ended:
+            raise _bare(error)
+        told = "".join(traceback.format_exception(error.__cause__ or error))
+        log.error("provider task failed", task_name=self.name, task_id=self.request.task_id, traceback=redacted(told))
+        if self.request.answered is None:
+            self._fail(error, is_buried=False)
+        provider, asked, attempts = self.request.answered
+        try:
+            with calls.lost_connections_closed(), transaction.atomic():
+                provider.bury(error, attempts=attempts, **asked)
+                self._end(TaskState.FAILED)
+        except calls.LOST:
+            self.request.has_ended = False
+            self._come_back(error)
+        self._fail(error, is_buried=True)
+
+    def _end(self, state: TaskState) -> None:
+        """Write down how the invocation ended, once: what `ask` said of it stands."""
+        if not self.request.has_ended:
+            self.request.has_ended = True
+            invocations.end(self.request.invocation, state)
+
+    def _tenant_in(self, args: Any, kwargs: Any) -> str:
+        """Whose it is, as far as its arguments say."""
+        try:
+            given = inspect.signature(self.run).bind(*args, **kwargs).arguments
+            refuse_mistakes({"tenant_id": given.get("tenant_id")})
+        except (TypeError, ProviderUsageError):
+            return ""
+        tenant_id: str = given["tenant_id"]
+        return tenant_id
 
     def _can_come_back(self) -> bool:
         """Only what a broker has delivered can be sent to it again."""
         return not (self.request.is_eager or self.request.called_directly)
 
-    def _come_back(self, invocation: Invocation, error: ProviderError) -> NoReturn:
+    def _come_back(self, error: ProviderError) -> NoReturn:
         if not self._can_come_back():
-            self._fail(invocation, error, is_buried=False)
-        invocations.end(invocation, TaskState.RESCHEDULED)
+            self._fail(error, is_buried=False)
+        self._end(TaskState.RESCHEDULED)
         kept_for = self.app.conf.broker_transport_options.get("visibility_timeout", KEPT_FOR)
         wait = countdown(
             error.retry_after,
@@ -220,39 +274,6 @@ class CeleryProviderTask(Task):
             random=random.random,
         )
         raise self.retry(countdown=wait, exc=_bare(error))
-
-
-def app() -> Celery:
-    """The site's Celery app, with all tasks."""
-    found: Celery = import_string(settings().celery_app)
-    # Not by Celery's own way, which would run the checks of Django, which ask for this.
-    autodiscover_modules("tasks")
-    return found
-
-
-def provider_tasks() -> list[CeleryProviderTask]:
-    return [task for task in app().tasks.values() if isinstance(task, CeleryProviderTask)]
-
-
-def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_id: str) -> None:
-    """Send a task of this name; in the caller's transaction, which is undone if the broker does not take it.
-
-    Without a broker it runs once the transaction has ended, since no provider is called within one.
-    """
-    celery = app()
-    kwargs = sent["kwargs"] | {AMENDED: amended}
-    order = partial(celery.tasks[task_name].apply_async, sent["args"], kwargs, task_id=task_id)
-    if celery.conf.task_always_eager:
-        transaction.on_commit(order)
-    else:
-        order()
-
-
-def _refuse(given: dict[str, Any], payload: Any) -> None:
-    refuse_mistakes(given)
-    if not isinstance(payload, dict):
-        msg = f"payload is missing: an object, not {type(payload).__name__}"
-        raise ProviderUsageError(msg)
 
 
 def _ended_before(reason: str) -> ProviderError:
@@ -267,5 +288,5 @@ def _bare(error: ProviderError) -> ProviderError:
 
 def _plain(payload: dict[str, Any] | None) -> dict[str, Any]:
     """An answer as it is kept for the next one who asks the same."""
-    plain: dict[str, Any] = json.loads(json.dumps(payload, default=str))
+    plain: dict[str, Any] = json.loads(calls.kept(payload))
     return plain

@@ -67,6 +67,8 @@ class Attempting:
             self._span.set_status(trace.StatusCode.ERROR, error.reason_code)
         else:
             labels = {**labels, OUTCOME: "success"}
+            if outcome.http_status is not None:
+                self._span.set_attribute(HTTP_STATUS, outcome.http_status)
         attempts.add(1, labels)
         attempt_duration.record(time.perf_counter() - self._started, labels)
         return outcome

@@ -16,6 +16,7 @@ from providers.core.errors import (
     from_status,
     told,
 )
+from providers.core.exchange import ProviderAnswer
 from providers.core.retry_after import seconds_of
 
 # Of an answer that tells of a failure, more is not worth the wait.
@@ -63,12 +64,14 @@ def understood(
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_TRANSFER]
     whole = httpx.Response(response.status_code, headers=headers, content=body, request=response.request)
     try:
-        return read(whole)
+        answer = read(whole)
     except ProviderError:
         raise
     except Exception as error:  # noqa: BLE001 (a hook may raise anything)
         msg = hidden.clean(f"the answer cannot be read: {told(error)}")
         raise ProviderResponseFormatError(msg, http_status=response.status_code) from cause_of(error, hidden)
+    # Whatever else it may be is refused as an answer that is none.
+    return ProviderAnswer(answer, http_status=response.status_code) if isinstance(answer, dict) else answer
 
 
 def silence(error: Exception, hidden: Hidden) -> ProviderError:

@@ -28,7 +28,7 @@ class Drawn(NamedTuple):
 
     number: int
     latency: float
-    step: Step
+    step: Step | None
 
 
 class SyntheticProvider(ProviderBase):
@@ -91,8 +91,7 @@ class SyntheticProvider(ProviderBase):
             if self._outage is not None:
                 return Drawn(self.calls, latency, self._outage)
             by_chance = next((reason for reason, below in self._failures if chance < below), None)
-            step = next(self._script, by_chance or self._answer)
-            return Drawn(self.calls, latency, {} if step is None else step)
+            return Drawn(self.calls, latency, next(self._script, by_chance or self._answer))
 
     def _told(self, drawn: Drawn, payload: dict[str, Any], context: ProviderExecutionContext) -> dict[str, Any]:
         if context.timeout is not None and drawn.latency > context.timeout:
@@ -105,7 +104,7 @@ class SyntheticProvider(ProviderBase):
             raise self._error(step)
         if callable(step):
             return step(payload)
-        return step or {"call": drawn.number, "asked": payload}
+        return {"call": drawn.number, "asked": payload} if step is None else step
 
     def _error(self, reason_code: str) -> ProviderError:
         pause = self._retry_after if reason_code == "rate_limited" else None

@@ -5,25 +5,29 @@ caller's transaction.
 """
 
 from providers.calls.admitting import admit, reserve
-from providers.calls.claiming import claim
+from providers.calls.burying import bury
+from providers.calls.claiming import claim, kept
 from providers.calls.gates import now_of_database
 from providers.calls.operating import OrderError, drop_quota, force_closed, force_open, reset, set_quota
 from providers.calls.pruning import Pruned, prune
 from providers.calls.rating import rate, rollup
 from providers.calls.running import LOST, lost_connections_closed, refuse_open_transaction
 from providers.calls.settling import refuse, settle
-from providers.calls.tickets import Ticket
+from providers.calls.tickets import SLACK, Ticket
 
 __all__ = [
     "LOST",
+    "SLACK",
     "OrderError",
     "Pruned",
     "Ticket",
     "admit",
+    "bury",
     "claim",
     "drop_quota",
     "force_closed",
     "force_open",
+    "kept",
     "lost_connections_closed",
     "now_of_database",
     "prune",

@@ -10,22 +10,26 @@ from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderQuotaExceededError, ProviderRateLimitError
 from providers.core.exchange import Who
 from providers.core.gate import Admission, Asked, Decision
+from providers.core.mistakes import refuse_cost, refuse_mistakes
 
 
 def admit(who: Who, asked: Asked) -> Admission:
     """Let one call pass, or say why not and for how long. What is refused spends nothing."""
-    given = given_for(who, asked)
-    usual, full = _statements(running.dialect())
-    found = running.rows_again(usual, given) or running.rows_again(full, given)
-    if not found:
-        gates.make(who)
-        found = running.rows(full, given)
-    return told(found[0], asked)
+    return _decided(who, asked, given_for(who, asked))
 
 
 def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 1) -> Admission:
-    """Use so much of the quota's present window; raises if that is spent, or if the gate is shut."""
-    admission = admit(Who(tenant_id, provider_name, capability), Asked(BreakerPolicy(), cost))
+    """Use so much of the quota's present window; raises if that is spent, or if the gate is not open wide.
+
+    Whoever only reserves never says how the call came out, and so does not probe.
+    """
+    running.refuse_open_transaction()
+    who = Who(tenant_id, provider_name, capability)
+    refuse_mistakes(who._asdict())
+    refuse_cost(cost)
+    asked = Asked(BreakerPolicy(), cost)
+    admission = _decided(who, asked, given_for(who, asked) | {"half_open_max_calls": 0})
+    gates.show_quota(who, is_exhausted=admission.decision is Decision.QUOTA)
     match admission.decision:
         case Decision.QUOTA:
             raise ProviderQuotaExceededError(retry_after=admission.retry_after, never_left=True)
@@ -33,8 +37,16 @@ def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 
             raise ProviderCircuitOpenError(retry_after=admission.retry_after, never_left=True)
         case Decision.COOLING:
             raise ProviderRateLimitError(retry_after=admission.retry_after, never_left=True)
-    gates.show_quota(Who(tenant_id, provider_name, capability))
     return admission
+
+
+def _decided(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
+    usual, full = _statements(running.dialect())
+    found = running.rows_again(usual, given) or running.rows_again(full, given)
+    if not found:
+        gates.make(who)
+        found = running.rows(full, given)
+    return told(found[0], asked)
 
 
 def given_for(who: Who, asked: Asked) -> dict[str, Any]:

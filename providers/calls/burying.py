@@ -1,6 +1,5 @@
 """A terminal failure of a task: published to whoever listens, and shown in the list of all dead letters."""
 
-import json
 from typing import Any
 
 from engines import dead_letters
@@ -10,6 +9,8 @@ from engines.dead_letters import Grave
 from providers.calls.gates import now_of_database
 from providers.calls.tickets import Ticket
 from providers.core.errors import ProviderError
+from providers.core.plain import storable
+from providers.core.redaction import redacted
 from providers.models import OutboxLetter
 
 STEP = 20
@@ -28,7 +29,8 @@ def bury(ticket: Ticket, error: ProviderError, attempts: int) -> OutboxLetter:
         category=CATEGORIES.get(error.reason_code, ExceptionType.SYSTEM).value,
         error_type=payload["error_type"],
         message=payload["error_message"],
-        traceback=failures.traceback_of(error),
+        # It is of the error that ours came from, whose text nobody has looked at yet.
+        traceback=redacted(failures.traceback_of(error)),
         payload=request["payload"],
         details={**payload, "request": {name: value for name, value in request.items() if name != "payload"}},
     )
@@ -43,7 +45,7 @@ def source_of(provider_name: str, capability: str) -> str:
 
 def told(ticket: Ticket, error: ProviderError, attempts: int) -> dict[str, Any]:
     """What is published: the thirteen fields of the documents."""
-    return {
+    fields = {
         "tenant_id": ticket.who.tenant_id,
         "campaign_id": ticket.campaign_id,
         "task_name": ticket.context.task_name,
@@ -54,10 +56,12 @@ def told(ticket: Ticket, error: ProviderError, attempts: int) -> dict[str, Any]:
         "correlation_id": ticket.context.correlation_id,
         "reason_code": error.reason_code,
         "error_type": type(error).__name__,
-        "error_message": failures.storable(error.message),
+        "error_message": error.message,
         "attempts": attempts,
         "occurred_at": now_of_database().isoformat(),
     }
+    plain: dict[str, Any] = storable(fields)
+    return plain
 
 
 def request_of(ticket: Ticket) -> dict[str, Any]:
@@ -69,8 +73,7 @@ def request_of(ticket: Ticket) -> dict[str, Any]:
         "version": ticket.version,
         "idempotency_key": ticket.context.idempotency_key,
         "task_arguments": ticket.context.task_arguments,
-        "payload": dict(ticket.payload),
+        "payload": ticket.payload,
     }
-    # Columns of JSON refuse what JSON itself may hold.
-    plain: dict[str, Any] = json.loads(json.dumps(asked, default=str).replace("\\u0000", "\\ufffd"))
+    plain: dict[str, Any] = storable(asked)
     return plain

@@ -9,6 +9,7 @@ from typing import Any
 from providers.calls import running, statements
 from providers.calls.dialects import Dialect
 from providers.calls.tickets import Ticket
+from providers.core.plain import storable, text_of
 from providers.core.steps import Busy, Claimed, Replay, Taken
 from providers.models.claims import ClaimState
 
@@ -36,7 +37,10 @@ def claim(ticket: Ticket, *, lease: float) -> Claimed | Replay | Busy | Taken:
 
 def kept(payload: Mapping[str, Any] | None) -> str:
     """An answer as it is kept: what JSON does not know is kept as text."""
-    return json.dumps(payload, default=str)
+    try:
+        return json.dumps(payload, default=text_of)
+    except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
+        return json.dumps(storable(payload))
 
 
 @cache

@@ -20,12 +20,12 @@ def make(who: Who) -> None:
     Gate.objects.bulk_create([gate], ignore_conflicts=True)
 
 
-def show_quota(who: Who) -> None:
-    """Bring the visible state of the present window up to date."""
+def show_quota(who: Who, *, is_exhausted: bool = False) -> None:
+    """Bring the visible state of the present window up to date; and if it was found spent, since when."""
     dialect = running.dialect()
     named = dict(zip(("tenant", "provider", "capability"), who, strict=True))
-    upsert = statements.quota(dialect, is_refusal=False).format(gate=f"({statements.PLAIN_GATE}) AS g")
-    running.rows(upsert, {**named, "reserved_in": None})
+    upsert = statements.quota(dialect, is_refusal=True).format(gate=f"({statements.PLAIN_GATE}) AS g")
+    running.rows(upsert, {**named, "reserved_in": None, "is_exhausted": int(is_exhausted)})
 
 
 def now_of_database() -> datetime:

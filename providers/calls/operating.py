@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from providers.calls import gates
@@ -86,8 +87,7 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
     gate.cooldown_until = gate.retry_tokens = gate.override_until = None
     gate.override = gate.override_reason = gate.override_by = ""
     gate.save()
-    shown = {"breaker_state": gate.state, "consecutive_failures": 0}
-    ProviderHealthState.objects.filter(**who._asdict()).update(**shown)
+    _show(gate)
     _record("breaker.reset", who, by, reason, before, _breaker(gate))
     return gate
 
@@ -105,9 +105,19 @@ def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: t
     gate.override, gate.override_reason, gate.override_by = state.value, reason, by
     gate.override_until = None if lasting is None else (gates.now_of_database() + lasting).timestamp()
     gate.save()
+    _show(gate)
     verb = "force_open" if state is BreakerState.OPEN else "force_closed"
     _record(f"breaker.{verb}", who, by, reason, before, _breaker(gate))
     return gate
+
+
+def _show(gate: Gate) -> None:
+    """Whoever reads the visible table sees an operator's word there too, before any call is settled under it."""
+    shown = {"breaker_state": gate.override or gate.state, "consecutive_failures": gate.consecutive_failures}
+    named = {name: getattr(gate, name) for name in Who._fields}
+    is_there = ProviderHealthState.objects.filter(**named).update(**shown, updated_at=Now())
+    if gate.override and not is_there:
+        ProviderHealthState.objects.create(**named, **shown)
 
 
 def _locked(who: Who) -> Gate:

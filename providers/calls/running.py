@@ -97,6 +97,15 @@ def refuse_open_transaction() -> None:
     if any(not getattr(block, "_from_testcase", False) for block in blocks):
         msg = "a provider is called inside transaction.atomic(): call it before or after, never within"
         raise ProviderUsageError(msg)
+    if not blocks and not _commits_by_itself():
+        msg = "a provider is called without autocommit, and so within a transaction: call it where that is on"
+        raise ProviderUsageError(msg)
+
+
+def _commits_by_itself() -> bool:
+    """Not by Django's own question, which would connect: whether the database is there is for the call to find out."""
+    is_connected = connection.connection is not None
+    return bool(connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"])
 
 
 atomic = transaction.atomic

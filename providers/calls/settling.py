@@ -10,7 +10,7 @@ from typing import Any
 from providers.calls import burying, claiming, gates, rating, running, statements
 from providers.calls.dialects import Dialect
 from providers.calls.running import Row
-from providers.calls.tickets import Ticket
+from providers.calls.tickets import SLACK, Ticket
 from providers.core import histogram
 from providers.core.errors import ProviderError
 from providers.core.exchange import Outcome
@@ -44,11 +44,15 @@ def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> No
     is_guarded = ticket.token is not None
     with running.atomic() if _is_together(step.outcome) else nullcontext():
         run = _refuse_at_once if running.is_postgresql() else _refuse_one_by_one
-        if not run(given, shows_quota=shows_quota, is_guarded=is_guarded):
+        found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
+        if not found:
             gates.make(ticket.who)
-            run(given, shows_quota=shows_quota, is_guarded=is_guarded)
+            found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
         if step.outcome is Outcome.DEAD_LETTER:
             burying.bury(ticket, step.error, step.attempt - 1)
+    if step.attempt > 1:
+        # An execution has ended here, which the rates tell of.
+        rating.rate(found[0][0], ticket.who)
 
 
 def _is_together(outcome: Outcome) -> bool:
@@ -97,8 +101,8 @@ def _settle_one_by_one(given: dict[str, Any], *, is_limited: bool, is_guarded: b
 _OF_GATE = """WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability"""
 
 
-def _refuse_at_once(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> bool:
-    return bool(running.rows(_refusal(running.dialect(), shows_quota, is_guarded), given))
+def _refuse_at_once(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> list[Row]:
+    return running.rows(_refusal(running.dialect(), shows_quota, is_guarded), given)
 
 
 @cache
@@ -116,18 +120,18 @@ def _refusal(dialect: Dialect, shows_quota: bool, is_guarded: bool) -> str:  # n
     return _together(parts, ended, "SELECT g.id FROM g")
 
 
-def _refuse_one_by_one(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> bool:
+def _refuse_one_by_one(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> list[Row]:
     dialect = running.dialect()
     ended = {"gate": f"({statements.PLAIN_GATE}) AS g", "is_retried": "false", "is_suppressed": "false"}
     if not running.rows(statements.refund(dialect) if shows_quota else statements.PLAIN_GATE, given):
-        return False
+        return []
     running.rows(statements.METRIC.format(**ended), given)
     running.rows(statements.refused_minute(dialect).format(**ended), given)
     if shows_quota:
         running.rows(statements.quota(dialect, is_refusal=True).format(**ended), given)
     if is_guarded:
         running.rows(statements.claim_end(dialect).format(**ended), given)
-    return True
+    return running.rows(f"SELECT g.id FROM {ended['gate']}", given)
 
 
 def _together(parts: dict[str, str], words: dict[str, str], seen: str) -> str:
@@ -142,6 +146,8 @@ def _given_for(ticket: Ticket, step: Settle) -> dict[str, Any]:
     return {
         **_row(ticket, step.attempt, step.error, step.outcome),
         **_refunded(step.refund),
+        "http_status": step.http_status,
+        "lease": max(policy.idempotency_lease, step.lasts + SLACK),
         "duration_ms": round(step.duration * 1000, 3),
         "budget_ms": None if step.budget is None else max(0.0, round(step.budget * 1000, 3)),
         "bucket": str(histogram.bucket_of(step.duration * 1000)),
@@ -167,6 +173,8 @@ def _refused(ticket: Ticket, step: Refuse, decision: Decision | None) -> dict[st
     return {
         **_row(ticket, step.attempt, step.error, step.outcome),
         **_refunded(step.refund),
+        "http_status": step.error.http_status,
+        "lease": 0.0,  # what is refused is not tried again
         "duration_ms": 0.0,
         "budget_ms": None,
         "reserved_in": step.refund.window_start,
@@ -190,10 +198,8 @@ def _row(ticket: Ticket, attempt: int, error: ProviderError | None, outcome: Out
         "outcome": outcome.value,
         "reason": None if error is None else error.reason_code,
         "retryable": error is not None and error.retryable,
-        "http_status": None if error is None else error.http_status,
         "policy_version": ticket.policy_version,
         "token": ticket.token,
-        "lease": policy.idempotency_lease,
         "replay_for": policy.replay_for,
     }
 

@@ -81,8 +81,7 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
     CASE WHEN fails THEN consecutive_failures + 1 WHEN closes OR (succeeds AND state = 'closed') THEN 0
          ELSE consecutive_failures END,
     CASE WHEN trips OR closes THEN 0 WHEN succeeds AND state = 'half_open' THEN successes + 1 ELSE successes END,
-    CASE WHEN trips THEN now + CAST(%(open_cooldown_seconds)s AS double precision) WHEN closes THEN NULL
-         ELSE open_until END,
+    CASE WHEN trips THEN now + cooldown_seconds WHEN closes THEN NULL ELSE open_until END,
     CASE WHEN trips OR closes THEN {d.empty}
          WHEN is_current AND CAST(%(probe)s AS text) IS NOT NULL THEN {d.drop} ELSE probes END,
     CASE WHEN cooldown IS NULL THEN cooldown_until ELSE {d.greatest}(COALESCE(cooldown_until, 0), now + cooldown) END,
@@ -93,19 +92,24 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
          THEN {d.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END,
     settlements + 1, decision, now
   FROM (SELECT *, CASE
-        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 OR next_state = 'open' THEN 'ended'
+        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 OR is_shut THEN 'ended'
         WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
-    FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state
+    FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
+        CASE WHEN is_forced THEN override = 'open' WHEN trips THEN now < now + cooldown_seconds
+             ELSE state = 'open' AND now < open_until END AS is_shut
       FROM (SELECT *,
           fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
           succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
         FROM (SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
             is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
+            override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
             COALESCE(retry_tokens, capacity) AS tokens
           FROM (SELECT provider_gates.state, provider_gates.generation, provider_gates.consecutive_failures,
               provider_gates.successes, provider_gates.open_until, provider_gates.probes,
               provider_gates.cooldown_until, provider_gates.retry_tokens, provider_gates.window_start,
-              provider_gates.used, provider_gates.settlements, {d.clock} AS now,
+              provider_gates.used, provider_gates.settlements, provider_gates.override,
+              provider_gates.override_until, {d.clock} AS now,
+              CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
               provider_gates.generation = CAST(%(generation)s AS bigint) AS is_current,
               CAST(%(verdict)s AS text) AS verdict, CAST(%(cooldown)s AS double precision) AS cooldown,
               CAST(%(capacity)s AS double precision) AS capacity LIMIT 1) AS row
@@ -154,21 +158,24 @@ ON CONFLICT (gate_id, minute) DO UPDATE SET attempts = m.attempts + 1, successes
 
 
 def refused_minute(dialect: Dialect) -> str:
-    """One refusal more in this minute."""
+    """One refusal more in this minute. If attempts were made before it, it is the end of an execution."""
     return f"""
-INSERT INTO provider_minutes AS m (gate_id, minute, refusals)
-SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint), 1 FROM {{gate}} WHERE true
-ON CONFLICT (gate_id, minute) DO UPDATE SET refusals = m.refusals + 1
+INSERT INTO provider_minutes AS m (gate_id, minute, executions, refusals)
+SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint),
+  CASE WHEN CAST(%(attempt)s AS integer) > 1 THEN 1 ELSE 0 END, 1 FROM {{gate}} WHERE true
+ON CONFLICT (gate_id, minute) DO UPDATE SET refusals = m.refusals + 1, executions = m.executions + excluded.executions
 """
 
 
 def health(dialect: Dialect) -> str:
-    """What is seen of the breaker, and the last error and success. Neither erases the other."""
+    """What is seen of the breaker, an operator's word included; and the last error and success, which stay."""
     now = dialect.moment.format("g.decided_at")
     return f"""
 INSERT INTO provider_health_states AS h (tenant_id, provider_name, capability, breaker_state, consecutive_failures,
   last_error_code, last_error_at, last_success_at, updated_at)
-SELECT g.tenant_id, g.provider_name, g.capability, g.state, g.consecutive_failures, CAST(%(reason)s AS text),
+SELECT g.tenant_id, g.provider_name, g.capability,
+  CASE WHEN g.override <> '' AND (g.override_until IS NULL OR g.override_until > g.decided_at) THEN g.override
+       ELSE g.state END, g.consecutive_failures, CAST(%(reason)s AS text),
   CASE WHEN CAST(%(reason)s AS text) IS NOT NULL THEN {now} END,
   CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}
 FROM {{gate}} WHERE true

@@ -7,6 +7,9 @@ from typing import Any
 from providers.core.exchange import ProviderExecutionContext, Who
 from providers.core.policy import ProviderPolicy
 
+# A lease outlives the deadline of whoever holds it: nobody else may begin while it may still be calling.
+SLACK = 5.0
+
 
 @dataclass(slots=True, kw_only=True)
 class Ticket:

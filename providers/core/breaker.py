@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engines.core.rules import DURATION, WHOLE, Policy, means
-from providers.core.errors import ProviderCircuitOpenError, ProviderError
+from providers.core.errors import ProviderCircuitOpenError, canonical
 
 Probes = Mapping[str, float]
 
@@ -137,16 +137,22 @@ class Breaker:
 
 
 class CircuitBreaker:
-    """A breaker of this process alone, for use without a database; `ProviderBase` shares one among all processes."""
+    """A breaker of this process alone, for use without a database; `ProviderBase` shares one among all processes.
+
+    Fields of a policy may be given by their names, instead of a policy or to change one.
+    """
 
     def __init__(
         self,
         policy: BreakerPolicy | None = None,
         *,
+        count_rate_limited: bool = False,
         clock: Callable[[], float] = time.monotonic,
         probe_lease: float = 60.0,
+        **fields: Any,
     ) -> None:
-        self.policy = policy or BreakerPolicy()
+        self.policy = replace(policy or BreakerPolicy(), **fields)
+        self.count_rate_limited = count_rate_limited
         self._clock = clock
         self._lease = probe_lease
         self._breaker = Breaker()
@@ -160,6 +166,22 @@ class CircuitBreaker:
     @property
     def generation(self) -> int:
         return self._breaker.generation
+
+    @property
+    def failure_threshold(self) -> int:
+        return self.policy.failure_threshold
+
+    @property
+    def open_cooldown_seconds(self) -> float:
+        return self.policy.open_cooldown_seconds
+
+    @property
+    def half_open_max_calls(self) -> int:
+        return self.policy.half_open_max_calls
+
+    @property
+    def success_threshold(self) -> int:
+        return self.policy.success_threshold
 
     @property
     def consecutive_failures(self) -> int:
@@ -183,18 +205,19 @@ class CircuitBreaker:
 
     def after_call(self, permit: Permit | None = None, *, error: BaseException | None = None) -> None:
         """Take in how the call came out: None is a success. Without a permit it counts for the present generation."""
+        verdict = verdict_of(error, count_rate_limited=self.count_rate_limited)
         with self._lock:
             given = permit or Permit(self._breaker.generation, next(iter(self._breaker.probes), None))
-            self._breaker = self._breaker.settle(given, verdict_of(error), self.policy, self._clock())
+            self._breaker = self._breaker.settle(given, verdict, self.policy, self._clock())
 
 
 COUNTED = frozenset({"timeout", "connection_error", "dependency_unavailable"})
 
 
 def verdict_of(error: BaseException | None, *, count_rate_limited: bool = False) -> Verdict:
-    """What an error says about the provider: only what means that it is ill counts."""
+    """What an error, of ours or not, says about the provider: only what means that it is ill counts."""
     if error is None:
         return Verdict.SUCCESS
-    reason = error.reason_code if isinstance(error, ProviderError) else ""
+    reason = canonical(error).reason_code
     is_counted = reason in COUNTED or (count_rate_limited and reason == "rate_limited")
     return Verdict.FAILURE if is_counted else Verdict.NEUTRAL

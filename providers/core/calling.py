@@ -22,7 +22,7 @@ from providers.core.exchange import Attempt, Outcome, ProviderExecutionContext, 
 from providers.core.gate import Admission, Decision
 from providers.core.policy import ProviderPolicy
 from providers.core.quota import NOTHING, Reservation
-from providers.core.retry import Random
+from providers.core.retry import Random, capped
 from providers.core.steps import (
     Admit,
     Answered,
@@ -40,7 +40,8 @@ from providers.core.steps import (
 )
 
 LOOKS_EVERY = 0.2
-PAUSES = frozenset({"rate_limited", "circuit_open", "quota_exhausted"})
+# A spent quota is none of them: whoever runs out of it is told at once.
+PAUSES = frozenset({"rate_limited", "circuit_open"})
 REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
     Decision.QUOTA: (ProviderQuotaExceededError, "the calls that this window allows are spent"),
     Decision.CIRCUIT: (ProviderCircuitOpenError, "the breaker is open"),
@@ -170,7 +171,7 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
         duration = execution.clock() - began
         made = Made(number, admission, timeout, duration)
         if isinstance(answer, Answered):
-            return (yield from succeed(execution, made, answer.payload))
+            return (yield from succeed(execution, made, answer))
         failure = answer.error
         delay, decision = yield from fail(execution, made, failure)
         if decision is not Decision.RETRY:
@@ -179,9 +180,11 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
         number += 1
 
 
-def succeed(execution: Execution, made: Made, payload: dict[str, object]) -> Steps[ProviderExecutionResult]:
+def succeed(execution: Execution, made: Made, answer: Answered) -> Steps[ProviderExecutionResult]:
     """A success is never thrown away, however late it comes."""
-    execution.attempts.append(Attempt(made.number, milliseconds(made.duration), Outcome.SUCCESS))
+    payload, status = answer
+    told = Attempt(made.number, milliseconds(made.duration), Outcome.SUCCESS, http_status=status)
+    execution.attempts.append(told)
     yield Settle(
         attempt=made.number,
         admission=made.admission,
@@ -190,6 +193,7 @@ def succeed(execution: Execution, made: Made, payload: dict[str, object]) -> Ste
         verdict=verdict_of(None),
         outcome=Outcome.SUCCESS,
         payload=payload,
+        http_status=status,
     )
     return execution.result(payload=payload)
 
@@ -197,9 +201,9 @@ def succeed(execution: Execution, made: Made, payload: dict[str, object]) -> Ste
 def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[float, Decision]]:
     """Settle an attempt that failed; the wait before the next one, and whether there is to be one."""
     policy = execution.policy
-    pause = None if error.retry_after is None else min(error.retry_after, policy.retry_after_ceiling)
-    error.retry_after = pause
-    delay = policy.retry.next_delay(error, made.number, execution.left(), execution.random)
+    error.retry_after = capped(error.retry_after, policy.retry_after_ceiling)
+    left = execution.left()
+    delay = policy.retry.next_delay(error, made.number, left, execution.random)
     execution.has_left = not error.never_left or (execution.has_left and not policy.quota_per_attempt)
     end = execution.end_of(error)
     decision: Decision | StoreLost = yield Settle(
@@ -212,10 +216,12 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
         # Somebody who comes back by itself is not kept waiting through a pause.
         wants_retry=delay is not None and end is not Outcome.RETRY,
         error=error,
+        http_status=error.http_status,
         refund=execution.unpaid(),
         # A reservation for all attempts is still needed if another one follows.
         refunds_retry=policy.quota_per_attempt,
-        cooldown=pause,
+        cooldown=error.retry_after,
+        lasts=max(left or 0.0, (delay or 0.0) + (policy.timeout or 0.0)),
     )
     if isinstance(decision, StoreLost):
         execution.is_unkept, decision = True, Decision.ENDED

@@ -1,24 +1,15 @@
 """What goes wrong with a provider, named. One root; each class states its reason, and whether trying again can help."""
 
+import errno
 import json
-import re
 import socket
+import ssl
 from http import HTTPStatus
 
+from providers.core.redaction import redacted
+
 LONGEST_MESSAGE = 500
-HIDDEN = "•••"
-_SECRETS = (
-    # https://user:password@host
-    (re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"), HIDDEN),
-    (re.compile(r"(?i)\b(bearer|basic|token)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
-    (
-        re.compile(
-            r"(?i)([\"']?[\w-]*(?:password|passwd|secret|token|api[_-]?key|authorization|cookie|signature)[\w-]*[\"']?"
-            r"\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s&,;}]+)"
-        ),
-        rf"\1{HIDDEN}",
-    ),
-)
+DEEPEST = 10
 
 
 class ProviderError(Exception):
@@ -137,10 +128,23 @@ _BY_NAME: dict[str, type[ProviderError]] = {
     "SoftTimeLimitExceeded": ProviderTimeoutError,
     "TimeoutException": ProviderTimeoutError,
     "Timeout": ProviderTimeoutError,
+    "ConnectTimeout": ProviderTimeoutError,
     "TransportError": ProviderConnectionError,
+    "ConnectionError": ProviderConnectionError,
+    "ClientConnectionError": ProviderConnectionError,
+    "NewConnectionError": ProviderConnectionError,
+    "ChunkedEncodingError": ProviderConnectionError,
+    "IncompleteRead": ProviderConnectionError,
     "DecodingError": ProviderResponseFormatError,
 }
-_NEVER_LEFT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"}
+_NETWORK = {
+    *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.ENETRESET, errno.ENOTCONN),
+    errno.EADDRNOTAVAIL,
+}
+_NEVER_LEFT = {
+    *("ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"),
+    *("ClientConnectorError", "NewConnectionError", "SSLCertVerificationError"),
+}
 
 
 def canonical(error: BaseException) -> ProviderError:
@@ -148,8 +152,9 @@ def canonical(error: BaseException) -> ProviderError:
     if isinstance(error, ProviderError):
         return error
     status = _status_of(error)
-    kind = _kind_of(error) if status is None else kind_of_status(status)
-    names = {one.__name__ for one in type(error).__mro__}
+    origin = _origin_of(error)
+    kind = _kind_of(origin) if status is None else kind_of_status(status)
+    names = {one.__name__ for one in type(origin).__mro__}
     found = kind(told(error), http_status=status, never_left=status is None and not names.isdisjoint(_NEVER_LEFT))
     found.__cause__ = error
     return found
@@ -172,10 +177,7 @@ def kind_of_status(status: int) -> type[ProviderError]:
 def excerpt(text: object, longest: int = LONGEST_MESSAGE) -> str:
     """The beginning of a text, with a stand-in wherever it looks like a secret."""
     # Cut generously first, so that a long body costs nothing, and exactly afterwards: a stand-in may be longer.
-    cut = str(text)[: 4 * longest]
-    for pattern, stand_in in _SECRETS:
-        cut = pattern.sub(stand_in, cut)
-    return cut[:longest]
+    return redacted(str(text)[: 4 * longest])[:longest]
 
 
 def told(error: BaseException) -> str:
@@ -186,10 +188,22 @@ def told(error: BaseException) -> str:
         return type(error).__name__
 
 
+def _origin_of(error: BaseException) -> BaseException:
+    """What a client library's error was made of, as urllib says it: the reason is the error that it had itself."""
+    for _ in range(DEEPEST):
+        reason = getattr(error, "reason", None)
+        if not isinstance(reason, BaseException):
+            break
+        error = reason
+    return error
+
+
 def _kind_of(error: BaseException) -> type[ProviderError]:
     if isinstance(error, TimeoutError):
         return ProviderTimeoutError
-    if isinstance(error, ConnectionError | socket.gaierror):
+    if isinstance(error, ConnectionError | socket.gaierror | ssl.SSLError):
+        return ProviderConnectionError
+    if isinstance(error, OSError) and error.errno in _NETWORK:
         return ProviderConnectionError
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return ProviderResponseFormatError

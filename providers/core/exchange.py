@@ -51,6 +51,14 @@ class ProviderExecutionContext:
         return None if self.deadline is None else self.deadline - now
 
 
+class ProviderAnswer(dict[str, Any]):
+    """An answer, with the status that it came with; a plain dict is one too."""
+
+    def __init__(self, payload: Mapping[str, Any], *, http_status: int | None = None) -> None:
+        super().__init__(payload)
+        self.http_status = http_status
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt of an execution, numbered from 1."""

@@ -112,7 +112,7 @@ class Gate:
         decision = Decision.ENDED
         if result.verdict is Verdict.SUCCESS:
             tokens = result.budget.earn(tokens)
-        elif result.wants_retry and breaker.state is not BreakerState.OPEN:
+        elif result.wants_retry and replace(self, breaker=breaker).state_at(now) is not BreakerState.OPEN:
             left = result.budget.spend(tokens)
             decision = Decision.SUPPRESSED if left is None else Decision.RETRY
             tokens = tokens if left is None else left

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-DEEPEST = 100
+from providers.core.plain import is_endless, text_of, walked
 
 
 class Request(NamedTuple):
@@ -38,18 +38,13 @@ class Request(NamedTuple):
 
 def canonical(value: Any) -> str:
     """One text for all payloads that mean the same."""
-    return json.dumps(_plain(value, DEEPEST), sort_keys=True, separators=(",", ":"))
+    return json.dumps(walked(value, _plain, key=text_of), sort_keys=True, separators=(",", ":"))
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _plain(value: Any) -> Any:
     """What JSON can hold, whatever was given: other values by their kind and text."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if depth and isinstance(value, Mapping):
-        return {str(key): _plain(inner, depth - 1) for key, inner in value.items()}
-    if depth and isinstance(value, list | tuple):
-        return [_plain(inner, depth - 1) for inner in value]
-    return {type(value).__qualname__: str(value)}
+    is_known = value is None or isinstance(value, str | int | float | bool)
+    return value if is_known and not is_endless(value) else {type(value).__qualname__: text_of(value)}
 
 
 def _digest(parts: Sequence[Any]) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, part, rule
 from providers.core.breaker import BreakerPolicy
 from providers.core.budget import RetryBudget
-from providers.core.retry import RetryPolicy
+from providers.core.retry import RETRY_AFTER_CEILING, RetryPolicy
 
 
 class StoreFailure(StrEnum):
@@ -37,7 +37,8 @@ class ProviderPolicy(Policy):
         default=30.0, metadata=TIME_LIMIT | means("How long each attempt may take.", "seconds")
     )
     retry_after_ceiling: float = field(
-        default=300.0, metadata=DURATION | means("The longest pause that the provider may ask for.", "seconds")
+        default=RETRY_AFTER_CEILING,
+        metadata=DURATION | means("The longest pause that the provider may ask for.", "seconds"),
     )
     count_rate_limited: bool = field(
         default=False, metadata=FLAG | means("Whether being asked for fewer calls counts as a failure for the breaker.")

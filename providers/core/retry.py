@@ -12,6 +12,8 @@ from providers.core.errors import ProviderError, canonical
 
 T = TypeVar("T")
 Random = Callable[[], float]
+# The longest pause that a provider may ask for, where nothing else is said.
+RETRY_AFTER_CEILING = 300.0
 RATIO = rule("a number from 0 to 1", lambda value: backoff.is_duration(value) and value <= 1)
 
 
@@ -71,6 +73,7 @@ class RetryPolicy(Policy):
         call: Callable[[], T],
         *,
         budget: float | None = None,
+        retry_after_ceiling: float = RETRY_AFTER_CEILING,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = time.sleep,
         random: Random = chance.random,
@@ -84,6 +87,7 @@ class RetryPolicy(Policy):
                 value = call()
             except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
                 failure = canonical(error)
+                failure.retry_after = capped(failure.retry_after, retry_after_ceiling)
             else:
                 return Tries(value, None, (*tries, Try(number, clock() - started, None)))
             now = clock()
@@ -102,3 +106,8 @@ class RetryPolicy(Policy):
         delay = max(self.delay(attempt, random), error.retry_after or 0.0)
         # A wait that would use up all the time is not begun.
         return delay if left is None or delay < left else None
+
+
+def capped(pause: float | None, ceiling: float) -> float | None:
+    """A pause that a provider asks for, as far as it is granted."""
+    return None if pause is None else min(pause, ceiling)

@@ -54,6 +54,7 @@ class Call(NamedTuple):
 
 class Answered(NamedTuple):
     payload: dict[str, Any]
+    http_status: int | None = None
 
 
 class Failed(NamedTuple):
@@ -72,9 +73,11 @@ class Settle(NamedTuple):
     wants_retry: bool = False
     error: ProviderError | None = None
     payload: dict[str, Any] | None = None
+    http_status: int | None = None
     refund: Reservation = NOTHING
     refunds_retry: bool = False
     cooldown: float | None = None
+    lasts: float = 0.0  # for how long it may still be under way, if it is tried again
 
 
 class Refuse(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import structlog
 
 from providers import calls, telemetry
-from providers.calls import Ticket
+from providers.calls import SLACK, Ticket
 from providers.core.breaker import CircuitBreaker
 from providers.core.errors import ProviderCircuitOpenError
 from providers.core.exchange import Who
@@ -17,8 +17,6 @@ from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Se
 
 log = structlog.get_logger("ergon.providers")
 T = TypeVar("T")
-# A lease outlives the deadline of whoever holds it: nobody else may begin while it may still be calling.
-SLACK = 5.0
 
 _breakers: dict[Who, CircuitBreaker] = {}
 _lock = threading.Lock()
@@ -105,7 +103,8 @@ class Store:
         policy = self._ticket.policy
         with _lock:
             breaker = _breakers.get(self._ticket.who)
-            if breaker is None or breaker.policy != policy.breaker:
-                breaker = CircuitBreaker(policy.breaker, probe_lease=policy.probe_lease)
+            terms = (policy.breaker, policy.count_rate_limited)
+            if breaker is None or (breaker.policy, breaker.count_rate_limited) != terms:
+                breaker = CircuitBreaker(terms[0], count_rate_limited=terms[1], probe_lease=policy.probe_lease)
                 _breakers[self._ticket.who] = breaker
             return breaker

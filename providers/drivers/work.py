@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 
 from providers import telemetry
 from providers.core.errors import ProviderResponseFormatError, ProviderTimeoutError, canonical
-from providers.core.exchange import ProviderExecutionContext
+from providers.core.exchange import ProviderAnswer, ProviderExecutionContext
 from providers.core.steps import Answered, Call, Failed
 
 Implementation = Callable[[ProviderExecutionContext], Any]
@@ -57,6 +57,8 @@ class Work:
 
 
 def _answered(payload: Any) -> Answered | Failed:
+    if isinstance(payload, ProviderAnswer):
+        return Answered(dict(payload), payload.http_status)
     if isinstance(payload, dict):
         return Answered(payload)
     return Failed(ProviderResponseFormatError(f"an answer is a dict, not {type(payload).__name__}"))

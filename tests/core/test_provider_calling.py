@@ -176,6 +176,30 @@ def test_nothing_is_called_after_the_deadline() -> None:
     assert (stage.names(), result.reason_code) == (["Refuse"], "timeout")
 
 
+def test_a_spent_quota_is_not_waited_for() -> None:
+    stage = Stage(admissions=[Admission(Decision.QUOTA, retry_after=1.0)])
+    result = stage.play(may_return=True, task_name="t")
+    assert (result.outcome, result.reason_code) == (Outcome.DEAD_LETTER, "quota_exhausted")
+
+
+@pytest.mark.parametrize(
+    ("deadline", "timeout", "lasts"), [(None, 30.0, 31.0), (190.0, 30.0, 90.0), (190.0, 99.0, 100.0), (None, None, 1.0)]
+)
+def test_a_request_that_is_tried_again_says_for_how_long_it_may_be_under_way(
+    deadline: float | None, timeout: float | None, lasts: float
+) -> None:
+    stage = Stage(SLOW)
+    stage.play(ProviderPolicy(retry=RETRY, timeout=timeout), deadline=deadline)
+    assert stage.of(Settle)[0].lasts == lasts
+
+
+def test_every_attempt_says_its_status() -> None:
+    stage = Stage(ProviderTimeoutError(http_status=504), Answered({}, 201))
+    result = stage.play()
+    assert [attempt.http_status for attempt in result.attempts] == [504, 201]
+    assert [step.http_status for step in stage.of(Settle)] == [504, 201]
+
+
 def test_a_success_is_never_thrown_away() -> None:
     result = Stage(Answered({"rank": 1}), takes=50).play(deadline=101.0)
     assert (result.ok, result.payload, result.duration_ms) == (True, {"rank": 1}, 50_000)

@@ -1,10 +1,13 @@
 """Errors of providers: each class states its reason, and whatever is raised becomes one of them."""
 
+import errno
 import json
 import socket
+import ssl
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
@@ -25,6 +28,7 @@ from providers.core.errors import (
     excerpt,
     from_status,
 )
+from providers.core.redaction import HIDDEN, redacted
 from tests.broken import MuteError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,6 +76,18 @@ class CodeError(OSError):
     code = 503
 
 
+class RingError(Exception):
+    @property
+    def reason(self) -> Exception:
+        return self
+
+
+def of_a_library(name: str, *bases: type[Exception]) -> Exception:
+    """An error as of a library that the core does not know."""
+    kind: type[Exception] = type(name, bases or (OSError,), {})
+    return kind()
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "never_left"),
     [
@@ -79,6 +95,17 @@ class CodeError(OSError):
         (ConnectionResetError(), ProviderConnectionError, False),
         (ConnectionRefusedError(), ProviderConnectionError, True),
         (socket.gaierror(), ProviderConnectionError, True),
+        (URLError(ConnectionRefusedError()), ProviderConnectionError, True),
+        (URLError(TimeoutError()), ProviderTimeoutError, False),
+        (URLError("no host given"), ProviderInternalError, False),
+        (RingError(), ProviderInternalError, False),
+        (OSError(errno.EHOSTUNREACH, "no route"), ProviderConnectionError, False),
+        (OSError(errno.ENETUNREACH, "no network"), ProviderConnectionError, False),
+        (OSError(errno.ENOSPC, "no space"), ProviderInternalError, False),
+        (ssl.SSLError(), ProviderConnectionError, False),
+        (ssl.SSLCertVerificationError(), ProviderConnectionError, True),
+        (of_a_library("ConnectionError"), ProviderConnectionError, False),
+        (of_a_library("ConnectTimeout", type("ConnectionError", (OSError,), {})), ProviderTimeoutError, True),
         (json.JSONDecodeError("no", "x", 0), ProviderResponseFormatError, False),
         (TransportError(), ProviderConnectionError, False),
         (ConnectError(), ProviderConnectionError, True),
@@ -129,10 +156,32 @@ def test_every_status_has_its_meaning(status: int, reason: str) -> None:
         'api_key="secret"',
         "password=secret&x=1",
         "{'X-Auth-Token': 'secret'}",
+        "https://secret@host/",
+        "pwd=secret",
+        "?x=1&sig=secret",
+        "credential=secret credentials: secret",
+        "private_key: secret",
+        "private_key: -----BEGIN RSA PRIVATE KEY-----\nsecret\nsecret\n-----END RSA PRIVATE KEY-----",
+        "Cookie: theme=dark; session=secret",
+        '{"client_secret": "abc\\"secret", "x": 1}',
+        repr('{"client_secret": "abc\\"secret", "x": 1}'),
+        '{\\"password\\": \\"very secret\\"}',
     ],
 )
 def test_secrets_do_not_get_into_messages(text: str) -> None:
     assert "secret" not in str(ProviderError(text)).replace("_secret", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["design=oak", "signal: lost", "bypass=1", "https://host/a@b", "see https://host, a@b"]
+)
+def test_what_only_looks_like_a_secret_is_told(text: str) -> None:
+    assert str(ProviderError(text)) == text
+
+
+def test_a_text_of_any_length_is_redacted() -> None:
+    filler = "password" * 50_000
+    assert redacted(f'{filler} token="secret"') == f"{filler} token={HIDDEN}"
 
 
 def test_an_excerpt_is_short() -> None:

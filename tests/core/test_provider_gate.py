@@ -1,12 +1,18 @@
 """The gate as a value: breaker, quota, cooldown, budget and overrides, decided together."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, CircuitBreaker, Permit, Verdict, verdict_of
 from providers.core.budget import RetryBudget
-from providers.core.errors import ProviderBadRequestError, ProviderCircuitOpenError, ProviderTimeoutError
+from providers.core.errors import (
+    ProviderBadRequestError,
+    ProviderCircuitOpenError,
+    ProviderRateLimitError,
+    ProviderTimeoutError,
+)
 from providers.core.gate import Asked, Decision, Gate, Override, Returned
 from providers.core.quota import Reservation, opened
 
@@ -101,6 +107,23 @@ def test_an_operators_word_stands_above_the_breaker_while_it_lasts() -> None:
     assert forced.admit(ASKED, 4)[1].decision is Decision.ADMITTED
 
 
+@pytest.mark.parametrize(
+    ("word", "until", "decision"),
+    [
+        (BreakerState.CLOSED, None, Decision.RETRY),
+        (BreakerState.CLOSED, 1, Decision.ENDED),
+        (BreakerState.OPEN, 9, Decision.ENDED),
+    ],
+)
+def test_what_an_operator_says_counts_for_retries_too(
+    word: BreakerState, until: float | None, decision: Decision
+) -> None:
+    gate = replace(tripped(), override=Override(word, until))
+    assert gate.settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 2)[1] is decision
+    healthy = Gate(override=Override(BreakerState.OPEN))
+    assert healthy.settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 2)[1] is Decision.ENDED
+
+
 def test_retries_spend_until_nothing_is_left() -> None:
     gate, decisions = Gate(), []
     for _ in range(3):
@@ -130,6 +153,10 @@ def test_a_refund_waits_for_the_end_unless_each_attempt_is_billed() -> None:
         (ProviderTimeoutError(), False, Verdict.FAILURE),
         (ProviderBadRequestError(), False, Verdict.NEUTRAL),
         (ValueError(), True, Verdict.NEUTRAL),
+        (TimeoutError(), False, Verdict.FAILURE),
+        (ConnectionResetError(), False, Verdict.FAILURE),
+        (ProviderRateLimitError(), False, Verdict.NEUTRAL),
+        (ProviderRateLimitError(), True, Verdict.FAILURE),
     ],
 )
 def test_only_what_means_that_it_is_ill_counts(error: Exception | None, counts: bool, verdict: Verdict) -> None:  # noqa: FBT001
@@ -151,6 +178,33 @@ def test_a_breaker_of_one_process() -> None:
         breaker.before_call()
         breaker.after_call()
     assert breaker.state is BreakerState.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("error", "counts", "state"),
+    [
+        (TimeoutError(), False, BreakerState.OPEN),
+        (ProviderRateLimitError(), False, BreakerState.CLOSED),
+        (ProviderRateLimitError(), True, BreakerState.OPEN),
+    ],
+)
+def test_a_breaker_of_one_process_counts_what_the_provider_raises(
+    error: Exception,
+    counts: bool,  # noqa: FBT001
+    state: BreakerState,
+) -> None:
+    breaker = CircuitBreaker(failure_threshold=1, count_rate_limited=counts)
+    breaker.after_call(breaker.before_call(), error=error)
+    assert breaker.state is state
+
+
+def test_a_breaker_of_one_process_has_the_fields_of_the_documents() -> None:
+    given: dict[str, Any] = {"failure_threshold": 3, "open_cooldown_seconds": 7.0, "half_open_max_calls": 2}
+    breaker = CircuitBreaker(BreakerPolicy(success_threshold=4), **given)
+    assert {name: getattr(breaker, name) for name in given} == given
+    assert (breaker.success_threshold, breaker.consecutive_failures, breaker.open_until) == (4, 0, None)
+    with pytest.raises(TypeError):
+        CircuitBreaker(threshold=3)
 
 
 def test_nobody_waits_for_probes_that_are_gone() -> None:

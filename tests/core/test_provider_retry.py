@@ -37,6 +37,7 @@ class Script:
         ([TimeoutError()] * 9, 2.5, 2, 1.0, False),
         ([ProviderRateLimitError(retry_after=7)], None, 2, 7.0, True),
         ([ProviderRateLimitError(retry_after=7)], 7.0, 1, 0.0, False),
+        ([ProviderRateLimitError(retry_after=86400)], None, 2, 300.0, True),
     ],
 )
 def test_a_call_is_tried_while_it_can_help(
@@ -49,6 +50,12 @@ def test_a_call_is_tried_while_it_can_help(
     script = Script(*errors)
     tries = POLICY.run(script, budget=budget, clock=script.clock, sleep=script.sleep)
     assert (len(tries.attempts), script.now, tries.ok) == (tried, waited, is_ok)
+
+
+def test_a_pause_is_granted_as_far_as_it_is_said() -> None:
+    script = Script(ProviderRateLimitError(retry_after=86400))
+    tries = POLICY.run(script, retry_after_ceiling=20, clock=script.clock, sleep=script.sleep)
+    assert (tries.ok, script.now) == (True, 20)
 
 
 def test_a_failure_is_raised_on_request() -> None:

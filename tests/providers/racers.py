@@ -86,12 +86,14 @@ def hang() -> None:
     scripted(answer, probe_lease=3.0).ask()
 
 
-def outage(policy: str) -> None:
+def outage(policy: str, reason: str) -> None:
     from providers import BreakerPolicy, RetryPolicy
+    from providers.core.errors import BY_REASON
     from tests.providers.making import scripted
 
     breaker = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=60)
-    provider = scripted({"rank": 1}, TimeoutError(), on_store_failure=policy, breaker_policy=breaker)
+    about = {"on_store_failure": policy, "breaker_policy": breaker, "count_rate_limited": True}
+    provider = scripted({"rank": 1}, BY_REASON[reason](), **about)
     type(provider).retry_policy = RetryPolicy(max_attempts=1)
     reasons = [provider.ask().reason_code for _ in range(4)]
     print(json.dumps([reasons, len(provider.calls)]))
@@ -119,8 +121,8 @@ def main() -> None:
             admit(int(count), float(seconds), int(cost), int(probes))
         case ["execute", count, key]:
             execute(int(count), key)
-        case ["outage", policy]:
-            outage(policy)
+        case ["outage", policy, reason]:
+            outage(policy, reason)
         case [kind]:
             {"obey": obey, "hang": hang, "lose": lose}[kind]()
 

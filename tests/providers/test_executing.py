@@ -2,10 +2,11 @@
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import transaction
+from django.db import connection, transaction
 
 from providers import (
     Outcome,
@@ -13,7 +14,9 @@ from providers import (
     ProviderExecutionResult,
     ProviderTimeoutError,
     ProviderUsageError,
+    calls,
 )
+from providers.core.exchange import ProviderAnswer
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState, ProviderMinute
 from tests.providers.making import TENANT, Scripted, context, scripted
 
@@ -87,11 +90,53 @@ def test_a_missing_tenant_is_refused(tenant: Any) -> None:
         Scripted({}).execute(tenant_id=tenant, operation="snapshot", payload={}, context=context())
 
 
+@pytest.mark.parametrize("mistake", [{"payload": None}, {"payload": [1]}, {"campaign_id": uuid4()}, {"operation": 7}])
+def test_what_cannot_be_asked_is_refused(mistake: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"tenant_id": TENANT, "operation": "snapshot", "payload": {}, "context": context()}
+    with pytest.raises(ProviderUsageError, match=next(iter(mistake))):
+        Scripted({}).execute(**asked | mistake)
+    assert Scripted({}).execute(**asked, campaign_id="").ok
+
+
+def test_the_status_of_a_success_is_written_down() -> None:
+    result = Scripted(ProviderAnswer({"rank": 1}, http_status=203)).ask(idempotency_key="order-1")
+    assert (type(result.payload), result.payload, result.attempts[0].http_status) == (dict, {"rank": 1}, 203)
+    assert ProviderExecutionMetric.objects.get().http_status == 203
+
+
 def test_a_call_inside_an_open_transaction_is_refused() -> None:
     provider = Scripted({})
     with transaction.atomic(), pytest.raises(ProviderUsageError, match="atomic"):
         provider.ask()
     assert provider.calls == []
+
+
+def test_a_call_without_autocommit_is_refused() -> None:
+    provider = Scripted({})
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(ProviderUsageError, match="autocommit"):
+            provider.ask()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert provider.calls == []
+
+
+@pytest.mark.parametrize(("is_set", "outcome"), [(True, True), (False, False)])
+def test_whether_a_call_commits_by_itself_is_known_before_it_connects(
+    is_set: bool,  # noqa: FBT001
+    outcome: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", is_set)
+    if outcome:
+        calls.refuse_open_transaction()
+    else:
+        with pytest.raises(ProviderUsageError, match="autocommit"):
+            calls.refuse_open_transaction()
+    assert connection.connection is None
 
 
 @pytest.mark.django_db(transaction=False)

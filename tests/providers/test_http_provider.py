@@ -82,7 +82,9 @@ def test_an_answer_is_read_and_what_was_asked_arrived(ask: Ask) -> None:
 
 
 def test_an_answer_without_content_is_empty(ask: Ask) -> None:
-    assert ask("nothing").payload == {}
+    result = ask("nothing")
+    assert (result.payload, result.attempts[0].http_status) == ({}, 204)
+    assert ProviderExecutionMetric.objects.get().http_status == 204
 
 
 @pytest.mark.parametrize(

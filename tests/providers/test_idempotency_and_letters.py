@@ -5,6 +5,7 @@ from datetime import timedelta
 from math import ceil
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import DatabaseError, transaction
@@ -18,6 +19,7 @@ from providers.models import (
     ProviderHealthState,
     ProviderMinute,
 )
+from tests.broken import MuteError
 from tests.processes import eventually
 from tests.providers.making import WHO, Scripted, scripted
 
@@ -87,7 +89,7 @@ def test_requests_without_a_key_are_known_by_what_they_ask_if_the_provider_says_
 
 
 def test_a_tasks_terminal_failure_is_kept_as_a_dead_letter() -> None:
-    provider = scripted(TimeoutError("token=abcdefgh"), retry_policy=RetryPolicy(2, 0, 0, 0))
+    provider = scripted(TimeoutError("GET https://x/?token=abcdefgh"), retry_policy=RetryPolicy(2, 0, 0, 0))
     result = provider.ask({"keyword": "tea\x00"}, task_name="fetch_rank")
     assert result.outcome is Outcome.DEAD_LETTER
     outcomes = ProviderExecutionMetric.objects.order_by("id").values_list("outcome", flat=True)
@@ -96,10 +98,48 @@ def test_a_tasks_terminal_failure_is_kept_as_a_dead_letter() -> None:
     assert set(letter.payload) == SEED_FIELDS
     assert (letter.payload["reason_code"], letter.payload["attempts"], letter.published_at) == ("timeout", 2, None)
     assert "abcdefgh" not in letter.payload["error_message"]
+    assert "TimeoutError" in DeadLetter.objects.get().traceback
+    assert "abcdefgh" not in DeadLetter.objects.get().traceback
     assert letter.request["payload"] == {"keyword": "tea\ufffd"}
     grave = DeadLetter.objects.get()
     assert grave.pk == letter.dead_letter_id
     assert (grave.source, grave.step, grave.uid) == ("rank/rank_snapshot", "snapshot", result.correlation_id)
+
+
+ODD: Any = {"x": float("nan"), "half": "\ud800", "deep": [float("inf")], (1, 2): 3, "id": UUID(int=7)}
+
+
+def test_a_request_that_no_column_takes_is_kept_as_text() -> None:
+    arguments = {"args": [float("nan")], "kwargs": {}}
+    asked = {"task_name": "fetch_rank", "task_arguments": arguments, "idempotency_key": "order-1"}
+    result = Scripted(ProviderBadRequestError("half \ud800")).ask(ODD, **asked)
+    assert (result.outcome, result.reason_code) == (Outcome.DEAD_LETTER, "bad_request")
+    kept = {"x": "nan", "half": "?", "deep": ["inf"], "(1, 2)": 3, "id": str(UUID(int=7))}
+    letter = OutboxLetter.objects.get()
+    assert (letter.request["payload"], DeadLetter.objects.get().payload) == (kept, kept)
+    assert letter.request["task_arguments"]["args"] == ["nan"]
+    assert letter.payload["error_message"] == "half ?"
+
+
+def test_an_answer_that_json_does_not_know_is_kept_and_given_again() -> None:
+    odd: Any = {(1, 2): 3, "id": UUID(int=7), "odd": MuteError()}
+    provider = Scripted(odd, ProviderBadRequestError())
+    first, second = (provider.ask(idempotency_key="order-1") for _ in range(2))
+    assert (first.ok, second.replayed) == (True, True)
+    assert second.payload == {"(1, 2)": 3, "id": str(UUID(int=7)), "odd": "MuteError"}
+
+
+def test_a_request_that_waits_to_be_tried_again_stays_under_way() -> None:
+    inner: list[Any] = []
+
+    def answer(_: Any) -> dict[str, Any]:
+        inner.append(Scripted({}).ask(idempotency_key="order-1"))
+        return {"rank": 1}
+
+    waits = RetryPolicy(max_attempts=2, base_delay_seconds=2, max_delay_seconds=2, jitter_ratio=0)
+    provider = scripted(TimeoutError(), answer, retry_policy=waits, idempotency_lease=1.0)
+    assert provider.ask(idempotency_key="order-1").ok
+    assert inner[0].reason_code == "dependency_unavailable"
 
 
 def test_a_refused_task_is_a_dead_letter_unless_it_comes_back() -> None:

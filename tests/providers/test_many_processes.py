@@ -123,15 +123,18 @@ def test_a_call_during_which_the_database_goes_away_keeps_its_success() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("policy", "reasons", "called"),
+    ("policy", "reason", "reasons", "called"),
     [
-        ("closed", ["dependency_unavailable"] * 4, 0),
-        ("local", [None, "timeout", "timeout", "circuit_open"], 3),
+        ("closed", "timeout", ["dependency_unavailable"] * 4, 0),
+        ("local", "timeout", [None, "timeout", "timeout", "circuit_open"], 3),
+        ("local", "rate_limited", [None, "rate_limited", "rate_limited", "circuit_open"], 3),
     ],
 )
-def test_without_a_database_calls_go_as_declared(policy: str, reasons: list[str | None], called: int) -> None:
+def test_without_a_database_calls_go_as_declared(
+    policy: str, reason: str, reasons: list[str | None], called: int
+) -> None:
     nowhere = f"postgresql://nobody:none@127.0.0.1:{free_port()}/none"
-    assert race("outage", policy, DATABASE_URL=nowhere)[-1] == [reasons, called]
+    assert race("outage", policy, reason, DATABASE_URL=nowhere)[-1] == [reasons, called]
 
 
 def test_windows_that_are_over_show_what_they_used() -> None:

@@ -49,11 +49,11 @@ def dead(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], lis
         channel.queue_delete(queue)
 
 
-def leave(count: int) -> None:
+def leave(count: int, **about: Any) -> None:
     """Dead letters of tasks that nobody has published."""
     provider = scripted(ProviderBadRequestError("no such keyword"))
     for _ in range(count):
-        provider.ask({"keyword": "tea"}, task_name="fetch_rank")
+        provider.ask({"keyword": "tea"}, task_name="fetch_rank", **about)
 
 
 def test_a_letter_is_published_as_plain_json_under_its_own_id(url: str, dead: Callable[[], list[Any]]) -> None:
@@ -104,6 +104,29 @@ def test_a_letter_that_was_sent_by_someone_who_then_died_is_sent_again(
     assert outbox.publish(broker_url=url) == 1
     first, second = (message.properties["message_id"] for message in dead())
     assert first == second
+
+
+def test_a_correlation_of_any_length_is_published(url: str, dead: Callable[[], list[Any]]) -> None:
+    leave(1, correlation_id="\U0001f375" * 200)
+    leave(1, correlation_id="order-7")
+    assert outbox.publish(broker_url=url) == 2
+    told = {message.properties.get("correlation_id"): json.loads(message.body) for message in dead()}
+    assert told["order-7"]["correlation_id"] == "order-7"
+    assert told[None]["correlation_id"] == "\U0001f375" * 200
+
+
+@pytest.mark.parametrize("url", ["valkey"], indirect=True)
+def test_a_letter_that_cannot_be_sent_does_not_stand_in_the_way(url: str, dead: Callable[[], list[Any]]) -> None:
+    leave(3)
+    first, *others = OutboxLetter.objects.order_by("pk")
+    del first.payload["correlation_id"]
+    first.save()
+    with pytest.raises(KeyError):
+        outbox.publish(broker_url=url)
+    with pytest.raises(KeyError):
+        outbox.publish(broker_url=url)
+    assert [message.properties["message_id"] for message in dead()] == [str(letter.pk) for letter in others]
+    assert OutboxLetter.objects.get(published_at__isnull=True).failures == 2
 
 
 def test_while_the_broker_is_away_letters_wait() -> None:

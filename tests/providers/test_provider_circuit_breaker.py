@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from ergon_site.access.models import AuditEntry
-from providers import BreakerPolicy, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
+from providers import (
+    BreakerPolicy,
+    ProviderBadRequestError,
+    ProviderTimeoutError,
+    RetryPolicy,
+    calls,
+    standing as standings,
+)
 from providers.core.breaker import BreakerState, CircuitBreaker, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderRateLimitError
 from providers.core.gate import Asked, Decision
@@ -91,16 +98,65 @@ def test_retries_stop_the_moment_it_opens_and_the_reason_is_the_original_one() -
     assert [attempt.outcome.value for attempt in result.attempts] == ["retry", "failed"]
 
 
-def test_a_retry_that_finds_it_opened_by_others_ends_with_the_original_reason() -> None:
+def rows() -> list[tuple[str, str | None]]:
+    return list(ProviderExecutionMetric.objects.order_by("id").values_list("outcome", "reason_code"))
+
+
+def forced_open_in_the_wait(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """One that fails, and is forced open by the time that its wait is over."""
+    # Nothing else comes between the wait and the next admission, every time.
+    monkeypatch.setattr("time.sleep", lambda _: calls.force_open(WHO, by="ada", reason="maintenance"))
+    return scripted(TimeoutError(), retry_policy=AT_ONCE)
+
+
+def test_a_retry_that_finds_it_opened_by_others_ends_with_the_original_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = forced_open_in_the_wait(monkeypatch)
+    result = provider.ask()
+    assert (len(provider.calls), result.reason_code) == (1, "timeout")
+    assert rows() == [("retry", "timeout"), ("failed", "circuit_open")]
+
+
+def test_an_execution_that_ends_by_a_refused_retry_is_in_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    Scripted({}).ask()
+    forced_open_in_the_wait(monkeypatch).ask()
+    assert ProviderHealthState.objects.get().execution_rate_1h == 0.5
+    Scripted({}).ask()
+    standing = standings.of(WHO)
+    assert standing is not None
+    assert (standing.rates.execution, standing.rates.refusals) == (0.5, 2)
+
+
+def test_whoever_is_forced_open_in_mid_call_is_not_tried_again() -> None:
     def fail(_: Any) -> dict[str, Any]:
         calls.force_open(WHO, by="ada", reason="maintenance")
         raise TimeoutError
 
-    provider = scripted(fail, retry_policy=AT_ONCE)
-    result = provider.ask()
-    assert (len(provider.calls), result.reason_code) == (1, "timeout")
-    reasons = ProviderExecutionMetric.objects.order_by("id").values_list("outcome", "reason_code")
-    assert list(reasons) == [("retry", "timeout"), ("failed", "circuit_open")]
+    scripted(fail, retry_policy=AT_ONCE).ask()
+    assert rows() == [("failed", "timeout")]
+
+
+def test_a_breaker_that_is_forced_closed_lets_retries_pass_too() -> None:
+    trip()
+    calls.force_closed(WHO, by="ada", reason="we know better")
+    provider = scripted(TimeoutError(), {"rank": 1}, retry_policy=AT_ONCE, breaker_policy=QUICK)
+    assert provider.ask().ok
+    assert len(provider.calls) == 2
+
+
+def test_the_visible_state_is_what_the_operator_says() -> None:
+    calls.force_open(WHO, by="ada", reason="maintenance")
+    health = ProviderHealthState.objects.get()
+    assert (health.breaker_state, health.consecutive_failures) == ("open", 0)
+    calls.force_closed(WHO, by="ada", reason="over")
+    assert ProviderHealthState.objects.get().breaker_state == "closed"
+    calls.reset(WHO, by="ada", reason="over")
+    trip()
+    calls.force_closed(WHO, by="ada", reason="we know better")
+    assert ProviderHealthState.objects.get().breaker_state == "closed"
+    scripted({}, breaker_policy=QUICK).ask()
+    assert (ProviderHealthState.objects.get().breaker_state, Gate.objects.get().state) == ("closed", "open")
+    calls.reset(WHO._replace(tenant_id="nobody"), by="ada", reason="never called")
+    assert ProviderHealthState.objects.count() == 1
 
 
 def test_failures_that_are_not_the_providers_do_not_count() -> None:

@@ -60,6 +60,27 @@ def test_the_next_call_obeys_a_new_version_and_says_so() -> None:
     assert list(numbers) == [None, None, None, 1, 1, 2]
 
 
+def test_what_a_version_does_not_say_is_as_the_class_says() -> None:
+    names = {"provider_name": "own", "capability": "wishes"}
+    provider = scripted({}, breaker_policy=BreakerPolicy(failure_threshold=77), timeout=7.0, **names)
+    body = policies.write(*names.values(), body={"retry": {"max_attempts": 1}}, by="ada", reason="x").body
+    assert (body["breaker"]["failure_threshold"], body["timeout"], body["retry"]["max_attempts"]) == (77, 7.0, 1)
+    assert body["retry"]["base_delay_seconds"] == provider.retry_policy.base_delay_seconds
+    assert policies.in_force(provider).breaker.failure_threshold == 77
+    registered = registry.register(scripted({}, timeout=8.0))
+    assert write({}).body["timeout"] == registered.timeout
+    registry.forget(*RANK)
+
+
+def test_what_a_version_says_of_a_provider_that_nobody_knows_is_completed_all_the_same() -> None:
+    version = policies.write("unheard", "of", body={"cost": 2}, by="ada", reason="x")
+    assert version.body == ProviderPolicy(cost=2).to_dict()
+    broken = scripted({}, provider_name="broken", capability="of", timeout=-1)
+    version = policies.write("broken", "of", body={"cost": 2}, by="ada", reason="x")
+    assert version.body == ProviderPolicy(cost=2).to_dict()
+    type(broken).timeout = 30.0
+
+
 def test_what_another_process_writes_is_known_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     provider, now = scripted({}), [100.0]
     # Time is looked at, not waited for.
@@ -148,7 +169,7 @@ def test_the_doctor_finds_quotas_that_nobody_counts_without_the_database() -> No
     assert [one.text for one in provider_watch.findings() if "free read" in one.text] == [
         "free read has quotas, but its calls pass uncounted while the database is away"
     ]
-    policies.write(free.provider_name, free.capability, body={}, by="ada", reason="x")
+    policies.write(free.provider_name, free.capability, body={"on_store_failure": "closed"}, by="ada", reason="x")
     assert not [one for one in provider_watch.findings() if "free read" in one.text]
 
 

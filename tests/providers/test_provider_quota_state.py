@@ -4,8 +4,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 
-from providers import ProviderConnectionError, ProviderQuotaExceededError, QuotaState, RetryPolicy, calls
+from providers import (
+    ProviderCircuitOpenError,
+    ProviderConnectionError,
+    ProviderQuotaExceededError,
+    ProviderUsageError,
+    QuotaState,
+    RetryPolicy,
+    calls,
+)
 from providers.models import Gate, ProviderExecutionMetric
 from tests.processes import eventually
 from tests.providers.making import TENANT, WHO, Scripted, scripted
@@ -33,6 +42,42 @@ def test_quota_state_reservation_and_exhaustion_behavior() -> None:
     assert refused.value.retry_after is not None
     assert 0 < refused.value.retry_after <= DAY
     assert quota() == (2, 2, 0)
+
+
+def test_a_reservation_that_is_refused_shows_since_when_the_quota_is_spent() -> None:
+    calls.set_quota(WHO, limit=1, window=DAY, by="ada")
+    QuotaState.reserve(**RESERVE)
+    assert QuotaState.objects.get().last_exhausted_at is None
+    for _ in range(2):
+        with pytest.raises(ProviderQuotaExceededError):
+            QuotaState.reserve(**RESERVE)
+    assert QuotaState.objects.get().last_exhausted_at is not None
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [{"tenant_id": ""}, {"tenant_id": None}, {"provider_name": " "}, {"capability": 7}, {"cost": 0}, {"cost": -1}],
+)
+def test_a_reservation_that_is_a_mistake_is_refused_and_leaves_nothing(mistake: dict[str, Any]) -> None:
+    with pytest.raises(ProviderUsageError, match=next(iter(mistake))):
+        QuotaState.reserve(**RESERVE | mistake)
+    assert not Gate.objects.exists()
+
+
+def test_a_reservation_inside_an_open_transaction_is_refused() -> None:
+    with transaction.atomic(), pytest.raises(ProviderUsageError, match="atomic"):
+        QuotaState.reserve(**RESERVE)
+    assert not Gate.objects.exists()
+
+
+def test_a_reservation_is_no_probe() -> None:
+    calls.set_quota(WHO, limit=5, window=DAY, by="ada")
+    Gate.objects.update(state="half_open")
+    with pytest.raises(ProviderCircuitOpenError):
+        QuotaState.reserve(**RESERVE)
+    gate = Gate.objects.get()
+    assert (gate.probes, gate.used) == ({}, 0)
+    assert Scripted({}).ask().ok
 
 
 def test_quota_exhaustion_fails_fast_with_canonical_quota_exhausted_reason() -> None:

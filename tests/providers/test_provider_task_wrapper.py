@@ -152,20 +152,13 @@ def test_quota_exhaustion_fails_fast_with_canonical_quota_exhausted(
     broker: Broker, request_of: Make, tenant: str
 ) -> None:
     who = Who(tenant, "told", "anything")
-    calls.set_quota(who, limit=0, window=30 * 86400.0, by="tests")
+    # However soon the next window begins.
+    calls.set_quota(who, limit=0, window=60.0, by="tests")
     task_id, request = str(uuid4()), request_of("fine")
     broker.send(tell, **request, task_id=task_id)
     assert json.loads(ended(task_id, "FAILURE").result)["exc_type"] == "ProviderQuotaExceededError"
-    assert called(request) == 0
+    assert (called(request), states(task_id)) == (0, ["failed"])
     assert OutboxLetter.objects.get().payload["reason_code"] == "quota_exhausted"
-
-
-def test_a_quota_that_begins_anew_soon_is_waited_for(broker: Broker, request_of: Make, tenant: str) -> None:
-    calls.set_quota(Who(tenant, "told", "anything"), limit=1, window=4.0, by="tests")
-    requests = [request_of("fine", name=name) for name in ("a", "b")]
-    sent = [broker.send(tell, **request) for request in requests]
-    assert [ended(task_id).status for task_id in sent] == ["SUCCESS"] * 2
-    assert [called(request) for request in requests] == [1, 1]
 
 
 def test_a_task_that_is_delivered_twice_calls_once(broker: Broker, request_of: Make) -> None:

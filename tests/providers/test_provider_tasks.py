@@ -10,18 +10,21 @@ import pytest
 from django.core import checks
 from django_celery_results.models import TaskResult
 
+from engines import dead_letters
+from engines.models import DeadLetter
 from ergon_site.celery import app
 from providers import (
     CeleryProviderTask,
     ProviderBadRequestError,
     ProviderInternalError,
     ProviderRateLimitError,
+    ProviderTimeoutError,
     ProviderUsageError,
     UnknownProviderError,
     register,
     registry,
 )
-from providers.models import OutboxLetter, ProviderExecutionMetric, TaskExecution
+from providers.models import OutboxLetter, ProviderExecutionMetric, ProviderHealthState, TaskExecution
 from tests.processes import run
 from tests.providers.making import Scripted, Step, scripted
 
@@ -93,7 +96,7 @@ def test_what_is_given_wrongly_is_told_and_nobody_is_called(made: Made, wrong: d
     task, provider = made({})
     with pytest.raises(ProviderUsageError, match=told):
         task.apply(kwargs=REQUEST | wrong).get()
-    assert provider.calls == []
+    assert (provider.calls, TaskExecution.objects.get().state) == ([], "failed")
 
 
 def test_a_failure_raises_its_error_without_what_it_came_from(made: Made) -> None:
@@ -159,6 +162,98 @@ def test_a_task_asks_once_in_each_invocation(made: Made) -> None:
     app.tasks.unregister("tests.twice")
 
 
+def body(made: Made, run: Callable[..., Any]) -> Any:
+    """A task with a body of its own."""
+    made({"rank": 1}, ProviderBadRequestError())
+    task: Any = app.register_task(type("Own", (Fetch,), {"name": "tests.own", "run": run})())
+    return task
+
+
+@pytest.fixture
+def _own() -> Iterator[None]:
+    yield
+    app.conf.task_always_eager = False
+    app.tasks.unregister("tests.own")
+
+
+@pytest.mark.usefixtures("_own")
+def test_what_a_task_raises_of_its_own_is_one_of_our_errors_and_leaves_a_letter(made: Made) -> None:
+    fails = [True]
+
+    def run(task: Any, *, tenant_id: str, keyword: str) -> Any:
+        answer = task.ask(tenant_id=tenant_id, operation="snapshot", payload={"keyword": keyword})
+        if fails[0]:
+            msg = f"no such place: token=abcdefgh {answer}"
+            raise KeyError(msg)
+        return answer["rank"]
+
+    task = body(made, run)
+    with pytest.raises(ProviderInternalError, match="no such place: token=•••"):
+        task.apply(kwargs={"tenant_id": "t", "keyword": "tea"}, task_id="t-1").get()
+    row = TaskExecution.objects.get()
+    assert (row.state, row.tenant_id, row.celery_task_id) == ("failed", "t", "t-1")
+    told = OutboxLetter.objects.get().payload
+    assert (told["reason_code"], told["attempts"], told["task_name"]) == ("internal_error", 1, "tests.own")
+    letter = DeadLetter.objects.get()
+    assert "KeyError" in letter.traceback
+    assert "abcdefgh" not in letter.traceback
+    # The provider did its part.
+    assert ProviderHealthState.objects.get().execution_rate_1h == 1.0
+    assert list(ProviderExecutionMetric.objects.values_list("outcome", flat=True)) == ["success"]
+    fails[0] = False
+    app.conf.task_always_eager = True
+    dead_letters.replay(letter.pk, by="ada", reason="the place is there")
+    assert TaskExecution.objects.latest("pk").state == "succeeded"
+    assert ProviderExecutionMetric.objects.count() == 1
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_task_that_fails_before_it_asks_is_an_invocation_too(made: Made) -> None:
+    def run(task: Any, tenant_id: str, keyword: str) -> Any:
+        raise TimeoutError(task.name, tenant_id, keyword)
+
+    task = body(made, run)
+    with pytest.raises(ProviderTimeoutError):
+        task.apply(args=["t", "tea"]).get()
+    row = TaskExecution.objects.get()
+    assert (row.state, row.tenant_id) == ("failed", "t")
+    assert not OutboxLetter.objects.exists()
+
+
+@pytest.mark.usefixtures("_own")
+def test_whose_invocation_it_is_may_be_known_only_when_it_asks(made: Made) -> None:
+    def run(task: Any, *, keyword: str) -> Any:
+        return task.ask(tenant_id="t", operation="snapshot", payload={"keyword": keyword})
+
+    task = body(made, run)
+    assert task.apply(kwargs={"keyword": "tea"}).get() == {"rank": 1}
+    row = TaskExecution.objects.get()
+    assert (row.state, row.tenant_id) == ("succeeded", "t")
+    with pytest.raises(ProviderBadRequestError):
+        task.apply(kwargs={"keyword": "coffee"}).get()
+    assert TaskExecution.objects.latest("pk").state == "failed"
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_task_that_makes_do_without_an_answer_keeps_its_letter_and_its_end(made: Made) -> None:
+    def run(task: Any, *, keyword: str) -> Any:
+        try:
+            return task.ask(tenant_id="t", operation="snapshot", payload={"keyword": keyword})
+        except ProviderBadRequestError:
+            if keyword == "none":
+                msg = "it cannot do without"
+                raise ValueError(msg) from None
+            return {"rank": None}
+
+    task = body(made, run)
+    answers = [task.apply(kwargs={"keyword": keyword}).get() for keyword in ("tea", "coffee")]
+    assert answers == [{"rank": 1}, {"rank": None}]
+    with pytest.raises(ProviderInternalError, match="cannot do without"):
+        task.apply(kwargs={"keyword": "none"}).get()
+    states = TaskExecution.objects.order_by("pk").values_list("state", flat=True)
+    assert (list(states), OutboxLetter.objects.count()) == (["succeeded", "failed", "failed"], 2)
+
+
 def test_a_task_that_names_nobody_is_found_at_start(made: Made) -> None:
     made({})
     assert not [one for one in checks.run_checks() if one.id == "providers.E008"]
@@ -167,6 +262,7 @@ def test_a_task_that_names_nobody_is_found_at_start(made: Made) -> None:
     assert found.msg.startswith("The task 'tests.lost' calls nobody: there is no provider 'nobody'")
     with pytest.raises(UnknownProviderError):
         task.apply(kwargs=REQUEST).get()
+    assert TaskExecution.objects.get().state == "failed"
     app.tasks.unregister("tests.lost")
 
 

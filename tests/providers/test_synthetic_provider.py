@@ -47,6 +47,11 @@ def test_it_goes_through_its_script_and_then_its_answer() -> None:
     assert provider.calls == 6
 
 
+def test_an_empty_answer_is_one() -> None:
+    provider = Made({}, answer={})
+    assert [ask(provider).payload for _ in range(2)] == [{}, {}]
+
+
 def test_the_same_seed_gives_the_same_course_of_events() -> None:
     mix = {"timeout": 0.3, "bad_request": 0.3}
     first, again = (reasons(Made(seed=7, failures=mix), 30) for _ in range(2))

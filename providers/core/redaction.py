@@ -1,0 +1,29 @@
+"""What looks like a secret is not told: a stand-in takes its place in messages and tracebacks."""
+
+import re
+
+HIDDEN = "•••"
+_NAMES = (
+    r"password|passwd|passphrase|pwd|secret|token|credential|signature"
+    r"|(?:api|access|private|account)[_-]?key|(?<![a-z])(?:sig|pass)(?![\w-])"
+)
+# A backslash before the quote keeps it open, and so do several: a text may have been written twice.
+_QUOTED = r"\"(?:[^\"\\\n]|\\++.)*+\"|'(?:[^'\\\n]|\\++.)*+'|\\++[\"'][^\"'\\\n]*+"
+_IS = r"[\w-]{0,40}+[\\\"']{0,4}+\s{0,9}+[=:]\s{0,9}+"
+# No pattern tries again what it has read, so that a long text costs little.
+_SECRETS = (
+    (re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"), HIDDEN),
+    # https://user:password@host, https://token@host
+    (re.compile(r"(?<=://)(?:[^/\s?#\"'<>@]{0,300}+@)++"), f"{HIDDEN}@"),
+    (re.compile(r"(?i)\b(bearer|basic|token)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
+    # Of these, everything up to the end of the line.
+    (re.compile(rf"(?i)((?:authorization|cookie){_IS}[\\\"']{{0,4}}+)[^\n\\\"']++"), rf"\1{HIDDEN}"),
+    (re.compile(rf"(?i)((?:{_NAMES}){_IS})(?:{_QUOTED}|[^\s&,;}}]++)"), rf"\1{HIDDEN}"),
+)
+
+
+def redacted(text: str) -> str:
+    """A text with a stand-in wherever it looks like a secret."""
+    for pattern, stand_in in _SECRETS:
+        text = pattern.sub(stand_in, text)
+    return text
