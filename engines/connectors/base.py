@@ -14,7 +14,7 @@ class Connector(Protocol):
     attempt)` hears of every attempt. `on_arrival(callback)` is told what to call when there may be work, so that a
     streaming loop need not wait out its pause. `policy_in_force()` gives the policy of the batch that was fetched last
     and the name of its version. `is_prefetching = True` asks the engine to fetch the next batch before the current one
-    has drained.
+    has drained. `starts_left()` says how many more it may give (None: any number); the loop ends when it is 0.
     """
 
     def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]: ...
