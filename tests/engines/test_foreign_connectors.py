@@ -22,8 +22,8 @@ from tests.engines.test_database_connector import wait_for
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CONSUMERS = ["tests.act", "tests.act_async"]
-# The pause is looked for once a second.
-NOTICED = 3.0
+# What happens once a second has happened by then, on a busy machine too.
+NOTICED = 5.0
 _inboxes: dict[str, MemoryConnector] = {}
 
 
@@ -76,7 +76,7 @@ def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox:
     pipelines.pause("foreign", by="ada", reason="flood")
     put(inbox, {"n": 1})
     with Crew([pipeline], Options()) as crew:
-        time.sleep(1)
+        time.sleep(1)  # known from the start
         assert inbox.count() == 1
         pipelines.resume("foreign", by="ada", reason="dry")
         wait_for(lambda: len(inbox.outcomes) == 1)
@@ -175,7 +175,7 @@ def test_a_limit_ends_a_pipeline_whose_transactions_all_come_from_one_side(inbox
 def test_what_came_from_elsewhere_is_in_flight_while_it_runs(task: str, inbox: MemoryConnector, tmp_path: Path) -> None:
     pipeline = make(task)
     # One after the other: a handler that waits keeps all of an event loop.
-    put(inbox, {"sleep": 2} if task == "tests.act_async" else {"until": str(tmp_path / "gate")})
+    put(inbox, {"sleep": 5} if task == "tests.act_async" else {"until": str(tmp_path / "gate")})
     with Crew([pipeline], Options()) as crew:
         wait_for(lambda: crew.station.in_flight == 1)
         (tmp_path / "gate").touch()
