@@ -88,18 +88,18 @@ def of(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
     if not pipeline_ids:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(BY_ID, _bounds(min(pipeline_ids), max(pipeline_ids)))
+        cursor.execute(BY_ID, bounds(min(pipeline_ids), max(pipeline_ids)))
         found = {row[0]: Waiting(count=row[2], oldest_at=_time(row[1])) for row in cursor.fetchall()}
     return {one: found.get(one, Waiting()) for one in pipeline_ids}
 
 
 def of_all() -> dict[Pipeline, Waiting]:
     """Every pipeline and what waits in it, by one statement."""
-    rows: Any = Pipeline.objects.raw(BY_PIPELINE, _bounds(0, LAST_ID))
+    rows: Any = Pipeline.objects.raw(BY_PIPELINE, bounds(0, LAST_ID))
     return {row: Waiting(count=row.waiting or 0, oldest_at=_time(row.oldest_at)) for row in rows}
 
 
-def _bounds(first: int, last: int) -> list[int]:
+def bounds(first: int, last: int) -> list[int]:
     """Of which pipelines, how many priorities from either end, how far to count."""
     return [first, last, MOST_PRIORITIES, first, last, MOST_PRIORITIES, COUNTED + 1]
 
