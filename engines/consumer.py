@@ -79,6 +79,8 @@ class AsyncConsumerTask(AsyncConsumerMixin, Task):
 
 def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -> Work:
     is_prefetching = getattr(connector, "is_prefetching", False) is True
+    is_sharing = "starts_left" in getattr(connector, "ergon_offers", ())
+    shared = {"starts_left": connector.starts_left} if is_sharing else {}
     hooks = {
         Stage.PROCESS: "process_transaction",
         Stage.SUCCESS: "handle_transaction_success",
@@ -88,7 +90,7 @@ def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -
         task=type(task).__name__,
         pipeline=task.pipeline_name,
         policy=policy,
-        loop=partial(consumption, is_prefetching=is_prefetching),
+        loop=partial(consumption, is_prefetching=is_prefetching, **shared),
         handlers={stage: getattr(task, name) for stage, name in hooks.items()},
         silent=untouched(task, hooks, ConsumerMixin, AsyncConsumerMixin),
         timeout_error=ConsumerLoopTimeout,

@@ -179,12 +179,12 @@ def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) ->
     if (replayer := replayer_of(letter)) is not None:
         new = replayer.replay(letter, payload)
     elif Pipeline.objects.filter(name=letter.source).exists():
-        new = transactions.submit(letter.source, payload if is_edited else letter.payload, parent_id=letter.uid).id
+        new = _submit_again(letter, payload)
     else:
         raise NotReplayableError(letter)
     settle_as_replayed(letter, new, by=by, reason=reason)
     # Which fields were edited, never what they hold: payloads stay out of the log.
-    edited = [change["path"] for change in differences.changes(letter.payload, payload)] if is_edited else []
+    edited = [change["path"] for change in _changes(letter, payload) or []]
     audit.record(
         actor=by,
         action="dead_letter.replay_edited" if is_edited else "dead_letter.replay",
@@ -281,6 +281,26 @@ def find(letter_id: object) -> DeadLetter:
     return letter
 
 
+def _submit_again(letter: DeadLetter, payload: Any) -> str:
+    """As a transaction of its pipeline, with all that is known of the one that came from elsewhere."""
+    from engines import transactions  # noqa: PLC0415 (settling buries, and replaying settles letters)
+
+    known = {name: (letter.details.get(name) or "")[:TEXT] or None for name in ("correlation_id", "source")}
+    submitted = transactions.submit(
+        letter.source,
+        letter.payload if payload is AS_IT_WAS else payload,
+        metadata=letter.details.get("metadata"),
+        parent_id=letter.uid,
+        payload_changes=_changes(letter, payload),
+        **known,
+    )
+    return submitted.id
+
+
+def _changes(letter: DeadLetter, payload: Any) -> list[dict[str, Any]] | None:
+    return None if payload is AS_IT_WAS else differences.changes(letter.payload, payload)
+
+
 def _open(letter_id: int) -> DeadLetter:
     letter = DeadLetter.objects.select_for_update().filter(pk=letter_id).first()
     if letter is None:
@@ -295,7 +315,12 @@ def _settle(letter: DeadLetter, state: LetterState, *, by: str, reason: str) -> 
     letter.settled_at = Now()
     letter.save(update_fields=["state", "settled_by", "reason", "settled_at", "replayed_as"])
     DeadLetterGroup.objects.filter(pk=letter.group_id).update(open_count=F("open_count") - 1)
-    left = DeadLetterGroup.objects.filter(pk=letter.group_id, open_count__lte=0).exclude(state=GroupState.MUTED.value)
+    resolve_if_empty([letter.group_id])
+
+
+def resolve_if_empty(group_ids: Iterable[int]) -> None:
+    """A group of which nothing is open any more is resolved, unless somebody has muted it."""
+    left = DeadLetterGroup.objects.filter(pk__in=group_ids, open_count__lte=0).exclude(state=GroupState.MUTED.value)
     left.update(state=GroupState.RESOLVED.value)
 
 
@@ -304,11 +329,6 @@ def _grave(burial: Burial, pipeline: str, worker: int | None) -> Grave:
     lease = moved.lease
     tried = [attempted for attempted, _ in lease.attempts]
     told = failures.summary(failure, tried)
-    handler = None
-    if failure.origin is not None:
-        handler = {"type": told["type"], "message": told["message"]}
-        told = failures.summary(failure.origin, tried)
-    error = (failure.origin or failure).error
     return Grave(
         source=pipeline,
         uid=moved.id,
@@ -316,7 +336,7 @@ def _grave(burial: Burial, pipeline: str, worker: int | None) -> Grave:
         category=told["category"],
         error_type=told["type"],
         message=told["message"],
-        traceback=failures.traceback_of(error),
+        traceback=failures.traceback_of((failure.origin or failure).error),
         transaction_id=lease.id,
         details={
             "attempts": len(tried),
@@ -325,7 +345,7 @@ def _grave(burial: Burial, pipeline: str, worker: int | None) -> Grave:
             "worker": worker,
             "correlation_id": moved.correlation_id,
             "trace_id": next((trace for _, trace in reversed(lease.attempts) if trace), None),
-            "exception_handler": handler,
+            "exception_handler": told.get("exception_handler"),
         },
     )
 

@@ -68,19 +68,21 @@ def forget() -> None:
 
 @cache
 def _discover() -> None:
-    for name in _modules():
+    for named_by, name in _modules():
         try:
             import_module(name)
         except Exception as error:
-            msg = f"the module {name!r} cannot be imported: {type(error).__name__}: {told(error)}"
+            msg = f"{named_by}the module {name!r} cannot be imported: {type(error).__name__}: {told(error)}"
             raise DiscoveryError(msg) from error
 
 
-def _modules() -> Iterator[str]:
+def _modules() -> Iterator[tuple[str, str]]:
+    """Each module, and where it is named if a variable does."""
     for app in apps.get_app_configs():
         if app.module is not None and module_has_submodule(app.module, MODULE):
-            yield f"{app.name}.{MODULE}"
-    yield from settings().tasks
+            yield "", f"{app.name}.{MODULE}"
+    for name in settings().tasks:
+        yield "ERGON_TASKS: ", name
 
 
 @cache
@@ -93,7 +95,8 @@ def _make(name: str, factory: Callable[[], Any] | str) -> Any:
     try:
         return (_find(factory) if isinstance(factory, str) else factory)()
     except Exception as error:
-        msg = f"the service {name!r} cannot be made: {type(error).__name__}: {told(error)}"
+        named_by = "ERGON_SERVICES: " if name in settings().services else ""
+        msg = f"{named_by}the service {name!r} cannot be made: {type(error).__name__}: {told(error)}"
         raise DiscoveryError(msg) from error
 
 

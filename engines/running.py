@@ -17,12 +17,13 @@ from django.db import close_old_connections
 
 from engines import discovery, registry, telemetry
 from engines.conf import settings
+from engines.connectors.allowance import Allowance, Sharing
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
 from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core import failures
-from engines.core.errors import AbandonedAttemptsError, EngineError
+from engines.core.errors import AbandonedAttemptsError, UnrunnableError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
 from engines.drivers.eventloop import EventLoop
 from engines.drivers.observed import labels_of, tell_of_the_queue
@@ -47,10 +48,6 @@ NEEDED = {
     "inbound": ("consumer", (ConsumerMixin, AsyncConsumerMixin)),
     "outbound": ("producer", (ProducerMixin, AsyncProducerMixin)),
 }
-
-
-class UnrunnableError(EngineError):
-    """A pipeline that cannot run here; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,19 +186,40 @@ class Runner:
 
 def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Iterator[Any]:
     """Where a pipeline's transactions come from: the database always, so that what is submitted here runs as well."""
-    yield DatabaseConnector(pipeline, station, options.applied_to)
-    if pipeline.connector != "database" and pipeline.direction == "inbound":
-        foreign = registered_connector(pipeline)
-        if options.is_draining and "drain" in getattr(foreign, "ergon_offers", ()):
-            foreign.drain()
-        yield ForeignConnector(pipeline, foreign, station, options.applied_to)
+    own = DatabaseConnector(pipeline, station, options.applied_to)
+    if pipeline.connector == "database" or pipeline.direction != "inbound":
+        yield own
+        return
+    allowance, inner = Allowance(), registered_connector(pipeline)
+    if options.is_draining and "drain" in getattr(inner, "ergon_offers", ()):
+        inner.drain()
+    yield Sharing(own, allowance)
+    yield Sharing(ForeignConnector(pipeline, inner, station, options.applied_to), allowance)
 
 
 def registered_connector(pipeline: Pipeline) -> Any:
     """The connector that a pipeline names, of those that somebody has registered."""
+    _find_everything()
+    return registry.connectors.find(pipeline.connector)(pipeline.name)
+
+
+def missing(pipeline: Pipeline) -> str | None:
+    """What a pipeline needs and this process has not; None if it can run."""
+    _find_everything()
+    if pipeline.task and pipeline.task not in registry.tasks.names():
+        return f"task {pipeline.task!r}"
+    if not pipeline.task and pipeline.executor not in settings().executors:
+        return f"executor {pipeline.executor!r}"
+    if pipeline.connector == "broker" and settings().broker_url is None:
+        return "address of a broker (CELERY_BROKER_URL)"
+    if pipeline.connector not in ("database", *registry.connectors.names()):
+        return f"connector {pipeline.connector!r}"
+    return None
+
+
+def _find_everything() -> None:
     discovery.discover()
     import_module("engines.connectors.builtin")
-    return registry.connectors.find(pipeline.connector)(pipeline.name)
 
 
 def build(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools) -> Any:
@@ -264,7 +282,7 @@ _looked = threading.local()
 
 def _left(policy: ProducerPolicy, started: int) -> int:
     size = policy.loop.batch.size
-    return size if policy.loop.limit is None else min(size, policy.loop.limit - started)
+    return size if policy.loop.limit is None else max(0, min(size, policy.loop.limit - started))
 
 
 class Crew:

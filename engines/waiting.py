@@ -18,7 +18,8 @@ ALL_PIPELINES = 0
 LAST_ID = 2**63 - 1
 
 # It costs so many index entries, however long the queue is: what is counted is ordered like the index, or the planner
-# would rather read the table. Each priority of a pipeline is asked for its first one, for the same reason.
+# would rather read the table. Each priority of a pipeline is asked for its first one, for the same reason; where there
+# are very many priorities, the highest and the lowest of them, which wait longest.
 QUEUES = """
 WITH RECURSIVE level (pipeline_id, priority, place) AS (
     SELECT p.id, (SELECT max(t.priority) FROM engines_transactionrecord t
@@ -28,10 +29,21 @@ WITH RECURSIVE level (pipeline_id, priority, place) AS (
     SELECT l.pipeline_id, (SELECT max(t.priority) FROM engines_transactionrecord t
                            WHERE t.pipeline_id = l.pipeline_id AND t.state = 0 AND t.priority < l.priority), l.place + 1
     FROM level l WHERE l.priority IS NOT NULL AND l.place < %s
+), low (pipeline_id, priority, place) AS (
+    SELECT p.id, (SELECT min(t.priority) FROM engines_transactionrecord t
+                  WHERE t.pipeline_id = p.id AND t.state = 0), 1
+    FROM engines_pipeline p WHERE p.id BETWEEN %s AND %s
+    UNION ALL
+    SELECT l.pipeline_id, (SELECT min(t.priority) FROM engines_transactionrecord t
+                           WHERE t.pipeline_id = l.pipeline_id AND t.state = 0 AND t.priority > l.priority), l.place + 1
+    FROM low l WHERE l.priority IS NOT NULL AND l.place < %s
+), met (pipeline_id, priority) AS (
+    SELECT pipeline_id, priority FROM level WHERE priority IS NOT NULL
+    UNION SELECT pipeline_id, priority FROM low WHERE priority IS NOT NULL
 ), first (pipeline_id, available_at) AS (
-    SELECT l.pipeline_id, (SELECT min(t.available_at) FROM engines_transactionrecord t
-                           WHERE t.pipeline_id = l.pipeline_id AND t.state = 0 AND t.priority = l.priority)
-    FROM level l WHERE l.priority IS NOT NULL
+    SELECT m.pipeline_id, (SELECT min(t.available_at) FROM engines_transactionrecord t
+                           WHERE t.pipeline_id = m.pipeline_id AND t.state = 0 AND t.priority = m.priority)
+    FROM met m
 ), queue (pipeline_id, oldest_at, waiting) AS (
     SELECT f.pipeline_id, min(f.available_at),
            (SELECT count(*) FROM (SELECT 1 FROM engines_transactionrecord t
@@ -76,15 +88,20 @@ def of(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
     if not pipeline_ids:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(BY_ID, [min(pipeline_ids), max(pipeline_ids), MOST_PRIORITIES, COUNTED + 1])
+        cursor.execute(BY_ID, bounds(min(pipeline_ids), max(pipeline_ids)))
         found = {row[0]: Waiting(count=row[2], oldest_at=_time(row[1])) for row in cursor.fetchall()}
     return {one: found.get(one, Waiting()) for one in pipeline_ids}
 
 
 def of_all() -> dict[Pipeline, Waiting]:
     """Every pipeline and what waits in it, by one statement."""
-    rows: Any = Pipeline.objects.raw(BY_PIPELINE, [0, LAST_ID, MOST_PRIORITIES, COUNTED + 1])
+    rows: Any = Pipeline.objects.raw(BY_PIPELINE, bounds(0, LAST_ID))
     return {row: Waiting(count=row.waiting or 0, oldest_at=_time(row.oldest_at)) for row in rows}
+
+
+def bounds(first: int, last: int) -> list[int]:
+    """Of which pipelines, how many priorities from either end, how far to count."""
+    return [first, last, MOST_PRIORITIES, first, last, MOST_PRIORITIES, COUNTED + 1]
 
 
 def count(pipeline_id: int, *, cap: int | None = None) -> int:

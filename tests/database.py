@@ -94,3 +94,31 @@ def _triggers() -> tuple[list[str], list[str]]:
             [f"ALTER TABLE {table} DISABLE TRIGGER {name}" for table, name in rows],
             [f"ALTER TABLE {table} ENABLE TRIGGER {name}" for table, name in rows],
         )
+
+
+NO_SPACE = "could not extend file: no space left on device"
+
+
+@contextmanager
+def refusing(table: str, action: str = "INSERT") -> Iterator[None]:
+    """The database refuses one kind of change to a table, with the error that a full disk would cause."""
+    if connection.vendor == "sqlite":
+        # A trigger of SQLite can raise no such error by itself; one that is broken does.
+        make = [f'CREATE TRIGGER refusing BEFORE {action} ON {table} BEGIN INSERT INTO "{NO_SPACE}" VALUES (1); END']
+        drop = ["DROP TRIGGER refusing"]
+    else:
+        body = f"BEGIN RAISE EXCEPTION '{NO_SPACE}' USING ERRCODE = 'disk_full'; END"
+        make = [
+            f"CREATE FUNCTION refusing() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$",
+            f"CREATE TRIGGER refusing BEFORE {action} ON {table} EXECUTE FUNCTION refusing()",
+        ]
+        drop = ["DROP FUNCTION refusing CASCADE"]
+    with connection.cursor() as cursor:
+        for statement in make:
+            cursor.execute(statement)
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            for statement in drop:
+                cursor.execute(statement)

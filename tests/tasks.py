@@ -24,6 +24,8 @@ def act(payload: dict[str, Any]) -> Any:
             case "until":
                 while not Path(value).exists():
                     time.sleep(0.02)
+            case "print":
+                print(value)
             case "fail":
                 raise ValueError(value)
             case "reject":

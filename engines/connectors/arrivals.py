@@ -8,6 +8,7 @@ import psycopg
 import structlog
 from django.db import DatabaseError, connection
 
+from engines.core.errors import headline
 from engines.transactions.postgresql import CHANNEL
 
 NOTICE = 0.5
@@ -23,6 +24,7 @@ class Arrivals:
     def __init__(self) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._over = threading.Event()
+        self._said = ""
         self._vendor = connection.vendor
         target = self._listen if self._vendor == "postgresql" else self._look
         self._thread = threading.Thread(target=target, name="ergon-arrivals", daemon=True)
@@ -45,6 +47,17 @@ class Arrivals:
         for callback in chosen:
             callback()
 
+    def _tell_of(self, payload: str) -> None:
+        """Anybody may notify this channel: what is no number of a pipeline is not for us."""
+        if payload.isascii() and payload.isdecimal():
+            self._tell(int(payload))
+
+    def _say(self, error: Exception) -> None:
+        """Once, not every second: loops poll as well, but a lone transaction waits longer from now on."""
+        if self._said != headline(error):
+            self._said = headline(error)
+            log.error("arrivals_failed", error=self._said, exc_info=error)
+
     def _listen(self) -> None:
         while not self._over.is_set():
             try:
@@ -53,9 +66,12 @@ class Arrivals:
                     self._tell()  # whatever was told while nobody listened
                     while not self._over.is_set():
                         for notification in listening.notifies(timeout=NOTICE):
-                            self._tell(int(notification.payload))
+                            self._tell_of(notification.payload)
             except psycopg.Error:
                 # Loops poll as well, and say that the database is away.
+                self._over.wait(RETRY)
+            except Exception as error:  # noqa: BLE001 (told once)
+                self._say(error)
                 self._over.wait(RETRY)
 
     def _look(self) -> None:
@@ -66,11 +82,13 @@ class Arrivals:
                 with connection.cursor() as cursor:
                     cursor.execute("PRAGMA data_version")
                     version = cursor.fetchone()
+                if version != seen:
+                    self._tell()
+                seen = version
             except DatabaseError:
                 continue
-            if version != seen:
-                seen = version
-                self._tell()
+            except Exception as error:  # noqa: BLE001 (told once)
+                self._say(error)
         connection.close()
 
 

@@ -3,7 +3,7 @@
 from engines.conf import settings
 from engines.connectors.broker import BrokerConnector
 from engines.connectors.facts import FactsConnector
-from engines.core.errors import ConnectorError
+from engines.core.errors import UnrunnableError
 from engines.registry import connector
 
 
@@ -13,7 +13,7 @@ def broker(pipeline: str) -> BrokerConnector:
     url = settings().broker_url
     if url is None:
         msg = f"the pipeline {pipeline!r} takes its transactions from a broker: set CELERY_BROKER_URL to its address"
-        raise ConnectorError(msg)
+        raise UnrunnableError(msg)
     return BrokerConnector(url, pipeline)
 
 

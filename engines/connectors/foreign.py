@@ -1,14 +1,17 @@
-"""A pipeline whose transactions come from elsewhere: its failures, counts and policy are kept here all the same."""
+"""A pipeline whose transactions come from elsewhere: its failures, counts, policy and pauses are kept here anyway."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from engines import dead_letters, policies
+from engines import dead_letters, policies, telemetry
+from engines.connectors import transactions_in
 from engines.connectors.outage import Outage
 from engines.connectors.station import Station
 from engines.core import failures
+from engines.core.errors import ConnectorError
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.dead_letters import Grave
@@ -25,14 +28,19 @@ class ForeignConnector:
     def __init__(self, pipeline: Pipeline, inner: Any, station: Station, adjust: Callable[[Any], Any]) -> None:
         self.pipeline = pipeline
         self._inner, self._station, self._adjust = inner, station, adjust
-        self._tried: dict[str, list[Attempted]] = {}
+        self._tried: dict[str, list[tuple[Attempted, str | None]]] = {}
+        self._begun: set[str] = set()
+        self._is_tracing = telemetry.is_tracing()
         self._thread, self._outage = ThreadPoolExecutor(1, "ergon-foreign"), Outage("keep a dead letter")
         self._tells_of_the_dead = hasattr(inner, "on_dead")
         if self._tells_of_the_dead:
             inner.on_dead = self._bury
         version, policy = policies.in_force(pipeline.policy_id)
         self._in_force: tuple[Any, str] = (adjust(policy), str(version))
-        station.at_every_beat(self._look_at_policy)
+        self._paused = threading.Event()
+        self._look_whether_paused()
+        station.at_every_beat(self._look_at_pipeline)
+        station.also_counts(lambda: len(self._begun))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -48,8 +56,36 @@ class ForeignConnector:
     def policy_in_force(self) -> tuple[Any, str]:
         return self._in_force
 
+    def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+        """Nothing while the pipeline is paused; what comes to a fetch that waited since before is put back."""
+        if self._paused.is_set():
+            return []
+        batch: Sequence[Transaction] = self._inner.fetch_transactions(batch_size, **extra)
+        if self._paused.is_set() and batch and hasattr(self._inner, "release"):
+            self._inner.release(transactions_in(list(batch)))
+            return []
+        return batch
+
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+        if self._paused.is_set():
+            return []
+        batch: Sequence[Transaction] = await self._inner.fetch_transactions_async(batch_size, **extra)
+        if self._paused.is_set() and batch and hasattr(self._inner, "release_async"):
+            await self._inner.release_async(transactions_in(list(batch)))
+            return []
+        return batch
+
+    def begin(self, transaction: Transaction) -> bool:
+        self._begun.add(transaction.id)
+        return bool(self._inner.begin(transaction)) if hasattr(self._inner, "begin") else True
+
+    async def begin_async(self, transaction: Transaction) -> bool:
+        self._begun.add(transaction.id)
+        return bool(await self._inner.begin_async(transaction)) if hasattr(self._inner, "begin_async") else True
+
     def note(self, transaction: Transaction, attempted: Attempted) -> None:
-        self._tried.setdefault(transaction.id, []).append(attempted)
+        trace_id = telemetry.current_trace_id() if self._is_tracing else None
+        self._tried.setdefault(transaction.id, []).append((attempted, trace_id))
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
         """A failure is kept before whoever gave the transaction may forget it."""
@@ -66,6 +102,16 @@ class ForeignConnector:
             await self._inner.acknowledge_async(transaction, outcome)
         self._count(transaction, outcome)
 
+    def release(self, batch: Sequence[Transaction]) -> None:
+        self._forget(batch)
+        if hasattr(self._inner, "release"):
+            self._inner.release(batch)
+
+    async def release_async(self, batch: Sequence[Transaction]) -> None:
+        self._forget(batch)
+        if hasattr(self._inner, "release_async"):
+            await self._inner.release_async(batch)
+
     def interrupt(self) -> None:
         self._outage.give_up()
         if hasattr(self._inner, "interrupt"):
@@ -77,13 +123,20 @@ class ForeignConnector:
         if hasattr(self._inner, "close"):
             self._inner.close()
 
-    def _look_at_policy(self) -> None:
+    def _look_at_pipeline(self) -> None:
+        self._look_whether_paused()
         version, policy = policies.in_force(self.pipeline.policy_id)
         if str(version) != self._in_force[1]:
             self._in_force = (self._adjust(policy), str(version))
 
+    def _look_whether_paused(self) -> None:
+        if Pipeline.objects.filter(pk=self.pipeline.pk, paused_at__isnull=False).exists():
+            self._paused.set()
+        else:
+            self._paused.clear()
+
     def _count(self, transaction: Transaction, outcome: Outcome) -> None:
-        self._tried.pop(transaction.id, None)
+        self._forget([transaction])
         counts = self._station.settler.counts[self.pipeline.pk]
         if isinstance(outcome, Success):
             counts.succeeded += 1
@@ -91,36 +144,54 @@ class ForeignConnector:
             counts.failed += 1
         self._station.tally(self.pipeline.pk, is_success=isinstance(outcome, Success))
 
+    def _forget(self, batch: Sequence[Transaction]) -> None:
+        for transaction in batch:
+            self._begun.discard(transaction.id)
+            self._tried.pop(transaction.id, None)
+
     def _bury(self, transaction: Transaction, failure: Failure) -> None:
-        tried = self._tried.get(transaction.id, [])
-        first = failure.origin or failure
-        told = failures.summary(first, tried)
-        details = {
-            "attempts": len(tried),
-            "policy_version": int(self._in_force[1]),
-            "worker": self._station.worker.pk,
-            "correlation_id": transaction.correlation_id,
-            "connector": self.pipeline.connector,
-        }
-        grave = Grave(
+        grave = self._grave(transaction, failure, self._tried.get(transaction.id, []))
+        # Slots come and go; one thread keeps one connection for all of them.
+        kept = self._thread.submit(self._outage.wait_out, lambda: dead_letters.keep([grave])).result()
+        if kept is None:
+            # It must not be acknowledged: whoever gave it gives it again.
+            msg = f"the dead letter of {transaction.id!r} could not be kept before the end"
+            raise ConnectorError(msg)
+
+    def _grave(self, transaction: Transaction, failure: Failure, tried: list[tuple[Attempted, str | None]]) -> Grave:
+        told = failures.summary(failure, [attempted for attempted, _ in tried])
+        return Grave(
             source=self.pipeline.name,
-            uid=transaction.id,
+            uid=failures.storable(transaction.id),
             step=told["step"],
             category=told["category"],
             error_type=told["type"],
             message=told["message"],
-            traceback=failures.traceback_of(first.error),
+            traceback=failures.traceback_of((failure.origin or failure).error),
             payload=_copy(transaction.payload),
-            details=details,
+            details={
+                "attempts": len(tried),
+                "policy_version": int(self._in_force[1]),
+                "worker": self._station.worker.pk,
+                "connector": self.pipeline.connector,
+                "trace_id": next((trace for _, trace in reversed(tried) if trace), None),
+                "exception_handler": told.get("exception_handler"),
+                **_origin(transaction),
+            },
         )
-        # Slots come and go; one thread keeps one connection for all of them.
-        self._thread.submit(self._outage.wait_out, lambda: dead_letters.keep([grave])).result()
 
 
-def _copy(payload: Any) -> Any:
-    """The payload as far as a column takes it: what it refuses is told in words."""
+def _origin(transaction: Transaction) -> dict[str, Any]:
+    """What a replay needs besides the payload, as there is no record that keeps it."""
+    texts = {name: getattr(transaction, name) for name in ("correlation_id", "parent_id", "source")}
+    told = {name: text if text is None else failures.storable(str(text)) for name, text in texts.items()}
+    return told | {"metadata": _copy(dict(transaction.metadata), what="metadata") or None}
+
+
+def _copy(value: Any, *, what: str = "payload") -> Any:
+    """A value as far as a column takes it: what it refuses is told in words."""
     try:
-        encode(payload, limit=LARGEST_COPY)
+        encode(value, limit=LARGEST_COPY, what=what)
     except PayloadError as error:
         return {"not kept": str(error)}
-    return payload
+    return value

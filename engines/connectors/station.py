@@ -35,6 +35,9 @@ class Station:
         self._missing: set[int] = set()
         self._untold: Counter[tuple[int, bool]] = Counter()
         self._errands: list[Callable[[], None]] = []
+        self._elsewhere: list[Callable[[], int]] = []
+        self._said: dict[Callable[[], Any], str] = {}
+        self._tallying = threading.Lock()
         self._over = threading.Event()
         self._outage = Outage("renew leases")
         self.is_stopping = False
@@ -66,7 +69,7 @@ class Station:
 
     @property
     def in_flight(self) -> int:
-        return len(self._held)
+        return len(self._held) + sum(count() for count in self._elsewhere)
 
     def hold(self, batch: Iterable[LeasedTransaction]) -> None:
         """Renew their leases until they are settled or given back."""
@@ -80,7 +83,12 @@ class Station:
 
     def tally(self, pipeline_id: int, *, is_success: bool) -> None:
         """Count what ended elsewhere; written down with the next heartbeat."""
-        self._untold[pipeline_id, is_success] += 1
+        with self._tallying:
+            self._untold[pipeline_id, is_success] += 1
+
+    def also_counts(self, count: Callable[[], int]) -> None:
+        """Among what is in flight: so many that have no lease here."""
+        self._elsewhere.append(count)
 
     def at_every_beat(self, errand: Callable[[], None]) -> None:
         """Do this every second or so, where the database may be asked."""
@@ -99,18 +107,33 @@ class Station:
         while not self._over.wait(min(1.0, settings().lease / 10)):
             if time.monotonic() >= following:
                 following = time.monotonic() + every
-                self._outage.wait_out(self._renew)
-            self._outage.wait_out(transactions.rescue)
+                self._try(self._renew)
+            self._try(transactions.rescue)
             for errand in (self._write_tally, *self._errands):
-                self._outage.wait_out(errand)
+                self._try(errand)
         connection.close()
 
+    def _try(self, call: Callable[[], Any]) -> None:
+        """A heart that stopped would let every lease lapse while the process works on: nothing may stop it."""
+        try:
+            self._outage.wait_out(call)
+        except Exception as error:
+            if self._said.get(call) != headline(error):  # once, not at every beat
+                log.exception("heartbeat_failed", to=call.__name__.strip("_"), error=headline(error))
+            self._said[call] = headline(error)
+            self._outage.close_connection()
+        else:
+            self._said.pop(call, None)
+
     def _write_tally(self) -> None:
-        for key in list(self._untold):
+        for key, count in list(self._untold.items()):
             pipeline_id, is_success = key
-            if count := self._untold.pop(key, 0):
-                ended = {"succeeded": count} if is_success else {"failed": count}
-                transactions.count_ends(pipeline_id, worker=self.worker.pk, **ended)
+            ended = {"succeeded": count} if is_success else {"failed": count}
+            transactions.count_ends(pipeline_id, worker=self.worker.pk, **ended)
+            # Only now: what the database did not take is told the next time.
+            with self._tallying:
+                self._untold[key] -= count
+                self._untold += Counter()  # without those that are at 0
 
     def _renew(self) -> None:
         held = list(self._held.values())

@@ -61,6 +61,10 @@ class ConnectorError(EngineError):
     """A connector is missing, ambiguous, or failed to take an outcome."""
 
 
+class UnrunnableError(EngineError):
+    """A pipeline that cannot run here; the message says what is missing."""
+
+
 class AbandonedAttemptsError(EngineError):
     """Every slot's worth of handlers has outlived its limit and still runs: the process must be replaced."""
 

@@ -15,18 +15,23 @@ LONGEST_TYPE = 200
 
 
 def summary(failure: Failure, attempts: Iterable[Attempted]) -> dict[str, Any]:
-    """What a record keeps of its end."""
-    return {
-        "type": error_type(failure.error),
-        "message": message_of(failure.error),
+    """What a record keeps of its end: the failure that came first, and that of the handler over it, if there is one."""
+    error = (failure.origin or failure).error
+    told = {
+        **_told(error),
         "category": category_of(failure).value,
         "step": failed_step(attempts).value,
     }
+    return told if failure.origin is None else told | {"exception_handler": _told(failure.error)}
 
 
 def error_type(error: BaseException) -> str:
     """The name of the error that a task raised, not of what it was wrapped in."""
     return (getattr(error, "error_type", None) or type(error.__cause__ or error).__qualname__)[:LONGEST_TYPE]
+
+
+def _told(error: BaseException) -> dict[str, str]:
+    return {"type": error_type(error), "message": message_of(error)}
 
 
 def message_of(error: BaseException) -> str:

@@ -10,17 +10,23 @@ from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Await, Drain, Flush, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
 
 
-def consumption(in_force: Callable[[], ConsumerPolicy], *, is_prefetching: bool = False) -> Steps[Stop | Failure]:
+def consumption(
+    in_force: Callable[[], ConsumerPolicy],
+    *,
+    is_prefetching: bool = False,
+    starts_left: Callable[[], int | None] = lambda: None,
+) -> Steps[Stop | Failure]:
     """Fetch, hand out, wait; until there is no more, the limit is reached, somebody stops it, or a fetch fails.
 
-    The policy is asked for anew at each batch, so that one that has changed counts from the next batch on.
+    The policy is asked for anew at each batch, so that one that has changed counts from the next batch on. So is what
+    others have left of a limit that is shared with them; None if it is not.
     """
     ending: Stop | Failure | None = None
     started = empty = 0
     is_open = False  # something may still run, or have its outcome on the way
     while ending is None:
         policy = in_force()
-        size = _wanted(policy, started)
+        size = _wanted(policy, started, starts_left())
         if size == 0:
             ending = Stop.LIMIT
             break
@@ -69,9 +75,11 @@ def production(policy: ProducerPolicy, transactions: Iterable[Any]) -> Steps[Sto
             return Stop.EXHAUSTED
 
 
-def _wanted(policy: ConsumerPolicy, started: int) -> int:
+def _wanted(policy: ConsumerPolicy, started: int, left: int | None) -> int:
     loop = policy.loop
-    return loop.batch.size if loop.limit is None else min(loop.batch.size, loop.limit - started)
+    own = None if loop.limit is None else loop.limit - started
+    # A limit that was lowered meanwhile may be behind what has started.
+    return max(0, min(size for size in (loop.batch.size, own, left) if size is not None))
 
 
 def _stopped(reply: Cut | None) -> Stop | None:

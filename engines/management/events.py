@@ -1,15 +1,26 @@
 """What a running process tells: a live line for people, or one JSON object per event for programs."""
 
 import json
+import os
 import sys
 import time
 from datetime import UTC, datetime
 from typing import Any
 
+from django.core.management.base import OutputWrapper
+
 from engines.models import Pipeline
 from engines.running import Crew
 
 EVERY = 0.5
+
+
+def alone(output: Any) -> Any:
+    """The way to the parent of several processes for events only: what tasks print goes where logs go."""
+    output.flush()
+    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return OutputWrapper(kept)
 
 
 class Told:

@@ -12,24 +12,23 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from engines import discovery, pipelines, registry
-from engines.conf import settings
-from engines.core.errors import EngineError, LoopTimeout, told
+from engines import pipelines, running
+from engines.core.errors import EngineError, LoopTimeout, UnrunnableError, told
 from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import told_in_one_line
-from engines.management.events import EVERY, Told
+from engines.management.events import EVERY, Told, alone
 from engines.management.orders import Orders
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
-from engines.running import Crew, Options, UnrunnableError
+from engines.running import Crew, Options
 from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.shell.options import seconds, some_seconds, whole
 
 MOST = 1_000_000
 # How long pipelines may take to give back what they hold, once they are told to wait for nothing.
 LEAVING = 5.0
-FINISHED, LOOP_ERROR, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 3, 4, os.EX_CONFIG
+FINISHED, LOOP_ERROR, USAGE, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 2, 3, 4, os.EX_CONFIG
 
 
 class ServingCommand(BaseCommand):
@@ -82,6 +81,8 @@ class ServingCommand(BaseCommand):
             self._end(Supervisor(commands, self.stdout, as_json=options["json"]).run())
             return
         serve_metrics(options["metrics_port"])
+        if options["supervised"]:
+            self.stdout = alone(self.stdout)
         orders = Orders(same_within=1.0 if options["supervised"] else 0.0)
         try:
             with Crew(chosen, _options(options)) as crew:
@@ -121,22 +122,21 @@ class ServingCommand(BaseCommand):
         try:
             chosen = [pipelines.find(name) for name in dict.fromkeys(names)]
         except EngineError as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(error), returncode=USAGE) from None
         for pipeline in chosen:
             if pipeline.direction != self.direction:
                 other = "produce" if self.direction == "inbound" else "consume"
                 msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}: use manage.py {other}"
-                raise CommandError(msg)
+                raise CommandError(msg, returncode=USAGE)
         return chosen
 
     def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
-        """Those whose task is known here: on another host it may be another set."""
-        discovery.discover()
-        tasks, executors = registry.tasks.names(), settings().executors
-        known = [one for one in enabled if (one.task in tasks if one.task else one.executor in executors)]
+        """Those that have what they need here: on another host it may be another set."""
+        missing = {pipeline.pk: running.missing(pipeline) for pipeline in enabled}
+        known = [pipeline for pipeline in enabled if missing[pipeline.pk] is None]
         for pipeline in enabled:
             if pipeline not in known:
-                what = f"task {pipeline.task!r}" if pipeline.task else f"executor {pipeline.executor!r}"
+                what = missing[pipeline.pk]
                 self.stderr.write(f"ergon: the pipeline {pipeline.name!r} is left out: there is no {what} here")
         if enabled and not known:
             msg = "none of the enabled pipelines can run here: are ERGON_TASKS and ERGON_EXECUTORS set?"

@@ -1,12 +1,14 @@
 """Several processes of the same command: started, watched, replaced when they die, their leases given back at once."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -18,8 +20,11 @@ from engines.management.orders import NUMBERS, deaf_at_exit
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 STEADY = 30.0
+LAST_LINES = 2.0  # for what a process told last, which somebody that it has started may hold open
+LAST_WORDS = 5.0  # for processes to be gone and their leases to be given back, once that is in a hurry
 ENDS = {0, 1, 2, 3, 69, 78}  # a child that ended so has said why; after any other end it is replaced
 ORDERLY = {0, 3}
+COUNTED = ("succeeded", "failed", "stale")
 
 log = structlog.get_logger("ergon.supervisor")
 
@@ -30,9 +35,10 @@ class Child:
     def __init__(self, argv: Sequence[str]) -> None:
         # In a session of its own: what a terminal tells everybody in the foreground, the parent passes on.
         self.process = subprocess.Popen(  # noqa: S603 (ours)
-            [sys.executable, *argv], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, *argv], stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True
         )
         self.started_at = time.monotonic()
+        self.reader: threading.Thread | None = None
         self.worker: int | None = None
         self.counts: dict[str, dict[str, int]] = {}
 
@@ -76,6 +82,8 @@ class Supervisor:
         self._children: list[Child] = []
         self._stopped_by: int | None = None
         self._orders = 0
+        self._ends_at = math.inf
+        self._outage, self._burials = Outage("give back what a dead process held"), list[threading.Thread]()
         self._writing = threading.Lock()
         self._rate = Rate()
         self.code = 0
@@ -86,11 +94,12 @@ class Supervisor:
             signal.signal(number, self._stop)
         deaf_at_exit()
         places = [Place(command) for command in self._commands]
-        while not all(place.is_done for place in places):
+        while not all(place.is_done for place in places) and time.monotonic() < self._ends_at:
             for place in places:
                 self._look_at(place)
             self._show()
             time.sleep(EVERY / 5)
+        self._wait_for_burials()
         self._conclude()
         return self.code
 
@@ -101,6 +110,8 @@ class Supervisor:
             if place.due_at is not None and time.monotonic() >= place.due_at:
                 self._start(place)
         elif place.child.process.poll() is not None:
+            if place.child.reader is not None:
+                place.child.reader.join(LAST_LINES)
             is_wanted = self._stopped_by is None and place.child.process.returncode not in ENDS
             self._bury(place.child, is_replaced=is_wanted)
             place.vacate(is_wanted=is_wanted)
@@ -108,20 +119,31 @@ class Supervisor:
     def _start(self, place: Place) -> None:
         child = place.start()
         self._children.append(child)
-        threading.Thread(target=self._read, args=[child], daemon=True).start()
+        child.reader = threading.Thread(target=self._read, args=[child], daemon=True)
+        child.reader.start()
         if self._stopped_by is not None:  # told while it was being started
             child.tell(self._stopped_by)
 
     def _read(self, child: Child) -> None:
         assert child.process.stdout is not None  # noqa: S101 (a pipe was asked for)
-        for line in child.process.stdout:
-            event = json.loads(line)
-            child.worker = event.get("worker", child.worker)
-            child.counts[event["pipeline"]] = {name: event[name] for name in ("succeeded", "failed", "stale")}
-            if self._as_json:
-                with self._writing:
-                    self._output.write(json.dumps({**event, "process": child.process.pid}))
-                    self._output.flush()
+        with child.process.stdout as lines:
+            for line in lines:
+                event = _event_in(line)
+                if event is not None:
+                    child.worker = event.get("worker", child.worker)
+                    child.counts[event["pipeline"]] = {name: event[name] for name in COUNTED}
+                # Whoever listens to this process may have gone; it reads on, or the child would be stuck.
+                with suppress(OSError), self._writing:
+                    self._pass_on(line, event, child.process.pid)
+
+    def _pass_on(self, line: str, event: dict[str, Any] | None, pid: int) -> None:
+        """Events for programs; what else comes, somebody's code has printed while it was imported."""
+        if event is None:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        elif self._as_json:
+            self._output.write(json.dumps({**event, "process": pid}))
+            self._output.flush()
 
     def _bury(self, child: Child, *, is_replaced: bool) -> None:
         """Give back at once what it held, if it could not do so itself."""
@@ -131,8 +153,24 @@ class Supervisor:
         if code in ORDERLY or child.worker is None:
             return
         log.warning("process_died", pid=child.process.pid, code=code, worker=child.worker)
-        worker = child.worker
-        Outage("give back what a dead process held").wait_out(lambda: _release(worker, code))
+        # In a thread of its own: a database that is away must keep nobody from starting and stopping processes.
+        burial = threading.Thread(target=self._give_back, args=[child.worker, code], daemon=True)
+        self._burials.append(burial)
+        burial.start()
+
+    def _give_back(self, worker: int, code: int) -> None:
+        self._outage.wait_out(lambda: _release(worker, code))
+        self._outage.close_connection()
+
+    def _wait_for_burials(self) -> None:
+        """Until the database has taken what they give back; after an order not for long."""
+        while any(burial.is_alive() for burial in self._burials) and time.monotonic() < self._ends_at:
+            if self._stopped_by is not None:
+                self._hurry()
+            time.sleep(EVERY / 5)
+
+    def _hurry(self) -> None:
+        self._ends_at = min(self._ends_at, time.monotonic() + LAST_WORDS)
 
     def _is_as_ordered(self, code: int) -> bool:
         """A process that was told while it was being started ends by the signal itself; it had nothing in hand."""
@@ -142,6 +180,9 @@ class Supervisor:
     def _stop(self, number: int, _frame: Any) -> None:
         self._stopped_by = number
         self._orders += 1
+        self._outage.give_up()
+        if self._orders > 1:
+            self._hurry()
         for child in self._children:
             if child.process.poll() is None:
                 child.tell(number)
@@ -159,7 +200,7 @@ class Supervisor:
         if self._as_json or not sys.stderr.isatty():
             return
         totals = self._totals().values()
-        total = {name: sum(one[name] for one in totals) for name in ("succeeded", "failed", "stale")}
+        total = {name: sum(one[name] for one in totals) for name in COUNTED}
         rate = self._rate.of(total["succeeded"] + total["failed"])
         sys.stderr.write(f"\r\033[K{len(self._commands)} processes: {summary(total)}, {rate:,.0f}/s")
         sys.stderr.flush()
@@ -175,4 +216,15 @@ class Supervisor:
 
 def _release(worker: int, code: int) -> None:
     workers.bury(worker, note=f"the process ended with {code}")
-    transactions.rescue(worker=worker)
+    while any(transactions.rescue(worker=worker)):
+        pass  # so many at once; until nothing is left
+
+
+def _event_in(line: str) -> dict[str, Any] | None:
+    """The event that a line tells; None if it is something else."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    is_event = isinstance(told, dict) and {"event", "pipeline", *COUNTED} <= told.keys()
+    return told if is_event else None

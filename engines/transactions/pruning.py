@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Count, F
+from django.db.models import Count, F, QuerySet
 from django.db.models.functions import Greatest
 
+from engines import dead_letters
 from engines.clock import database_time
 from engines.core.states import LetterState, State
 from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
@@ -17,7 +18,7 @@ BATCH = 1000
 
 
 class Pruned(NamedTuple):
-    """How many transactions of each state are gone."""
+    """How many transactions of each state are gone; of some that failed elsewhere, only a dead letter was here."""
 
     succeeded: int = 0
     failed: int = 0
@@ -39,6 +40,7 @@ def prune(*, older_than: timedelta | None = None, by: str | None = None, reason:
             days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
             before = database_time() - (timedelta(days=days) if older_than is None else older_than)
             counts[state] += sum(_batches(pipeline.pk, state, before))
+    counts[State.FAILED] += _prune_letters(older_than)
     pruned = Pruned(*counts.values())
     if by is not None:
         age = None if older_than is None else older_than / timedelta(days=1)
@@ -63,19 +65,50 @@ def _delete(pipeline_id: int, state: State, before: datetime) -> int:
     )
     ids = list(old.order_by("pipeline", "state", "created_at").values_list("pk", flat=True)[:BATCH])
     if state is State.FAILED:
-        _delete_letters(ids)
+        _delete_letters(DeadLetter.objects.filter(transaction_id__in=ids))
     _delete_attempts(ids)
     return old.filter(pk__in=ids).delete()[0]
 
 
-def _delete_letters(ids: list[int]) -> None:
-    letters = DeadLetter.objects.filter(transaction_id__in=ids)
+def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
     BulkItem.objects.filter(letter__in=letters).delete()
     still_open = letters.filter(state=LetterState.OPEN.value).order_by("group_id").values("group_id")
-    for row in still_open.annotate(count=Count("pk")):
+    rows = list(still_open.annotate(count=Count("pk")))
+    for row in rows:
         group = DeadLetterGroup.objects.filter(pk=row["group_id"])
         group.update(open_count=Greatest(F("open_count") - row["count"], 0))
-    letters.delete()
+    dead_letters.resolve_if_empty([row["group_id"] for row in rows])
+    return letters.delete()[0]
+
+
+def _prune_letters(older_than: timedelta | None) -> int:
+    """Those without a record go by their own age: as long as their pipeline keeps failures, or as long as most do."""
+    days = dict(Pipeline.objects.values_list("name", "keep_failed_days"))
+    sources = DeadLetterGroup.objects.order_by("source").values_list("source", flat=True).distinct()
+    count = 0
+    for source in list(sources):
+        kept = timedelta(days=days.get(source, Pipeline().keep_failed_days)) if older_than is None else older_than
+        count += sum(_letter_batches(source, database_time() - kept))
+    return count
+
+
+def _letter_batches(source: str, before: datetime) -> Iterator[int]:
+    """From the oldest on, and no further than to the first that stays: a long list of younger ones is not read."""
+    last = 0
+    while True:
+        rows = DeadLetter.objects.filter(source=source, pk__gt=last).order_by("pk")
+        found = list(rows.values_list("pk", "created_at", "transaction_id")[:BATCH])
+        old = [pk for pk, created_at, record_id in found if record_id is None and created_at < before]
+        if old:
+            yield _delete_old_letters(old)
+        if not found or found[-1][1] >= before:
+            return
+        last = found[-1][0]
+
+
+@transaction.atomic
+def _delete_old_letters(ids: list[int]) -> int:
+    return _delete_letters(DeadLetter.objects.filter(pk__in=ids))
 
 
 def _delete_attempts(ids: list[int]) -> None:

@@ -103,6 +103,19 @@ def test_a_failure_is_told_by_the_error_that_the_task_raised() -> None:
     assert failures.traceback_of(failure.error).startswith("KeyError: 'k'")
 
 
+def test_a_failure_over_a_failure_is_told_as_the_first_with_the_handler_beside_it() -> None:
+    first = error("no such key", ExceptionType.BUSINESS, KeyError("k"))
+    second = error("no mail either", cause=OSError("mail"))._replace(origin=first)
+    told = failures.summary(second, [tried(Stage.PROCESS, first), tried(Stage.EXCEPTION, second)])
+    assert told == {
+        "type": "KeyError",
+        "message": "no such key",
+        "category": "BUSINESS",
+        "step": "process",
+        "exception_handler": {"type": "OSError", "message": "no mail either"},
+    }
+
+
 def test_a_failure_over_a_failure_keeps_the_category_of_the_first() -> None:
     first = error(category=ExceptionType.TIMEOUT)
     assert failures.category_of(error()._replace(origin=first)) is ExceptionType.TIMEOUT

@@ -61,6 +61,25 @@ def test_it_asks_for_no_more_than_the_limit_leaves() -> None:
     assert played.result is Stop.LIMIT
 
 
+def test_a_limit_that_is_lowered_below_what_has_started_ends_the_loop() -> None:
+    in_force = iter([policy(size=4, limit=6), policy(size=4, limit=2)])
+    played = play(consumption(lambda: next(in_force)), [Success(items(1, 2, 3, 4))], Call)
+    assert [call.argument for call in played.of(Call)] == [4]
+    assert played.result is Stop.LIMIT
+
+
+def test_what_others_have_left_of_a_shared_limit_bounds_it_and_ends_it() -> None:
+    left = iter([None, 2, 0])
+    played = play(
+        consumption(lambda: policy(size=4, limit=9, streaming=True), starts_left=lambda: next(left)),
+        [Success(items(1, 2)), Success([])],
+        Call,
+    )
+    assert [call.argument for call in played.of(Call)] == [4, 2]
+    assert outline(played)[-1] == "Drain"
+    assert played.result is Stop.LIMIT
+
+
 def test_a_small_batch_leaves_the_limit_open() -> None:
     played = consume(policy(size=4, limit=3), Success(items(1)), Success(items(2, 3)))
     assert [call.argument for call in played.of(Call)] == [3, 2]

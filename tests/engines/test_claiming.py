@@ -10,8 +10,9 @@ from django.utils import timezone
 from engines import dead_letters, explaining, pipelines, policies, transactions, workers
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.states import State
+from engines.dead_letters import Grave
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
-from engines.transactions import NotFinishedError, NotPendingError, Settlement
+from engines.transactions import NotFinishedError, NotPendingError, Settlement, pruning
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
 
 pytestmark = pytest.mark.django_db
@@ -277,6 +278,9 @@ def test_a_batch_with_failures_settles_all_or_nothing() -> None:
     assert sorted(states(*[one.id for one in batch])) == ["failed", "failed", "succeeded"]
     assert DeadLetter.objects.count() == TransactionRecord.objects.filter(state=State.FAILED).count() == 2
     assert DeadLetter.objects.filter(details__exception_handler__message="handler too").exists()
+    (told,) = TransactionRecord.objects.filter(error__has_key="exception_handler").values_list("error", flat=True)
+    assert told is not None
+    assert (told["message"], told["exception_handler"]["message"]) == ("no such customer", "handler too")
 
 
 def test_pruning_takes_what_is_old_enough_with_all_that_belongs_to_it() -> None:
@@ -292,8 +296,42 @@ def test_pruning_takes_what_is_old_enough_with_all_that_belongs_to_it() -> None:
     assert transactions.prune(older_than=timedelta(days=20)) == (0, 1, 0)
     assert not Attempt.objects.exists()
     assert not DeadLetter.objects.exists()
-    assert DeadLetterGroup.objects.get().open_count == 0
+    group = DeadLetterGroup.objects.get()
+    assert (group.open_count, group.state) == (0, "resolved")
     assert TransactionRecord.objects.get().word == "running"
+
+
+def bury_elsewhere(*sources: str, days_ago: int) -> None:
+    """Terminal failures of which no record is kept here."""
+    for source in sources:
+        grave = Grave(
+            source=source, uid="m", step="process", category="SYSTEM", error_type="E", message="m", details={}
+        )
+        (letter,) = dead_letters.keep([grave])
+        DeadLetter.objects.filter(pk=letter.pk).update(created_at=timezone.now() - timedelta(days=days_ago))
+
+
+def test_dead_letters_without_a_record_are_pruned_by_their_own_age() -> None:
+    make_pipeline("queue", connector="broker", keep_failed_days=10)
+    bury_elsewhere("queue", "provider:mail", days_ago=200)
+    bury_elsewhere("queue", "provider:mail", days_ago=30)
+    bury_elsewhere("queue", "provider:mail", days_ago=1)
+    assert transactions.prune() == (0, 3, 0)
+    assert sorted(DeadLetter.objects.values_list("source", flat=True)) == ["provider:mail", "provider:mail", "queue"]
+    assert set(DeadLetterGroup.objects.values_list("source", "open_count", "state")) == {
+        ("queue", 1, "open"),
+        ("provider:mail", 2, "open"),
+    }
+    assert transactions.prune(older_than=timedelta(0)) == (0, 3, 0)
+    assert set(DeadLetterGroup.objects.values_list("open_count", "state")) == {(0, "resolved")}
+
+
+def test_many_old_dead_letters_without_a_record_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "BATCH", 2)
+    bury_elsewhere(*["provider:mail"] * 5, days_ago=100)
+    bury_elsewhere(*["provider:mail"] * 3, days_ago=1)
+    assert transactions.prune() == (0, 5, 0)
+    assert DeadLetter.objects.count() == DeadLetterGroup.objects.get().open_count == 3
 
 
 def test_a_worker_without_a_heartbeat_is_noticed() -> None:

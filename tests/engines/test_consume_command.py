@@ -1,5 +1,6 @@
 """`manage.py consume` and `produce` as people and programs meet them: codes, events, options."""
 
+import io
 import json
 import re
 import signal
@@ -7,8 +8,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
 
 from engines.models import TransactionRecord, Worker
+from tests.database import NO_SPACE, refusing
 from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
 from tests.processes import eventually, free_port
 
@@ -39,10 +43,10 @@ def test_without_pipelines_draining_ends_well_and_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["nowhere"], 1, "there is no pipeline named 'nowhere'"),
+        (["nowhere"], 2, "there is no pipeline named 'nowhere'"),
         (["--concurrency", "0"], 2, "must be a whole number from 1"),
         (["--timeout", "soon"], 2, "must be a number of seconds"),
-        (["out"], 1, "is outbound: use manage.py produce"),
+        (["out"], 2, "is outbound: use manage.py produce"),
         (["lost"], 78, "there is no task named 'no.such.task'"),
     ],
 )
@@ -80,6 +84,55 @@ def test_a_pipeline_whose_task_is_not_here_is_left_out_and_named() -> None:
     assert run.code == 0
     assert "the pipeline 'lost' is left out: there is no task 'no.such.task' here" in run.errors
     assert set(states(*ids)) == {"succeeded"}
+
+
+@pytest.mark.once
+def test_a_pipeline_without_the_address_of_its_broker_is_left_out_or_is_bad_configuration() -> None:
+    ids = submit(make_pipeline(policy=make_policy()), 2)
+    make_pipeline("queue", connector="broker", policy="quick")
+    run = consume("--drain", CELERY_BROKER_URL="")
+    assert (run.code, set(states(*ids))) == (0, {"succeeded"})
+    assert "the pipeline 'queue' is left out: there is no address of a broker (CELERY_BROKER_URL) here" in run.errors
+    run = consume("queue", "--drain", CELERY_BROKER_URL="")
+    assert run.code == 78
+    assert "set CELERY_BROKER_URL to its address" in run.errors
+    assert not Worker.objects.filter(state="running").exists()
+
+
+def test_a_database_without_room_is_code_69_and_one_line() -> None:
+    make_pipeline(policy=make_policy())
+    with refusing("engines_worker"):
+        run = consume("--drain")
+    assert run.code == 69
+    assert f"the database refuses: {NO_SPACE}" in run.errors.replace("no such table: main.", "")
+    assert "Traceback" not in run.errors
+
+
+@pytest.mark.once
+def test_a_file_that_may_not_grow_is_code_69_and_one_line(tmp_path: Path) -> None:
+    make_pipeline()
+    payload = tmp_path / "payload.jsonl"
+    # More than the room that there may still be in the file.
+    payload.write_text("\n".join([json.dumps({"payload": "x" * 900_000})] * 50))
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA page_count")
+        cursor.execute(f"PRAGMA max_page_count = {cursor.fetchone()[0]}")
+    try:
+        with pytest.raises(CommandError, match="the database refuses: database or disk is full") as refused:
+            call_command("submit", "orders", "--input", str(payload), stdout=io.StringIO())
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA max_page_count = 4294967294")
+    assert refused.value.returncode == 69
+
+
+@pytest.mark.postgresql
+def test_a_database_that_is_read_only_is_code_69_and_one_line() -> None:
+    make_pipeline(policy=make_policy())
+    run = consume("--drain", PGOPTIONS="-c default_transaction_read_only=on")
+    assert run.code == 69
+    assert "the database refuses: cannot execute INSERT in a read-only transaction" in run.errors
+    assert "Traceback" not in run.errors
 
 
 @pytest.mark.once

@@ -13,9 +13,10 @@ import pytest
 from engines import Transaction, explaining, pipelines, policies, transactions
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
 from engines.connectors.station import Station
+from engines.core.errors import UnrunnableError
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
-from engines.running import Crew, Options, Runner, UnrunnableError
+from engines.running import Crew, Options, Runner
 from tests.durable import make_pipeline, make_policy, states, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -238,6 +239,23 @@ def test_a_limit_counts_what_starts() -> None:
     drain(pipeline, options=Options(is_draining=True, limit=7))
     assert states(*ids).count("succeeded") == 7
     assert states(*ids).count("pending") == 23
+
+
+@pytest.mark.parametrize(("task", "direction"), ENGINES)
+def test_a_limit_that_is_lowered_below_what_has_started_ends_the_loop_well(task: str, direction: str) -> None:
+    def body(limit: int) -> dict[str, Any]:
+        return {"loop": {"limit": limit, **({"empty_queue": {"backoff_cap": 0.1}} if direction == "inbound" else {})}}
+
+    kind = "consumer" if direction == "inbound" else "producer"
+    pipeline = make_pipeline(task=task, direction=direction, policy=make_policy("shrinking", body(100), kind))
+    with Crew([pipeline], Options()) as crew:
+        before = submit(pipeline, 5)
+        wait_for(lambda: set(states(*before)) == {"succeeded"})
+        policies.write("shrinking", body(2), by="ada", reason="less")
+        after = submit(pipeline)
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+    assert states(*after) == ["succeeded"]
 
 
 def test_a_task_of_the_other_direction_is_refused_before_anything_is_claimed() -> None:

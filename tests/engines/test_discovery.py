@@ -71,7 +71,11 @@ def test_tasks_are_found_in_every_app(
 @pytest.mark.parametrize(
     ("name", "lines", "words"),
     [
-        ("gone", None, r"the module 'gone' cannot be imported: ModuleNotFoundError: No module named 'gone'"),
+        (
+            "gone",
+            None,
+            r"ERGON_TASKS: the module 'gone' cannot be imported: ModuleNotFoundError: No module named 'gone'",
+        ),
         ("wrong", ["1/0"], r"the module 'wrong' cannot be imported: ZeroDivisionError: division by zero"),
         ("needy", ["import nothing_like_it"], r"'needy' cannot be imported: .*No module named 'nothing_like_it'"),
         ("typo", ["class :"], r"the module 'typo' cannot be imported: SyntaxError"),
@@ -130,7 +134,10 @@ def test_a_service_of_the_settings_takes_the_place_of_one_registered_in_code(giv
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("nowhere:mail", "the service 'mail' cannot be made: ModuleNotFoundError: No module named 'nowhere'"),
+        (
+            "nowhere:mail",
+            "ERGON_SERVICES: the service 'mail' cannot be made: ModuleNotFoundError: No module named 'nowhere'",
+        ),
         ("json:mail", "the service 'mail' cannot be made: AttributeError: .*mail"),
         ("mail", "'mail' is neither 'module:factory' nor 'module.factory'"),
         (5, "the service 'mail' cannot be made: TypeError"),

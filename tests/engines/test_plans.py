@@ -44,7 +44,7 @@ STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
         [1],
         {"t_claim"},
     ),
-    "queues": (waiting.BY_PIPELINE, [0, waiting.LAST_ID, 10, 10_001], {"t_claim"}),
+    "queues": (waiting.BY_PIPELINE, waiting.bounds(0, waiting.LAST_ID), {"t_claim"}),
     "running": (
         "SELECT pipeline_id, count(*) FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL GROUP BY 1",
         [],

@@ -64,6 +64,18 @@ def test_only_what_is_due_has_an_age() -> None:
     assert 3600 <= age < 3700
 
 
+def test_the_oldest_is_found_below_any_number_of_higher_priorities() -> None:
+    orders = make_pipeline()
+    for priority in range(30):
+        transactions.submit("orders", {}, priority=priority)
+    transactions.submit("orders", {}, priority=-50, available_at=timezone.now() - timedelta(hours=3))
+    age = waiting.of([orders.pk])[orders.pk].age(timezone.now())
+    assert age is not None
+    assert age >= 3 * 3600
+    (told,) = waiting.of_all().values()
+    assert told == waiting.of([orders.pk])[orders.pk]
+
+
 def test_a_long_queue_is_sampled_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "COUNTED", 20)
     orders, mail = make_pipeline(), make_pipeline("mail")

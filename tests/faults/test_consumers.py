@@ -18,6 +18,7 @@ from django.utils import timezone
 from engines import explaining, transactions
 from engines.models import Attempt, DeadLetter, TransactionRecord, Worker
 from tests.commands import next_event
+from tests.database import refusing
 from tests.durable import (
     consume,
     consumer,
@@ -43,6 +44,13 @@ until = time.monotonic() + 3
 while time.monotonic() < until:
     with contextlib.suppress(KeyboardInterrupt):
         time.sleep(0.1)
+"""
+
+# More than a pipe holds, before a process can have told anything; none of it is an event, and some of it is no text.
+PRINTING = """
+import os
+print(5, '{"event": "started"}', "x" * 100_000, sep="\\n", flush=True)
+os.write(1, b"\\xff no text at all\\n")
 """
 
 
@@ -292,6 +300,45 @@ def test_two_processes_share_the_work_and_end_when_nothing_is_due() -> None:
     assert set(states(*ids)) == {"succeeded"}
     assert len({event["process"] for event in run.events}) == 2
     assert {worker.state for worker in Worker.objects.all()} == {"stopped"}
+
+
+def test_what_is_printed_gets_between_no_events_and_blocks_nobody(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PRINTING)
+    pipeline = make_pipeline(policy=make_policy())
+    ids = submit(pipeline, 200, print="printed by a task " * 60)
+    ids += submit(pipeline, 20, print=5)
+    run = consume("orders", "--drain", "--processes", "2", PYTHONPATH=str(tmp_path))
+    assert run.code == 0
+    assert set(states(*ids)) == {"succeeded"}
+    assert {event["event"] for event in run.events} >= {"started", "stopped"}
+    assert sum(event["succeeded"] for event in run.events if event["event"] == "stopped") == 220
+    assert run.errors.count("printed by a task") == 200 * 60
+    assert "no text at all" in run.errors
+
+
+def test_a_parent_can_be_stopped_while_the_database_takes_nothing() -> None:
+    make_pipeline(policy=make_policy())
+    with consumer("orders", "--processes", "2") as parent:
+        eventually(lambda: Worker.objects.filter(state="running").count() == 2, "both run")
+        with refusing("engines_worker", "UPDATE"):
+            psutil.Process(parent.pid).children()[0].kill()
+            eventually(lambda: Worker.objects.count() == 3, "the dead one is replaced all the same")
+            parent.send_signal(signal.SIGTERM)
+            parent.communicate(timeout=60)
+
+
+def test_a_second_order_ends_the_parent_of_several_processes_too() -> None:
+    pipeline = make_pipeline(policy=make_policy())
+    (uid,) = submit(pipeline, sleep=60)
+    with consumer("orders", "--processes", "2", "--grace", "60") as parent:
+        eventually(lambda: states(uid) == ["running"], "it runs")
+        parent.send_signal(signal.SIGTERM)
+        eventually(lambda: Worker.objects.filter(state="stopping").exists(), "it has heard")
+        time.sleep(1.5)  # what comes within a second is the same order
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=40)
+        assert parent.returncode == 128 + signal.SIGTERM
+    eventually(lambda: states(uid) == ["pending"], "what it held was given back")
 
 
 def interrupt_all(parent: int) -> None:

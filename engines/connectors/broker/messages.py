@@ -70,9 +70,10 @@ def stand_in(delivery: Delivery) -> DeliveredTransaction:
 
 def error_headers(failure: Failure) -> dict[str, str]:
     """What is written on a dead message: why it is dead, never what it holds."""
+    error = (failure.origin or failure).error
     return {
-        "ergon-error-type": failures.error_type(failure.error),
-        "ergon-error-message": failures.message_of(failure.error)[:LONGEST_HEADER],
+        "ergon-error-type": failures.error_type(error),
+        "ergon-error-message": failures.message_of(error)[:LONGEST_HEADER],
         "ergon-error-category": failures.category_of(failure).value,
         "ergon-failed-at": datetime.now(UTC).isoformat(),
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InternalError, OperationalError, connection
 
 from ergon_site.access import waiting
 from ergon_site.access.shell import tables
@@ -113,13 +113,21 @@ def told_in_one_line(*refusals: type[Exception]) -> Iterator[None]:
     except UnicodeEncodeError:
         msg = "an argument holds bytes that are not UTF-8"
         raise CommandError(msg) from None
-    except DatabaseError:
-        if connection.connection is None or not waiting.migrations():
+    except DatabaseError as error:
+        if connection.connection is None:
             raise
-        msg = "the database is not up to date: run manage.py migrate"
-        raise CommandError(msg, returncode=os.EX_UNAVAILABLE) from None
+        raise CommandError(_refusal(error), returncode=os.EX_UNAVAILABLE) from error
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _refusal(error: DatabaseError) -> str:
+    """Why the database did not do it, where somebody other than a developer can help; else the error itself."""
+    if waiting.migrations():
+        return "the database is not up to date: run manage.py migrate"
+    if isinstance(error, OperationalError | InternalError):  # read-only, full, locked, shutting down, …
+        return f"the database refuses: {tables.printable(_told(error).strip().splitlines()[0])}"
+    raise error
 
 
 def one_line(error: BaseException) -> str:

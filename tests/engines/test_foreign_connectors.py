@@ -1,0 +1,205 @@
+"""Pipelines whose transactions come from a registered connector: paused, limited, counted, buried like any other."""
+
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import engines
+from engines import Transaction, dead_letters, pipelines, transactions
+from engines.connectors.memory import MemoryConnector
+from engines.core.errors import ConnectorError
+from engines.models import DeadLetter, Pipeline, TransactionRecord
+from engines.running import Crew, Options
+from tests.database import refusing
+from tests.durable import consume, make_pipeline, make_policy, states, submit
+from tests.engines.test_broker_pipelines import ended
+from tests.engines.test_database_connector import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CONSUMERS = ["tests.act", "tests.act_async"]
+# What happens once a second has happened by then, on a busy machine too.
+NOTICED = 5.0
+_inboxes: dict[str, MemoryConnector] = {}
+
+
+class WaitingConnector(MemoryConnector):
+    """A fetch waits for as long as nothing comes, as with a broker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_over = False
+        self.asked = threading.Event()
+
+    def fetch_transactions(self, batch_size: int, **extra: Any) -> list[Transaction]:
+        self.asked.set()
+        while not self.count() and not self.is_over:
+            time.sleep(0.02)
+        return super().fetch_transactions(batch_size, **extra)
+
+    def interrupt(self) -> None:
+        self.is_over = True
+
+
+@engines.connector("inbox")
+def _inbox_of(pipeline: str) -> MemoryConnector:
+    return _inboxes[pipeline]
+
+
+@pytest.fixture
+def inbox() -> MemoryConnector:
+    import_module("tests.tasks")
+    _inboxes["foreign"] = MemoryConnector()
+    return _inboxes["foreign"]
+
+
+def make(task: str = "tests.act") -> Pipeline:
+    return make_pipeline("foreign", task, connector="inbox", policy=make_policy())
+
+
+def put(inbox: MemoryConnector, *payloads: dict[str, Any], **fields: Any) -> None:
+    inbox.dispatch_transactions([Transaction(f"m{n}", payload, **fields) for n, payload in enumerate(payloads)])
+
+
+def end(crew: Crew) -> None:
+    crew.stop()
+    wait_for(lambda: not crew.is_running)
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox: MemoryConnector) -> None:
+    pipeline = make(task)
+    pipelines.pause("foreign", by="ada", reason="flood")
+    put(inbox, {"n": 1})
+    with Crew([pipeline], Options()) as crew:
+        time.sleep(1)  # known from the start
+        assert inbox.count() == 1
+        pipelines.resume("foreign", by="ada", reason="dry")
+        wait_for(lambda: len(inbox.outcomes) == 1)
+        pipelines.pause("foreign", by="ada", reason="flood again")
+        time.sleep(NOTICED)
+        put(inbox, {"n": 2})
+        time.sleep(1)
+        assert inbox.count() == 1
+        end(crew)
+    assert crew.errors == []
+
+
+def test_what_comes_to_a_fetch_that_waited_since_before_the_pause_is_put_back(inbox: MemoryConnector) -> None:
+    _inboxes["foreign"] = waiting = WaitingConnector()
+    with Crew([make()], Options()) as crew:
+        assert waiting.asked.wait(20)
+        pipelines.pause("foreign", by="ada", reason="flood")
+        time.sleep(NOTICED)
+        put(waiting, {"n": 1})
+        time.sleep(1)
+        assert (waiting.count(), waiting.outcomes) == (1, [])
+        end(crew)
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_failure_that_cannot_be_kept_before_the_end_is_not_acknowledged(
+    task: str, inbox: MemoryConnector, tmp_path: Path
+) -> None:
+    pipeline = make(task)
+    put(inbox, {"mark": str(tmp_path / "mark"), "fail": "broken"})
+    with refusing("engines_deadletter"), Crew([pipeline], Options()) as crew:
+        wait_for((tmp_path / "mark").exists)
+        time.sleep(1)
+        end(crew)
+    assert inbox.outcomes == []
+    (error,) = crew.errors
+    assert isinstance(error, ConnectorError)
+    assert "the dead letter of 'm0' could not be kept" in str(error)
+
+
+def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: MemoryConnector) -> None:
+    pipeline = make("tests.handled")
+    payload = {"fail": "broken", "catch": {"fail": "and the handler"}}
+    put(inbox, payload, metadata={"tenant": 7}, correlation_id="order:1", parent_id="p1", source="shop")
+    with Crew([pipeline], Options()) as crew:
+        wait_for(DeadLetter.objects.exists)
+        end(crew)
+    letter = DeadLetter.objects.get()
+    told = {name: letter.details[name] for name in ("metadata", "correlation_id", "parent_id", "source", "trace_id")}
+    assert told == {
+        "metadata": {"tenant": 7},
+        "correlation_id": "order:1",
+        "parent_id": "p1",
+        "source": "shop",
+        "trace_id": None,
+    }
+    assert (letter.message, letter.step) == ("broken", "process")
+    assert letter.details["exception_handler"] == {"type": "ValueError", "message": "and the handler"}
+    new = transactions.find(dead_letters.replay(letter.pk, by="ada", reason="mended", payload={**payload, "fail": "x"}))
+    assert (new.metadata, new.correlation_id, new.parent_id, new.source) == ({"tenant": 7}, "order:1", "m0", "shop")
+    assert new.payload_changes == [{"path": "fail", "before": "broken", "after": "x"}]
+
+
+def test_a_replay_as_it_was_has_no_changes(inbox: MemoryConnector) -> None:
+    pipeline = make()
+    put(inbox, {"fail": "broken"}, correlation_id="c" * 300)
+    with Crew([pipeline], Options()) as crew:
+        wait_for(DeadLetter.objects.exists)
+        end(crew)
+    new = transactions.find(dead_letters.replay(DeadLetter.objects.get().pk, by="ada", reason="again"))
+    assert (new.payload, new.payload_changes, new.correlation_id) == ({"fail": "broken"}, None, "c" * 200)
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_limit_counts_what_starts_from_both_sides_and_ends_both(task: str, inbox: MemoryConnector) -> None:
+    pipeline = make(task)
+    own = submit(pipeline, 3)
+    put(inbox, *({"n": number} for number in range(30)))
+    with Crew([pipeline], Options(limit=10)) as crew:
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+    done = states(*own).count("succeeded")
+    assert done + len(inbox.outcomes) == 10
+    assert inbox.count() == 30 - len(inbox.outcomes)
+
+
+def test_a_limit_ends_a_pipeline_whose_transactions_all_come_from_one_side(inbox: MemoryConnector) -> None:
+    pipeline = make()
+    put(inbox, *({"n": number} for number in range(5)))
+    with Crew([pipeline], Options(limit=4)) as crew:
+        wait_for(lambda: not crew.is_running)
+    assert (len(inbox.outcomes), inbox.count(), crew.errors) == (4, 1, [])
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_what_came_from_elsewhere_is_in_flight_while_it_runs(task: str, inbox: MemoryConnector, tmp_path: Path) -> None:
+    pipeline = make(task)
+    # One after the other: a handler that waits keeps all of an event loop.
+    put(inbox, {"sleep": 5} if task == "tests.act_async" else {"until": str(tmp_path / "gate")})
+    with Crew([pipeline], Options()) as crew:
+        wait_for(lambda: crew.station.in_flight == 1)
+        (tmp_path / "gate").touch()
+        wait_for(lambda: ended(pipeline) == (1, 0))
+        wait_for(lambda: crew.station.in_flight == 0)
+        end(crew)
+
+
+@pytest.mark.once
+def test_a_pipeline_whose_connector_is_not_here_is_left_out_and_named() -> None:
+    make_pipeline("lost", connector="no.such.connector", policy=make_policy())
+    good = submit(make_pipeline("orders", policy="quick"), 2)
+    run = consume("--drain")
+    assert (run.code, set(states(*good))) == (0, {"succeeded"})
+    assert "the pipeline 'lost' is left out: there is no connector 'no.such.connector' here" in run.errors
+
+
+def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryConnector) -> None:
+    pipeline = make()
+    with Crew([pipeline], Options()) as crew:
+        with refusing("engines_throughput"):
+            put(inbox, {"n": 1}, {"n": 2})
+            wait_for(lambda: len(inbox.outcomes) == 2)
+            time.sleep(NOTICED)
+        wait_for(lambda: ended(pipeline) == (2, 0))
+        end(crew)
+    assert TransactionRecord.objects.count() == 0

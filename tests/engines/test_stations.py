@@ -1,0 +1,89 @@
+"""What keeps a worker's leases while it lives, and gives them back when it has died: nothing stops either."""
+
+import io
+import json
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from django.core.management.base import OutputWrapper
+from django.db import IntegrityError, connection
+
+from engines import transactions, workers
+from engines.connectors.arrivals import Arrivals
+from engines.connectors.station import Station
+from engines.management.supervision import Supervisor
+from engines.models import Worker
+from engines.transactions.postgresql import CHANNEL
+from tests.durable import count, make_pipeline, submit
+from tests.engines.test_database_connector import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RUNNING = 1
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault in an errand"), IntegrityError("a fault in an errand")])
+def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> None:
+    beats: list[int] = []
+
+    def fail() -> None:
+        raise error
+
+    with structlog.testing.capture_logs() as logs, Station(["orders"]) as station:
+        station.at_every_beat(fail)
+        station.at_every_beat(lambda: beats.append(1))
+        before = Worker.objects.get().heartbeat_at
+        wait_for(lambda: len(beats) >= 4)
+        wait_for(lambda: Worker.objects.get().heartbeat_at > before)
+    said = [log for log in logs if log["event"] == "heartbeat_failed"]
+    assert [(log["to"], log["error"]) for log in said] == [("fail", "a fault in an errand")]
+
+
+@pytest.mark.postgresql
+def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> None:
+    heard: list[int] = []
+    arrivals = Arrivals()
+    try:
+        arrivals.subscribe(7, lambda: heard.append(7))
+        wait_for(lambda: _notified("", "rubbish", "²", "7") and len(heard) > 0)
+        heard.clear()
+        wait_for(lambda: _notified("7") and len(heard) > 0)
+    finally:
+        arrivals.close()
+
+
+def _notified(*payloads: str) -> bool:
+    with connection.cursor() as cursor:
+        for payload in payloads:
+            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
+    return True
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """A supervisor takes the orders of its process; the tests want them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_everything_that_a_dead_process_held_is_given_back_however_much_it_was() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 1300)
+    worker = workers.enrol(["orders"]).pk
+    while transactions.claim(pipeline.pk, 1000, worker):
+        pass
+    assert count(RUNNING) == 1300
+    counts = {"succeeded": 0, "failed": 0, "stale": 0}
+    event = json.dumps({"event": "started", "pipeline": "orders", "worker": worker, **counts})
+    # As a process that told who it was and then ended badly, with a code that is final.
+    command = ["-c", f"import sys; print({event!r}); sys.exit(1)"]
+    assert sys.executable
+    assert Supervisor([command], OutputWrapper(io.StringIO()), as_json=True).run() == 1
+    assert count(RUNNING) == 0
+    assert Worker.objects.get().state == "dead"
