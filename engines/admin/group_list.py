@@ -7,7 +7,7 @@ from unfold.decorators import display
 
 from engines.admin import group_page, links
 from engines.admin.letter_list import GROUP_KINDS, GroupStateFilter, SourceFilter
-from engines.admin.transaction_list import CategoryFilter
+from engines.admin.transaction_filters import CategoryFilter
 from engines.models import DeadLetterGroup
 from ergon_site.access.lists import tag, two_lines, unbroken, words
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from engines.admin.transaction_list import CategoryFilter
+from engines.admin.transaction_filters import CategoryFilter
 from engines.core.states import GroupState, LetterState
 from engines.models import DeadLetter
 from ergon_site.access.lists import Choice, Typed, identifier, tag, unbroken, words

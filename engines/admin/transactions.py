@@ -11,7 +11,8 @@ from unfold.decorators import action
 
 from engines import listing, transactions
 from engines.admin import editing, parts, transaction_page
-from engines.admin.transaction_list import TransactionColumns, pipelines
+from engines.admin.transaction_filters import pipelines
+from engines.admin.transaction_list import TransactionColumns
 from engines.models import TransactionRecord
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane

@@ -34,7 +34,7 @@ def frontier(stand: BoundaryStanding) -> str:
 
 
 def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
-    buffer = "forwardedfact" if stand.boundary.is_remote else "fact"
+    buffer = links.buffer(stand.boundary)
     here = {"boundary": stand.boundary.pk}
     for title, value, address in (
         ("Backlog", f"{stand.flow.backlog:,}", links.facts(buffer, **here)),

@@ -84,10 +84,8 @@ class ConsumersPage(DetailPage):
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = f"{row.standing.flow.backlog:,}"
-        buffer = "forwardedfact" if row.boundary.is_remote else "fact"
-        return links.anchor(
-            links.facts(buffer, boundary=row.boundary_id), amounts.beyond(told) if row.standing.worries else told
-        )
+        told = amounts.beyond(told) if row.standing.worries else told
+        return links.anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
 
     @display(description="last fetch", ordering="fetched_at", empty_value="never")
     def fetched(self, row: Consumer) -> Any:
@@ -99,8 +97,8 @@ class ConsumersPage(DetailPage):
 
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         stand = standing.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
-        buffer = "forwardedfact" if row.boundary.is_remote else "fact"
-        following = links.fact(buffer, row.boundary_id, row.cursor + 1) if stand.flow.backlog else ""
+        address = links.fact(links.buffer(row.boundary), row.boundary_id, row.cursor + 1)
+        following = address if stand.flow.backlog else ""
         lag = amounts.span(stand.flow.lag)
         return {"consumer": row, "standing": stand, "following": following, "lag": lag, "boundary": row.boundary}
 

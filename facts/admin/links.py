@@ -21,6 +21,11 @@ def artifact(row: Artifact) -> str:
     return reverse("admin:facts_artifact_change", args=[row.pk])
 
 
+def buffer(row: Boundary) -> str:
+    """Where its consumers read."""
+    return "forwardedfact" if row.is_remote else "fact"
+
+
 def fact(buffer: str, boundary_id: int, offset: int) -> str:
     """The page of a fact; `buffer` is fact or forwardedfact."""
     return reverse(f"admin:facts_{buffer}_change", args=[f"{boundary_id}-{offset}"])

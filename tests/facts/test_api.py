@@ -427,6 +427,7 @@ def test_bodies_that_are_no_json_by_their_type_are_refused(api: Client) -> None:
 def test_every_code_of_the_specification_has_its_status() -> None:
     assert {code: int(status) for code, status in STATUSES.items()} == {
         "invalid_fact": 400,
+        "invalid_provisioning": 400,
         "zone_not_authorized": 403,
         **dict.fromkeys(
             ["unknown_consumer", "unknown_zone", "unknown_boundary", "unknown_fact", "unknown_object"], 404
