@@ -47,7 +47,7 @@ class ForeignConnector:
 
     @property
     def ergon_offers(self) -> tuple[str, ...]:
-        return ("policy_in_force", *getattr(self._inner, "ergon_offers", ()))
+        return ("begin", "policy_in_force", *getattr(self._inner, "ergon_offers", ()))
 
     @property
     def given_back(self) -> int:

@@ -186,7 +186,7 @@ def test_the_list_of_providers_is_a_list_like_the_others(api: Client) -> None:
 
 def test_a_policy_is_set_shown_and_rolled_back_from_a_shell(tmp_path: Path) -> None:
     file = tmp_path / "policy.json"
-    file.write_text(json.dumps(CALM))
+    file.write_text(json.dumps({**CALM, "timeout": 30.0}))
     names = ("rank", "rank_snapshot")
     with pytest.raises(CommandError, match="there is no policy named 'rank/rank_snapshot'"):
         run("provider_policy", "show", *names)
