@@ -65,7 +65,7 @@ def _append_some(drafts: Sequence[Mapping[str, Any] | Entry]) -> list[Result]:
     preparing = Preparing(drafts)
     first = None
     if connection.vendor == "postgresql" and len(drafts) >= postgresql.COPIED_FROM:
-        first = postgresql.copy(connection, preparing.portions())
+        first = postgresql.copy(connection, preparing.stream())
     entries = preparing.entries()
     return preparing.results(_write(entries) if first is None else _new(entries, first))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, cast
 
 import orjson
@@ -21,6 +22,12 @@ UPDATE facts_boundary b SET next_offset = next_offset + %(count)s, stored_bytes 
    AND (row_ceiling IS NULL OR next_offset - first_offset + %(count)s <= row_ceiling)
    AND (byte_ceiling IS NULL OR stored_bytes + %(bytes)s <= byte_ceiling)
 RETURNING b.id, next_offset - %(count)s AS first
+"""
+# The same boundary, held until the end: nobody else appends to it meanwhile.
+HOLD = """
+SELECT b.id, next_offset FROM facts_boundary b, facts_zone f, facts_zone t
+ WHERE f.id = b.from_zone_id AND t.id = b.to_zone_id AND f.name = %(from)s AND t.name = %(to)s AND source_url = ''
+   FOR NO KEY UPDATE OF b
 """
 COLUMNS = """
 facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content, digest)
@@ -43,7 +50,7 @@ class UnfitError(Exception):
 def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     """The offset of the first; None, and nothing has changed, if one is known or the boundary does not take them."""
     if len(entries) >= COPIED_FROM:
-        return copy(wrapper, [entries])
+        return copy(wrapper, entries)
     wrapper.ensure_connection()
     try:
         with (
@@ -55,12 +62,12 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
         return None
 
 
-def copy(wrapper: Any, portions: Iterable[Sequence[Entry]]) -> int | None:
-    """The same for many of one boundary. Each portion is made while the server takes in the one before it."""
+def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
+    """The same for many of one boundary. The server takes some in while the next are made."""
     wrapper.ensure_connection()
     try:
         with wrapper.wrap_database_errors, _all_or_none(wrapper):
-            return _copy(wrapper, iter(portions))
+            return _copy(wrapper, iter(entries))
     except (IntegrityError, UnfitError):
         return None
 
@@ -80,26 +87,34 @@ def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     return directly.number(wrapper.connection, APPEND, given)
 
 
-def _copy(wrapper: Any, portions: Iterator[Sequence[Entry]]) -> int | None:
-    beginning, portion = None, next(portions, None)
-    zones = portion[0].zones if portion else None
-    while portion:
-        counted = _execute(wrapper, COUNT, _given(portion)).fetchone()
-        if counted is None or any(entry.reference or entry.zones != zones for entry in portion):
-            raise UnfitError
-        boundary_id, first = counted
-        beginning = first if beginning is None else beginning
-        with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copying:
-            for offset, entry in enumerate(portion, first):
-                copying.write_row((boundary_id, offset, *entry.columns))
-            portion = next(portions, None)
-    return beginning
+def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
+    opening = next(entries, None)
+    if opening is None:
+        return None
+    zones = opening.zones
+    held = _execute(wrapper, HOLD, _named(zones)).fetchone()
+    if held is None:
+        raise UnfitError
+    boundary_id, first = held
+    offset = size = 0
+    with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copying:
+        for offset, entry in enumerate(chain([opening], entries), first):
+            if entry.reference or entry.zones != zones:
+                raise UnfitError
+            copying.write_row((boundary_id, offset, *entry.columns))
+            size += entry.size
+    counted = _named(zones) | {"count": offset - first + 1, "bytes": size}
+    if _execute(wrapper, COUNT, counted).fetchone() is None:
+        raise UnfitError
+    return int(first)
 
 
 def _given(entries: Sequence[Entry]) -> dict[str, Any]:
-    from_zone, to_zone = entries[0].zones
-    size = sum(entry.size for entry in entries)
-    return {"from": from_zone, "to": to_zone, "count": len(entries), "bytes": size}
+    return _named(entries[0].zones) | {"count": len(entries), "bytes": sum(entry.size for entry in entries)}
+
+
+def _named(zones: tuple[str, str]) -> dict[str, Any]:
+    return {"from": zones[0], "to": zones[1]}
 
 
 def _execute(wrapper: Any, statement: str, given: dict[str, Any]) -> Any:

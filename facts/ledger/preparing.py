@@ -6,8 +6,6 @@ from typing import Any
 from facts.core.errors import FactError
 from facts.ledger.entries import Entry, prepare
 
-PORTION = 340
-
 
 class Preparing:
     """Drafts on their way into a buffer."""
@@ -16,23 +14,8 @@ class Preparing:
         self._prepared: list[Entry | FactError] = []
         self._drafts = iter(drafts)
 
-    def portions(self) -> Iterator[list[Entry]]:
-        """Entries, some at a time; each portion is prepared when it is asked for."""
-        while portion := self._next(PORTION):
-            yield portion
-
-    def entries(self) -> list[Entry]:
-        """All of them, those of the portions included."""
-        self._next(None)
-        return [one for one in self._prepared if isinstance(one, Entry)]
-
-    def results(self, written: Sequence[Any]) -> list[Any]:
-        """What came of the entries, and between them the refusals, in the order of the drafts."""
-        outcomes = iter(written)
-        return [next(outcomes) if isinstance(one, Entry) else one for one in self._prepared]
-
-    def _next(self, most: int | None) -> list[Entry]:
-        portion: list[Entry] = []
+    def stream(self) -> Iterator[Entry]:
+        """Entries, each prepared when it is asked for."""
         for draft in self._drafts:
             try:
                 entry = draft if isinstance(draft, Entry) else prepare(draft)
@@ -40,7 +23,15 @@ class Preparing:
                 self._prepared.append(error)
                 continue
             self._prepared.append(entry)
-            portion.append(entry)
-            if len(portion) == most:
-                break
-        return portion
+            yield entry
+
+    def entries(self) -> list[Entry]:
+        """All of them, those of the stream included."""
+        for _ in self.stream():
+            pass
+        return [one for one in self._prepared if isinstance(one, Entry)]
+
+    def results(self, written: Sequence[Any]) -> list[Any]:
+        """What came of the entries, and between them the refusals, in the order of the drafts."""
+        outcomes = iter(written)
+        return [next(outcomes) if isinstance(one, Entry) else one for one in self._prepared]

@@ -170,6 +170,26 @@ def test_many_at_once_are_kept_like_one_by_one(known: list[int]) -> None:
     assert Boundary.objects.get().next_offset == 100
 
 
+def test_many_at_once_may_go_several_ways_and_some_may_be_no_facts() -> None:
+    make_boundary()
+    make_boundary(OFFICE, PLANT)
+    drafts = [draft(number) for number in range(120)]
+    drafts[90], drafts[100] = draft(90, from_zone=OFFICE, to_zone=PLANT), {"envelope": {}}
+    results = ledger.append_many(drafts)
+    assert isinstance(results[100], InvalidFactError)
+    offsets = [one.offset for one in results if isinstance(one, Appended)]
+    assert offsets == [*range(90), 0, *range(90, 99), *range(99, 118)]
+    assert sorted(Boundary.objects.values_list("next_offset", flat=True)) == [1, 118]
+
+
+def test_many_at_once_fill_a_buffer_to_its_ceiling() -> None:
+    make_boundary(row_ceiling=70)
+    results = ledger.append_many([draft(number) for number in range(100)])
+    assert [one.offset for one in results if isinstance(one, Appended)] == list(range(70))
+    assert all(isinstance(one, BufferFullError) for one in results[70:])
+    assert (Fact.objects.count(), Boundary.objects.get().next_offset) == (70, 70)
+
+
 def test_many_at_once_in_a_transaction_that_is_undone_leave_nothing() -> None:
     make_boundary()
     with transaction.atomic():
