@@ -177,7 +177,8 @@ class FactsConnector:
                 return
             reached = min(self._out) - 1 if self._out else self._position
         if reached > self._confirmed:
-            self._confirmed = self._outage.wait_out(lambda: ledger.confirm(self._name, reached)) or self._confirmed
+            confirmed = self._outage.wait_out(lambda: ledger.confirm(self._name, reached))
+            self._confirmed = self._confirmed if confirmed is None else confirmed
 
     def _append(self, transactions: Sequence[Transaction]) -> int:
         results = self._outage.wait_out(lambda: ledger.append_many([one.payload for one in transactions]))

@@ -41,6 +41,7 @@ def connector() -> Iterator[FactsConnector]:
     made = FactsConnector("erp")
     yield made
     made.close()
+    made._thread.shutdown()
 
 
 def append(*objects: Any) -> None:
@@ -77,6 +78,16 @@ def test_a_fact_is_confirmed_once_all_before_it_have_ended(connector: FactsConne
     connector.acknowledge(last, DONE)
     connector.flush()
     assert (cursor(), connector.fetch_transactions(3), connector.count()) == (3, [], 0)
+
+
+def test_what_is_confirmed_is_not_confirmed_again(connector: FactsConnector) -> None:
+    append(1, 2)
+    connector.acknowledge(connector.fetch_transactions(2)[0], DONE)
+    connector.flush()
+    assert cursor() == 0
+    Consumer.objects.update(cursor=-1)  # whoever writes now is seen
+    connector.flush()
+    assert cursor() == -1
 
 
 def test_what_is_given_back_is_given_again(connector: FactsConnector) -> None:

@@ -1,0 +1,165 @@
+"""VERBS: bury, bury_poison, keep. One letter for every failure that is final, in the group of its kind."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from engines import telemetry
+from engines.clock import database_time
+from engines.core import failures
+from engines.core.errors import ExceptionType
+from engines.core.fingerprint import fingerprint, normalise
+from engines.core.outcome import Failure
+from engines.core.states import GroupState
+from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
+
+TEXT = 200
+
+
+class Burial(NamedTuple):
+    """A transaction of a pipeline, and the failure that ended it."""
+
+    transaction: Any
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grave:
+    """A terminal failure of any source, with what is needed to understand it."""
+
+    source: str
+    uid: str
+    step: str
+    category: str
+    error_type: str
+    message: str
+    traceback: str = ""
+    transaction_id: int | None = None
+    payload: Any = None
+    details: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.source, self.step, self.error_type, self.message)
+
+
+def bury(burials: Sequence[Burial], *, worker: int | None = None) -> None:
+    """One dead letter for each transaction that failed, in the database transaction of its end."""
+    records = TransactionRecord.objects.filter(pk__in=[one.transaction.lease.id for one in burials])
+    names = dict(records.values_list("pk", "pipeline__name"))
+    keep([_grave(one, names[one.transaction.lease.id], worker) for one in burials])
+
+
+def bury_poison(
+    record_id: int, uid: str, pipeline_id: int, deliveries: int, version: int | None, worker: int | None
+) -> None:
+    """The end of a transaction whose workers never came back."""
+    message = f"rescued {deliveries} times without finishing: its workers died or hung while they ran it"
+    error = {"type": "PoisonTransaction", "message": message, "category": "SYSTEM", "step": "process"}
+    TransactionRecord.objects.filter(pk=record_id).update(error=error, category=2)
+    grave = Grave(
+        source=Pipeline.objects.values_list("name", flat=True).get(pk=pipeline_id),
+        uid=uid,
+        step="process",
+        category=ExceptionType.SYSTEM.value,
+        error_type="PoisonTransaction",
+        message=message,
+        transaction_id=record_id,
+        details={"deliveries": deliveries, "policy_version": version, "worker": worker},
+    )
+    keep([grave])
+
+
+@transaction.atomic
+def keep(graves: Sequence[Grave]) -> list[DeadLetter]:
+    """Keep dead letters, each in the group of its kind."""
+    groups = _count_groups(graves)
+    letters = DeadLetter.objects.bulk_create(
+        DeadLetter(
+            group_id=groups[grave.fingerprint],
+            transaction_id=grave.transaction_id,
+            uid=grave.uid[:TEXT],
+            source=grave.source,
+            step=grave.step,
+            category=grave.category,
+            error_type=grave.error_type[:TEXT],
+            message=grave.message,
+            traceback=grave.traceback,
+            payload=grave.payload,
+            details=grave.details,
+        )
+        for grave in graves
+    )
+    telemetry.dead_letters.add(len(letters))
+    return letters
+
+
+def _grave(burial: Burial, pipeline: str, worker: int | None) -> Grave:
+    moved, failure = burial
+    lease = moved.lease
+    tried = [attempted for attempted, _ in lease.attempts]
+    told = failures.summary(failure, tried)
+    return Grave(
+        source=pipeline,
+        uid=moved.id,
+        step=told["step"],
+        category=told["category"],
+        error_type=told["type"],
+        message=told["message"],
+        traceback=failures.traceback_of((failure.origin or failure).error),
+        transaction_id=lease.id,
+        details={
+            "attempts": len(tried),
+            "delivery": lease.token,
+            "policy_version": lease.policy_version,
+            "worker": worker,
+            "correlation_id": moved.correlation_id,
+            "trace_id": next((trace for _, trace in reversed(lease.attempts) if trace), None),
+            "exception_handler": told.get("exception_handler"),
+        },
+    )
+
+
+def _count_groups(graves: Iterable[Grave]) -> dict[str, int]:
+    """Count each kind once more, in one order everywhere, so that no two wait for each other; the groups' keys."""
+    kinds: dict[str, Grave] = {}
+    counts: Counter[str] = Counter()
+    for grave in graves:
+        kinds.setdefault(grave.fingerprint, grave)
+        counts[grave.fingerprint] += 1
+    keys = {}
+    for key in sorted(kinds):
+        keys[key] = _count_group(key, kinds[key], counts[key])
+    return keys
+
+
+def _count_group(key: str, kind: Grave, count: int) -> int:
+    group, _ = DeadLetterGroup.objects.get_or_create(
+        fingerprint=key,
+        defaults={
+            "source": kind.source[:TEXT],
+            "step": kind.step,
+            "category": kind.category,
+            "error_type": kind.error_type[:TEXT],
+            "message": normalise(failures.storable(kind.message)),
+        },
+    )
+    rows = DeadLetterGroup.objects.filter(pk=group.pk)
+    rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
+    rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)
+    hour = database_time().replace(minute=0, second=0, microsecond=0)
+    trend, is_first = DeadLetterHour.objects.get_or_create(group_id=group.pk, hour=hour, defaults={"count": count})
+    if not is_first:
+        DeadLetterHour.objects.filter(pk=trend.pk).update(count=F("count") + count)
+    return group.pk
+
+
+def forget_trends(*, keep_for: timedelta = timedelta(days=30)) -> int:
+    """Drop hours that no page shows any more."""
+    return DeadLetterHour.objects.filter(hour__lt=database_time() - keep_for).delete()[0]

@@ -1,0 +1,33 @@
+"""Why something cannot be done with dead letters."""
+
+from engines.core.errors import EngineError
+from engines.models import DeadLetter
+
+
+class GroupUnknownError(EngineError):
+    code = "group_unknown"
+
+    def __init__(self, group_id: object) -> None:
+        super().__init__(f"there is no group of dead letters {group_id}")
+
+
+class LetterSettledError(EngineError):
+    code = "letter_settled"
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__(f"the dead letter of {letter.uid!r} was {letter.state} by {letter.settled_by}")
+
+
+class LetterUnknownError(EngineError):
+    code = "letter_unknown"
+
+    def __init__(self, letter_id: object) -> None:
+        super().__init__(f"there is no dead letter {letter_id}")
+
+
+class NotReplayableError(EngineError):
+    code = "not_replayable"
+
+    def __init__(self, letter: DeadLetter, why: str | None = None) -> None:
+        reason = why or f"it comes from {letter.source!r}, which is no pipeline"
+        super().__init__(f"the dead letter of {letter.uid!r} cannot be replayed: {reason}")
