@@ -17,6 +17,7 @@ from providers.models.gates import moment
 LARGEST = 10**15
 LONGEST = timedelta(days=3660)
 LONGEST_NAME = 100
+ROUNDED = timedelta(microseconds=2)
 
 
 class OrderError(ValueError):
@@ -50,7 +51,9 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
     gate.save()
     gates.show_quota(who)
     _record("quota.set", who, by, reason, before, _quota(gate))
-    return QuotaState.objects.filter(**who._asdict()).get(window_start=moment(gate.window_start or 0.0))
+    # The database rounds a fraction of a second as it likes.
+    start = moment(gate.window_start or 0.0)
+    return QuotaState.objects.get(**who._asdict(), window_start__range=(start - ROUNDED, start + ROUNDED))
 
 
 @transaction.atomic

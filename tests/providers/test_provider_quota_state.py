@@ -31,6 +31,13 @@ def quota() -> tuple[int, int, int]:
     return row.limit_count, row.used_count, row.remaining_count
 
 
+@pytest.mark.parametrize("window", [316_223_999.999_999_94, 86_400 / 7, 0.0015])
+def test_a_window_may_have_any_length(window: float) -> None:
+    row = calls.set_quota(WHO, limit=204, window=window, by="ada")
+    assert row.limit_count == 204
+    assert calls.set_quota(WHO, limit=205, window=window, by="ada").limit_count == 205
+
+
 def test_quota_state_reservation_and_exhaustion_behavior() -> None:
     calls.set_quota(WHO, limit=2, window=DAY, by="ada")
     assert quota() == (2, 0, 2)
