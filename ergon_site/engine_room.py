@@ -60,7 +60,12 @@ def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
         )
     if others := pulse.open_groups - len(pulse.groups):
         behind = page("engines_deadlettergroup_changelist")
-        yield Concern(title=f"and {others} more kinds of failure", detail="", address=behind, count=others)
+        yield Concern(
+            title=f"and {others} more kind{'s' if others > 1 else ''} of failure",
+            detail="",
+            address=behind,
+            count=others,
+        )
 
 
 def _unserved(pulse: Pulse, now: datetime) -> Iterator[Concern]:
