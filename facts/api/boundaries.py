@@ -1,6 +1,7 @@
 """Boundaries over HTTP, for whoever operates them: gates, ceilings, retention."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
@@ -41,28 +42,27 @@ class BoundaryView(Refusing, APIView):
         return Response(BoundarySerializer(_found(request, boundary_id)).data)
 
 
-class OpenGateView(Refusing, APIView):
+class GateView(Refusing, APIView):
+    required_scope = "transactions:operate"
+    body_limit = DECISION_LIMIT
+    turn: ClassVar[Callable[..., Boundary]]
+
+    @extend_schema(request=DecisionSerializer, responses=BoundarySerializer)
+    def post(self, request: Request, boundary_id: int) -> Response:
+        zones, asked = _zones(request, boundary_id), shaped(DecisionSerializer, request.data)
+        return _told(type(self).turn(*zones, by=callers.of(request).actor, **asked))
+
+
+class OpenGateView(GateView):
     """Hand facts over again, and forget the alarm: somebody has looked."""
 
-    required_scope = "transactions:operate"
-    body_limit = DECISION_LIMIT
-
-    @extend_schema(request=DecisionSerializer, responses=BoundarySerializer)
-    def post(self, request: Request, boundary_id: int) -> Response:
-        zones, asked = _zones(request, boundary_id), shaped(DecisionSerializer, request.data)
-        return _told(provisioning.open_gate(*zones, by=callers.of(request).actor, **asked))
+    turn = staticmethod(provisioning.open_gate)
 
 
-class CloseGateView(Refusing, APIView):
+class CloseGateView(GateView):
     """Hand nothing over until somebody opens it; both sides work on."""
 
-    required_scope = "transactions:operate"
-    body_limit = DECISION_LIMIT
-
-    @extend_schema(request=DecisionSerializer, responses=BoundarySerializer)
-    def post(self, request: Request, boundary_id: int) -> Response:
-        zones, asked = _zones(request, boundary_id), shaped(DecisionSerializer, request.data)
-        return _told(provisioning.close_gate(*zones, by=callers.of(request).actor, **asked))
+    turn = staticmethod(provisioning.close_gate)
 
 
 class LimitView(Refusing, APIView):
