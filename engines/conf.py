@@ -12,6 +12,8 @@ from engines.executors.settings import ExecutorSettings, executors_in
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     lease: float
+    database_timeout: float
+    start_timeout: float
     payload_limit: int
     result_limit: int
     tasks: tuple[str, ...]
@@ -28,11 +30,23 @@ class EngineSettings:
         """Three chances to renew a lease before it lapses."""
         return self.lease / 3
 
+    @property
+    def time_to_renew(self) -> float:
+        """For so long after an outage nobody is rescued: every worker first has the time to renew its own leases."""
+        return self.lease / 2
+
+    @property
+    def heartbeat_limit(self) -> float:
+        """A database that leaves a heartbeat without an answer for so long counts as away."""
+        return max(1.0, self.lease / 3)
+
 
 @cache
 def settings() -> EngineSettings:
     return EngineSettings(
         lease=django_settings.ERGON_LEASE_SECONDS,
+        database_timeout=django_settings.ERGON_DATABASE_TIMEOUT,
+        start_timeout=django_settings.ERGON_START_TIMEOUT,
         payload_limit=django_settings.ERGON_PAYLOAD_LIMIT,
         result_limit=django_settings.ERGON_RESULT_LIMIT,
         tasks=django_settings.ERGON_TASKS,

@@ -17,7 +17,7 @@ from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
 from engines.core.rota import Rota
-from engines.upkeep import MAINTENANCE, Chore
+from engines.upkeep import MAINTENANCE, RESCUE, Chore
 
 # Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.
 LEISURELY = 60.0
@@ -48,7 +48,7 @@ class Maintenance:
         self._failing: dict[str, str] = {}
         self._leading, self._stop = Event(), Event()
         self._is_led: bool | None = None
-        self._renew_at = float("-inf")
+        self._renew_at = self._rescues_from = float("-inf")
 
     def once(self) -> bool:
         """Every chore once, unless another process does them; False if one of them failed."""
@@ -73,6 +73,7 @@ class Maintenance:
                 self._turn(quick)
             except DatabaseLostError as error:
                 self._await_database(error)
+                self._let_workers_renew()
             each_turn()
             self._stop.wait(self._until(quick))
         aside.join(GRACE)
@@ -94,8 +95,15 @@ class Maintenance:
         for name in rota.due(time.monotonic()):
             if self._stop.is_set() or not self._lead():
                 return
+            if name == RESCUE and time.monotonic() < self._rescues_from:
+                rota.done(name, self._rescues_from - self._chores[name].every)
+                continue
             self._do(self._chores[name])
             rota.done(name, time.monotonic())
+
+    def _let_workers_renew(self) -> None:
+        """Workers were cut off as well: before their leases are taken from them, they have time to renew."""
+        self._rescues_from = time.monotonic() + settings().time_to_renew
 
     def _run_aside(self, rota: Rota) -> None:
         while not self._stop.wait(TURN / 4):
@@ -153,6 +161,7 @@ class Maintenance:
 
     def _tried(self, name: str, run: Callable[[], Any]) -> Any:
         """What it returned; None if it failed, which is told once for as long as it fails in the same way."""
+        began = time.monotonic()
         try:
             result = run()
         except Exception as error:
@@ -160,6 +169,8 @@ class Maintenance:
                 raise DatabaseLostError(headline(error)) from error
             self._note_failure(name, error)
             return None
+        if time.monotonic() - began > settings().heartbeat:  # the database may have stood still
+            self._let_workers_renew()
         self._failing.pop(name, None)
         return result
 

@@ -89,9 +89,15 @@ class RunsElsewhere:
         """End all that runs there."""
         raise NotImplementedError
 
+    def halt_one(self, transaction: Any) -> None:
+        """End what runs there for one transaction."""
+        raise NotImplementedError
+
 
 def elsewhere(task: Any) -> dict[str, Any]:
-    return {"hold": task.hold, "halt": task.halt} if isinstance(task, RunsElsewhere) else {}
+    if not isinstance(task, RunsElsewhere):
+        return {}
+    return {"hold": task.hold, "halt": task.halt, "halt_one": task.halt_one}
 
 
 def untouched(task: Any, hooks: Mapping[Any, str], *mixins: type) -> frozenset[Any]:

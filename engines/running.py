@@ -119,8 +119,6 @@ class Runner:
 
     def _consume(self) -> None:
         policy, _ = self.connector.policy_in_force()
-        if isinstance(self.connector, DatabaseConnector):
-            self.connector.own()
         if not self._is_stopping.is_set():
             self._complete(self.task.consume_transactions(policy))
 
@@ -288,8 +286,10 @@ def _left(policy: ProducerPolicy, started: int) -> int:
 class Crew:
     """All pipelines of this process, each in a thread of its own, and the station that they share."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], options: Options) -> None:
-        self.pipelines, self._options = pipelines, options
+    def __init__(
+        self, pipelines: Sequence[Pipeline], options: Options, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.pipelines, self._options, self._is_wanted = pipelines, options, is_wanted
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
         self.errors: list[BaseException] = []
@@ -302,13 +302,16 @@ class Crew:
         self.pools = Pools(settings().executors, settings().executor_environment)
         self._stack.callback(self.pools.close)
         self._stack.enter_context(telemetry.watching_executors(self.pools.snapshot))
-        self.station = self._stack.enter_context(Station(names, self._abandoned, self._executors))
+        self.station = self._stack.enter_context(Station(names, self._abandoned, self._executors, self._is_wanted))
+        if not self._is_wanted():
+            return self
         try:
-            self.runners += [
-                Runner(pipeline, connector, self._options, self.pools)
-                for pipeline in self.pipelines
-                for connector in connectors_of(pipeline, self.station, self._options)
-            ]
+            with self.station.connections.borrow():
+                self.runners += [
+                    Runner(pipeline, connector, self._options, self.pools)
+                    for pipeline in self.pipelines
+                    for connector in connectors_of(pipeline, self.station, self._options)
+                ]
         except BaseException:
             self._stack.close()
             raise

@@ -17,6 +17,7 @@ TERM = timedelta(seconds=15)
 FOLD_AFTER = timedelta(minutes=5)
 COARSEN_AFTER = timedelta(days=2)
 MAINTENANCE = "maintain"
+RESCUE = "rescued"
 
 
 class Chore(NamedTuple):
@@ -29,7 +30,7 @@ class Chore(NamedTuple):
 
 def chores(lease: float) -> list[Chore]:
     return [
-        Chore("rescued", lease / 6, lambda: sum(transactions.rescue())),
+        Chore(RESCUE, lease / 6, lambda: sum(transactions.rescue())),
         Chore("workers_lost", lease / 3, workers.notice_the_dead),
         Chore("scheduled", 1.0, schedules.fire),
         Chore("bulk", 1.0, bulk.advance),

@@ -14,6 +14,8 @@ from engines.conf import settings
 from engines.core.states import WorkerState
 from engines.models import Worker
 
+# What a process needs at most, however many pipelines it serves: to renew, to settle, to listen, and two to claim.
+CONNECTIONS = 5
 ALIVE = (WorkerState.RUNNING.value, WorkerState.STOPPING.value)
 
 

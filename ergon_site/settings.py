@@ -61,6 +61,8 @@ ERGON_EXECUTOR_ENVIRONMENT = {
 }
 ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
+ERGON_DATABASE_TIMEOUT = read("ERGON_DATABASE_TIMEOUT", environment.seconds, default="10")
+ERGON_START_TIMEOUT = read("ERGON_START_TIMEOUT", environment.seconds, default="60")
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
 ERGON_RESULT_LIMIT = read("ERGON_RESULT_LIMIT", environment.size, default="1048576")
 ERGON_CONCURRENCY = read("ERGON_CONCURRENCY", environment.optional(environment.whole))

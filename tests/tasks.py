@@ -12,7 +12,7 @@ import engines
 from engines import ExceptionType, Transaction, TransactionException
 
 
-def act(payload: dict[str, Any]) -> Any:
+def act(payload: dict[str, Any]) -> Any:  # noqa: C901 (a table of verbs)
     """Do what the payload says, in the order in which it says it."""
     for verb, value in payload.items():
         match verb:
@@ -24,6 +24,10 @@ def act(payload: dict[str, Any]) -> Any:
             case "until":
                 while not Path(value).exists():
                     time.sleep(0.02)
+            case "until_lost":
+                while not engines.current_attempt().is_lease_lost:
+                    time.sleep(0.02)
+                Path(value).touch()
             case "print":
                 print(value)
             case "fail":
@@ -46,6 +50,21 @@ class ActAsync(engines.AsyncConsumerTask):
     async def process_transaction(self, transaction: Transaction) -> Any:
         await asyncio.sleep(transaction.payload.pop("sleep", 0))
         return act(transaction.payload)
+
+
+@engines.task("tests.wait_async")
+class WaitAsync(engines.AsyncConsumerTask):
+    """Waits for a file, and leaves one where it is cancelled."""
+
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        payload = transaction.payload
+        act({name: payload[name] for name in ("id", "mark") if name in payload})
+        try:
+            while not Path(payload["until"]).exists():  # noqa: ASYNC110, ASYNC240 (another process makes it)
+                await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            Path(payload["cancelled"]).touch()  # noqa: ASYNC240 (quick)
+            raise
 
 
 async def hang(payload: dict[str, Any]) -> Any:

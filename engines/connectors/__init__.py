@@ -43,7 +43,15 @@ def _found(connector: Any, suffix: str) -> dict[str, Any]:
 _CALLED = ("acknowledge", "release", "count", "flush")
 _CALLED_IF_DECLARED = ("begin",)
 _EITHER = ("note",)
-_EITHER_IF_DECLARED = ("spent", "on_arrival", "policy_in_force", "policy_version", "is_postponing")
+_EITHER_IF_DECLARED = (
+    "is_lost",
+    "on_lost",
+    "spent",
+    "on_arrival",
+    "policy_in_force",
+    "policy_version",
+    "is_postponing",
+)
 
 
 def take(fetched: Any, into: list[Any]) -> None:

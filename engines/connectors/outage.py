@@ -1,14 +1,17 @@
-"""A database that does not answer or takes no writes is waited for: a line when that begins, a line when it ends."""
+"""Waits for a database that does not answer or takes no writes; logs when it goes away and when it is back."""
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import structlog
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError, connection
 
+from engines.conf import settings
 from engines.core.errors import headline
+from ergon_site.access.database.time_limit import time_limit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # The statement's own fault: waiting does not help.
@@ -19,37 +22,92 @@ log = structlog.get_logger("ergon.database")
 
 
 class Outage:
-    """Repeats what the database could not do until it can, or until somebody gives up."""
+    """Repeats what the database could not do until it can, or until somebody gives up.
 
-    def __init__(self, what: str) -> None:
+    Each try has a time limit. `borrow` lends a connection for the length of a try to threads that have none of their
+    own.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        limit: float | None = None,
+        longest_wait: float = LONGEST_WAIT,
+        borrow: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_return: Callable[[], None] = lambda: None,
+    ) -> None:
         self._what = what
+        self._limit = settings().database_timeout if limit is None else limit
+        self._longest_wait, self._borrow, self._on_return = longest_wait, borrow, on_return
         self._given_up = threading.Event()
+        self._answering_since = self._began = time.monotonic()
+        self._said = ""
+        self.is_out = False
 
     def give_up(self) -> None:
         self._given_up.set()
 
+    @property
+    def answering_for(self) -> float:
+        """For how many seconds the database has answered every try; 0 during an outage."""
+        return 0.0 if self.is_out else time.monotonic() - self._answering_since
+
     def wait_out(self, call: Callable[[], T]) -> T | None:
         """What the call returns once the database lets it; None if somebody gave up first."""
-        wait, began, said = FIRST_WAIT, None, ""
+        wait = FIRST_WAIT
         while True:
             try:
-                value = call()
+                return self._tried(call)
             except FAULTS:
                 raise
-            except (DatabaseError, InterfaceError) as error:
-                began = began or time.monotonic()
-                if said != headline(error):  # at first, and when it refuses for another reason
-                    said = headline(error)
-                    hint = "it is tried again until the database answers and takes writes"
-                    log.error("database_refuses", to=self._what, error=said, hint=hint)  # noqa: TRY400 (one line)
+            except (DatabaseError, InterfaceError):
+                if self._given_up.wait(wait):
+                    return None
+            wait = min(wait * 2, self._longest_wait)
+
+    def try_once(self, call: Callable[[], T]) -> T | None:
+        """What the call returns; None if the database did not let it, which is noted as an outage."""
+        try:
+            return self._tried(call)
+        except FAULTS:
+            raise
+        except (DatabaseError, InterfaceError):
+            return None
+
+    def _tried(self, call: Callable[[], T]) -> T:
+        try:
+            value = self._try(call)
+        except FAULTS:
+            raise
+        except (DatabaseError, InterfaceError) as error:
+            self._note(error)
+            raise
+        if self.is_out:
+            self._answering_since, self.is_out, self._said = time.monotonic(), False, ""
+            self._on_return()
+            log.info("database_answers_again", to=self._what, after=round(time.monotonic() - self._began, 1))
+        return value
+
+    def _note(self, error: Exception) -> None:
+        if not self.is_out:
+            self._began = time.monotonic()
+        self.is_out = True
+        if self._said != headline(error):  # at first, and when it refuses for another reason
+            self._said = headline(error)
+            hint = "it is tried again until the database answers and takes writes"
+            log.error("database_refuses", to=self._what, error=self._said, hint=hint)
+
+    def _try(self, call: Callable[[], T]) -> T:
+        with self._borrow():
+            try:
+                with time_limit(self._limit):
+                    return call()
+            except FAULTS:
+                raise
+            except (DatabaseError, InterfaceError):
                 self.close_connection()
-            else:
-                if began is not None:
-                    log.info("database_answers_again", to=self._what, after=round(time.monotonic() - began, 1))
-                return value
-            if self._given_up.wait(wait):
-                return None
-            wait = min(wait * 2, LONGEST_WAIT)
+                raise
 
     def close_connection(self) -> None:
         """The connection of this thread is not to be trusted any more."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 
 from engines import telemetry, transactions
+from engines.conf import settings
 from engines.connectors.outage import Outage
 from engines.core.errors import ConnectorError, TransactionException, headline, told
 from engines.core.outcome import Failure, Later, Success
@@ -39,7 +40,13 @@ class Counts:
 class Settler:
     """A thread that settles. An outage of the database is waited out; nothing is dropped but what lost its lease."""
 
-    def __init__(self, worker: int, done: Callable[[Sequence[LeasedTransaction]], None]) -> None:
+    def __init__(
+        self,
+        worker: int,
+        done: Callable[[Sequence[LeasedTransaction]], None],
+        on_return: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`done` is told what needs no lease any more; `on_return` that the database is back from an outage."""
         self.counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._worker, self._done = worker, done
         self._waiting: deque[Settlement] = deque()
@@ -49,7 +56,8 @@ class Settler:
         self._is_closing = self._is_hurried = False
         self._fault: Exception | None = None
         self._in_hand = 0
-        self._outage = Outage("settle")
+        self._outage = Outage("settle", on_return=on_return)
+        self.is_connected = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ergon-settler", daemon=True)
         self._thread.start()
 
@@ -60,6 +68,11 @@ class Settler:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the database does not take outcomes at present."""
+        return self._outage.is_out or self._fault is not None
 
     @property
     def is_full(self) -> bool:
@@ -103,6 +116,8 @@ class Settler:
 
     def _run(self) -> None:
         try:
+            self._outage.wait_out(connection.ensure_connection)
+            self.is_connected.set()
             self._work()
         except Exception as error:  # noqa: BLE001 (told to whoever brings the next outcome)
             self._fault = error
@@ -111,7 +126,10 @@ class Settler:
 
     def _work(self) -> None:
         while not self._is_closing:
-            self._some.wait()
+            if not self._some.wait(settings().heartbeat):
+                # Whether outcomes can be written is known before there are any: see `is_cut_off`.
+                self._outage.wait_out(_ask_anything)
+                continue
             self._some.clear()
             while self._waiting and not self._is_closing:
                 if len(self._waiting) < MOST_AT_ONCE and not self._is_hurried:
@@ -138,13 +156,16 @@ class Settler:
 
     def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
         """Ends, and beginnings of a wait; written twice, the second time changes nothing."""
+        lost = [one.transaction for one in batch if one.transaction.lease.is_lost]
+        if lost:  # the same worker may have claimed it anew since, with the same token
+            batch = [one for one in batch if not one.transaction.lease.is_lost]
         later = [one for one in batch if isinstance(one.outcome, Later)]
         if not later:
-            return transactions.settle(batch, worker=self._worker)
+            return lost + transactions.settle(batch, worker=self._worker)
         ended = [one for one in batch if not isinstance(one.outcome, Later)]
         with transaction.atomic():
             stale = transactions.settle(ended, worker=self._worker)
-            return stale + transactions.postpone(later, worker=self._worker)
+            return lost + stale + transactions.postpone(later, worker=self._worker)
 
     def _settle_singly(self, batch: list[Settlement], error: Exception) -> None:
         """Something in the batch cannot be written: find it, and write down that."""
@@ -179,3 +200,8 @@ class Settler:
             telemetry.stale.add(1)
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
+
+
+def _ask_anything() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")

@@ -1,4 +1,4 @@
-"""What the database connectors of a process share: worker row, heartbeat, settler, watch for arrivals."""
+"""What the database connectors of a process share: worker row, heartbeat, leases, connections, settler, arrivals."""
 
 import threading
 import time
@@ -7,17 +7,31 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import structlog
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection
 
 from engines import transactions, workers
 from engines.conf import settings
 from engines.connectors.arrivals import Arrivals
-from engines.connectors.outage import Outage
+from engines.connectors.connections import SharedConnections
+from engines.connectors.outage import LONGEST_WAIT, Outage
 from engines.connectors.settler import Settler
-from engines.core.errors import headline
+from engines.core.errors import DependencyError, headline
 from engines.transactions import Lease, LeasedTransaction
+from ergon_site.access.database.time_limit import time_limit
 
+# How many connections all pipelines of a process share for their claims.
+FOR_CLAIMS = 2
+# How often a start that waits for its connections looks whether it has them.
+LOOK = 0.1
+# Ids in a line of the log.
+NAMED = 5
+
+OnLost = Callable[[Sequence[LeasedTransaction]], None]
 log = structlog.get_logger("ergon.worker")
+
+
+class ConnectionsMissingError(OperationalError):
+    """Nothing is claimed while outcomes could not be written or leases not be renewed."""
 
 
 class Station:
@@ -28,42 +42,80 @@ class Station:
         pipelines: Sequence[str],
         abandoned: Callable[[], int] = lambda: 0,
         executors: Callable[[], list[dict[str, Any]]] = list,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._pipelines = list(pipelines)
-        self._abandoned, self._executors = abandoned, executors
-        self._held: dict[int, Lease] = {}
-        self._missing: set[int] = set()
+        self._abandoned, self._executors, self._is_wanted = abandoned, executors, is_wanted
+        self._held: dict[int, LeasedTransaction] = {}
+        # Leases that were held when the database came back from its last outage.
+        self._outlasting: frozenset[tuple[int, int]] = frozenset()
+        self._renewing = threading.Lock()
+        self._on_lost: dict[int, OnLost] = {}
         self._untold: Counter[tuple[int, bool]] = Counter()
         self._errands: list[Callable[[], None]] = []
         self._elsewhere: list[Callable[[], int]] = []
         self._said: dict[Callable[[], Any], str] = {}
         self._tallying = threading.Lock()
-        self._over = threading.Event()
-        self._outage = Outage("renew leases")
+        self._over, self._is_connected = threading.Event(), threading.Event()
+        self._outage = Outage(
+            "renew leases", limit=settings().heartbeat_limit, longest_wait=min(LONGEST_WAIT, settings().lease / 6)
+        )
+        self.connections = SharedConnections(FOR_CLAIMS)
+        self.arrivals: Arrivals | None = None
         self.is_stopping = False
 
     def __enter__(self) -> Self:
         self.worker = workers.enrol(self._pipelines)
-        self.settler = Settler(self.worker.pk, self._settled)
-        self.arrivals = Arrivals()
+        self.settler = Settler(self.worker.pk, self.drop, self._note_outage)
         self._heart = threading.Thread(target=self._beat, name="ergon-heart", daemon=True)
         self._heart.start()
+        connection.close()  # one less, for those that it waits for
+        try:
+            self._await_connections()
+            self.arrivals = Arrivals()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._outage.give_up()
         self._heart.join(1.0)
-        self.arrivals.close()
+        if self.arrivals is not None:
+            self.arrivals.close()
         self.settler.close()
         self._retire()
+        self.connections.close()
+
+    def _await_connections(self) -> None:
+        """What is claimed must be settled: that, renewals and claims are connected first, and listening after them."""
+        until, claims = time.monotonic() + settings().start_timeout, Outage("claim", borrow=self.connections.borrow)
+        while not self._is_ready(claims):
+            if not self._is_wanted():
+                return
+            if time.monotonic() >= until:
+                msg = (
+                    f"the database gave no connections to claim and settle within {settings().start_timeout:g} s;"
+                    f" a worker needs {workers.CONNECTIONS}, and those that its handlers open: see manage.py doctor"
+                )
+                raise DependencyError(msg)
+
+    def _is_ready(self, claims: Outage) -> bool:
+        if not self.settler.is_connected.wait(LOOK) or not self._is_connected.wait(LOOK):
+            return False
+        claims.try_once(lambda: connection.ensure_connection())  # noqa: PLW0108 (of the one that is borrowed by then)
+        return not claims.is_out
 
     def _retire(self) -> None:
         """On a connection that is surely alive; where there is none, the missing heartbeat says it as well."""
         connection.close()
+        if self.is_cut_off:
+            return
         try:
-            self._write_tally()
-            workers.retire(self.worker.pk, settled=self.settler.settled, executors=self._executors())
+            with time_limit(settings().heartbeat_limit):
+                self._write_tally()
+                workers.retire(self.worker.pk, settled=self.settler.settled, executors=self._executors())
         except DatabaseError as error:
             log.warning("farewell_unheard", error=headline(error))
 
@@ -71,15 +123,49 @@ class Station:
     def in_flight(self) -> int:
         return len(self._held) + sum(count() for count in self._elsewhere)
 
-    def hold(self, batch: Iterable[LeasedTransaction]) -> None:
-        """Renew their leases until they are settled or given back."""
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether outcomes cannot be written or leases not be renewed at present."""
+        return self.settler.is_cut_off or self._outage.is_out
+
+    def require_connections(self) -> None:
+        if self.is_cut_off:
+            msg = "nothing is claimed while outcomes cannot be written or leases cannot be renewed"
+            raise ConnectionsMissingError(msg)
+
+    def hold(self, batch: Iterable[LeasedTransaction]) -> list[LeasedTransaction]:
+        """Renew their leases until they are settled or given back; those that do not run here already.
+
+        A crash of the server can take a claim back, and this worker may be the one that makes it again, with the same
+        token. What runs under the first claim then ends the second one too.
+        """
+        new = []
         for transaction in batch:
-            self._held[transaction.lease.id] = transaction.lease
+            lease, known = transaction.lease, self._held.get(transaction.lease.id)
+            is_running = known is not None and known.lease.token == lease.token
+            if not is_running and (lease.id, lease.token) not in self._outlasting:
+                self._held[lease.id] = transaction
+                new.append(transaction)
+        return new
 
     def drop(self, batch: Iterable[LeasedTransaction]) -> None:
         for transaction in batch:
-            if self._held.get(transaction.lease.id) is transaction.lease:
+            if self._held.get(transaction.lease.id) is transaction:
                 del self._held[transaction.lease.id]
+
+    def on_lost(self, pipeline_id: int, callback: OnLost | None) -> None:
+        """Call this with transactions of the pipeline whose lease is lost; None for nobody."""
+        if callback is None:
+            self._on_lost.pop(pipeline_id, None)
+        else:
+            self._on_lost[pipeline_id] = callback
+
+    def confirm(self, lease: Lease) -> bool:
+        """Ask the database whether a lease is still ours, and about all others by the way."""
+        with self._renewing:
+            if not lease.is_lost and not lease.is_confirmed:
+                self._renew_leases()
+        return lease.is_confirmed
 
     def tally(self, pipeline_id: int, *, is_success: bool) -> None:
         """Count what ended elsewhere; written down with the next heartbeat."""
@@ -98,25 +184,29 @@ class Station:
         """Whatever takes longer than a lease is run by somebody else anyway."""
         self.settler.flush(settings().lease)
 
-    def _settled(self, batch: Sequence[LeasedTransaction]) -> None:
-        self.drop(batch)
+    def _note_outage(self) -> None:
+        """The database is back: it may have forgotten claims of what is held now."""
+        self._outlasting = frozenset((one.lease.id, one.lease.token) for one in list(self._held.values()))
 
     def _beat(self) -> None:
         """Renew, report, rescue; a heart that cannot beat tries until it can."""
+        self._try(connection.ensure_connection)
+        self._is_connected.set()
         following, every = 0.0, settings().heartbeat
         while not self._over.wait(min(1.0, settings().lease / 10)):
-            if time.monotonic() >= following:
+            if time.monotonic() >= following or self._outage.is_out:
                 following = time.monotonic() + every
                 self._try(self._renew)
-            self._try(transactions.rescue)
+            if self._outage.answering_for >= settings().time_to_renew:
+                self._try(self._rescue, self._outage.try_once)
             for errand in (self._write_tally, *self._errands):
-                self._try(errand)
+                self._try(errand, self._outage.try_once)
         connection.close()
 
-    def _try(self, call: Callable[[], Any]) -> None:
+    def _try(self, call: Callable[[], Any], perform: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """A heart that stopped would let every lease lapse while the process works on: nothing may stop it."""
         try:
-            self._outage.wait_out(call)
+            (perform or self._outage.wait_out)(call)
         except Exception as error:
             if self._said.get(call) != headline(error):  # once, not at every beat
                 log.exception("heartbeat_failed", to=call.__name__.strip("_"), error=headline(error))
@@ -135,17 +225,12 @@ class Station:
                 self._untold[key] -= count
                 self._untold += Counter()  # without those that are at 0
 
+    def _rescue(self) -> None:
+        transactions.rescue(sparing=list(self._held))
+
     def _renew(self) -> None:
-        held = list(self._held.values())
-        renewed = transactions.heartbeat(held)
-        # Missing twice: what was settled a moment ago is missing once.
-        missing = {lease.id for lease in held if lease.id not in renewed and lease.id in self._held}
-        for lease_id in missing & self._missing:
-            log.warning(
-                "lease_lost", record=lease_id, hint="its worker was too slow to renew it; its outcome will not count"
-            )
-            self._held.pop(lease_id, None)
-        self._missing = missing
+        with self._renewing:
+            self._renew_leases()
         workers.beat(
             self.worker.pk,
             in_flight=self.in_flight,
@@ -155,3 +240,26 @@ class Station:
             executors=self._executors(),
         )
         workers.notice_the_dead()
+
+    def _renew_leases(self) -> None:
+        held = list(self._held.values())
+        renewed = transactions.heartbeat(one.lease for one in held)
+        self._lose([one for one in held if one.lease.id not in renewed and self._is_run(one)])
+
+    def _is_run(self, transaction: LeasedTransaction) -> bool:
+        """Not settled or given back while its renewal was under way."""
+        return self._held.get(transaction.lease.id) is transaction and not transaction.lease.is_settling
+
+    def _lose(self, lost: Sequence[LeasedTransaction]) -> None:
+        """Others have these transactions now: what waits leaves the backlog, what runs is told."""
+        by_pipeline: dict[int, list[LeasedTransaction]] = {}
+        for transaction in lost:
+            transaction.lease.is_lost = True
+            by_pipeline.setdefault(transaction.lease.pipeline_id, []).append(transaction)
+        self.drop(lost)
+        if lost:
+            hint = "this process was too slow to renew them; their outcomes here will not count"
+            log.warning("leases_lost", count=len(lost), first=[one.id for one in lost[:NAMED]], hint=hint)
+        for pipeline_id, transactions_lost in by_pipeline.items():
+            if callback := self._on_lost.get(pipeline_id):
+                callback(transactions_lost)

@@ -1,7 +1,7 @@
 """Transactions handed to the slots: who is next, and never two of the same id at once."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -45,6 +45,17 @@ class Backlog:
             self._twins -= 1
             if not twins:
                 del self._deferred[transaction.id]
+
+    def drop(self, is_unwanted: Callable[[Any], bool]) -> None:
+        """Take out those that have not started and are not wanted any more."""
+        self._waiting = deque(one for one in self._waiting if not is_unwanted(one))
+        for uid, twins in list(self._deferred.items()):
+            kept = deque(one for one in twins if not is_unwanted(one))
+            self._twins -= len(twins) - len(kept)
+            if kept:
+                self._deferred[uid] = kept
+            else:
+                del self._deferred[uid]
 
     def withdraw(self) -> list[Any]:
         """Everything that has not started, in order; nothing is left waiting."""

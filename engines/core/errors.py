@@ -65,6 +65,10 @@ class UnrunnableError(EngineError):
     """A pipeline that cannot run here; the message says what is missing."""
 
 
+class DependencyError(EngineError):
+    """A server that is needed does not answer, or not enough; the message says which."""
+
+
 class AbandonedAttemptsError(EngineError):
     """Every slot's worth of handlers has outlived its limit and still runs: the process must be replaced."""
 

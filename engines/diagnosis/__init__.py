@@ -23,6 +23,7 @@ REST: list[Check] = [
     work.policies,
     executors.executors,
     fleet.waiting_work,
+    fleet.connections,
     fleet.maintenance,
     fleet.lost_workers,
 ]

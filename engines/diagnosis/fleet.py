@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
+from django.db import connection
+
 from engines import upkeep, workers
 from engines.clock import database_time
 from engines.core.explanation import span
@@ -12,6 +14,13 @@ from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord,
 
 RECENTLY = timedelta(days=1)
 COUNTED = 10_000
+FEW_LEFT = 0.1
+# Sessions of all databases; those kept back for administrators are out of reach.
+CONNECTIONS = """
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - COALESCE(current_setting('reserved_connections', true), '0')::int
+"""
 
 
 def waiting_work() -> Iterator[Finding]:
@@ -21,6 +30,26 @@ def waiting_work() -> Iterator[Finding]:
     yield from (finding for finding in findings if finding)
     if not any(findings):
         yield ok("workers", f"{len(living):,} alive; no work waits without one")
+
+
+def connections() -> Iterator[Finding]:
+    """Whether the server has connections for those workers that are there, and for one more."""
+    if connection.vendor != "postgresql":
+        yield ok("connections", "every process opens the file itself")
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(CONNECTIONS)
+        used, most = cursor.fetchone()
+    living, needed = workers.alive().count(), workers.CONNECTIONS
+    who = f"{living:,} worker needs" if living == 1 else f"{living:,} workers need"
+    text = f"{used:,} of {most:,} connections in use; {who} up to {living * needed:,}, and those of their handlers"
+    hint = "raise max_connections, use fewer processes, or put a pooler before the server: see Pool connections"
+    if most - used < needed:
+        yield problem("connections", text, hint)
+    elif most - used < most * FEW_LEFT:
+        yield warning("connections", text, hint)
+    else:
+        yield ok("connections", text)
 
 
 def maintenance() -> Iterator[Finding]:

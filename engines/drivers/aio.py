@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -68,6 +68,8 @@ class AsyncDriver:
         self._home = asyncio.get_running_loop()
         if self.work.on_arrival is not None:
             self.work.on_arrival(self._arrive)
+        if self.work.on_lost is not None:
+            self.work.on_lost(self._lose)
         try:
             with self._run.observer.loop():
                 ending = await self._drive(self.work.loop(lambda: self.work.policy))
@@ -77,6 +79,8 @@ class AsyncDriver:
         finally:
             if self.work.on_arrival is not None:
                 self.work.on_arrival(None)
+            if self.work.on_lost is not None:
+                self.work.on_lost(None)
         if self._run.is_cut:
             await self._give_everything_back()
         else:
@@ -84,6 +88,19 @@ class AsyncDriver:
             await self._release(self._run.given_back)
             await self._flush()
         return self._run.conclude(ending)
+
+    def _lose(self, _lost: Sequence[Any]) -> None:
+        """Other workers have these by now: what runs of them is cancelled. For any thread."""
+        if self._home is not None:
+            with suppress(RuntimeError):  # its event loop is closed: nothing runs
+                self._home.call_soon_threadsafe(self._cancel_lost)
+
+    def _cancel_lost(self) -> None:
+        self._run.drop_lost()
+        for task, entry in self._tasks.items():
+            if self._run.is_lost(entry.transaction) and not self._run.is_settled(entry):
+                task.cancel()
+        self._changed.set()
 
     async def _drive(self, steps: Steps[Stop | Failure]) -> Stop | Failure:
         reply = None
@@ -235,8 +252,6 @@ class AsyncDriver:
 
     async def _run_one(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None = None) -> Outcome:
         """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
-        if work.begin is not None and not await work.begin(transaction):
-            return CUT
         outcome = await self._live(work, plan, transaction, trace)
         acknowledge = work.acknowledge
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
@@ -276,12 +291,12 @@ class AsyncDriver:
             work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
 
     async def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
-        limit = deadlines.limit_of(call)
-        if self._run.is_over:
+        if self._run.is_over or (self.work.begin is not None and not await self.work.begin(transaction)):
             return CUT
+        limit = deadlines.limit_of(call)
         if limit is not None and limit.seconds <= 0:
             return reached(limit, call, deadlines, transaction.id)
-        announce(call, limit)
+        announce(self.work, transaction, call, limit)
         handler = self.work.handlers[call.stage]
         arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
         try:
@@ -298,7 +313,8 @@ class AsyncDriver:
             self._run.blame(request)
             return CUT
         except BaseException as error:  # noqa: BLE001 (classified)
-            return CUT if self._run.is_over else classify(error, call.stage, transaction.id)
+            is_cut = self._run.is_over or self._run.is_lost(transaction)
+            return CUT if is_cut else classify(error, call.stage, transaction.id)
 
     async def _sleep(self, sleep: Sleep, transaction: Any, deadlines: Deadlines) -> Outcome | None:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)

@@ -135,6 +135,10 @@ class Run:
                 self._settled.add(transaction_id)
             return not self.is_over
 
+    def is_lost(self, transaction: Any) -> bool:
+        """Whether another worker has it by now."""
+        return self.work.is_lost is not None and self.work.is_lost(transaction)
+
     def is_settled(self, entry: Entry) -> bool:
         return entry.id in self._settled
 
@@ -145,9 +149,13 @@ class Run:
         self._settled.discard(entry.id)
         if self.overdue:
             self.overdue.discard(entry.id)
-        if isinstance(outcome, Cut) and not self.is_over:
+        if isinstance(outcome, Cut) and not self.is_over and not self.is_lost(entry.transaction):
             self.given_back.append(entry.transaction)
             self.look_at_the_clock()
+
+    def drop_lost(self) -> None:
+        """What another worker has by now leaves the backlog."""
+        self.backlog.drop(lambda entry: self.is_lost(entry.transaction))
 
     def withdraw(self) -> None:
         """What has not started is to be given back."""

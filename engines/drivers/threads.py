@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -54,6 +54,8 @@ class ThreadDriver:
         """Run the loop to its end and account for it."""
         if self.work.on_arrival is not None:
             self.work.on_arrival(self._arrive)
+        if self.work.on_lost is not None:
+            self.work.on_lost(self._lose)
         try:
             with self._run.observer.loop():
                 ending = self._drive(self.work.loop(lambda: self.work.policy))
@@ -65,6 +67,8 @@ class ThreadDriver:
             self._pool.shutdown(wait=False)
             if self.work.on_arrival is not None:
                 self.work.on_arrival(None)
+            if self.work.on_lost is not None:
+                self.work.on_lost(None)
         if self._run.is_cut:
             self._give_everything_back()
         else:
@@ -82,6 +86,15 @@ class ThreadDriver:
         with self._changed:
             self._has_arrived = True
             self._changed.notify_all()
+
+    def _lose(self, lost: Sequence[Any]) -> None:
+        """Other workers have these by now. A thread cannot be ended, but its handler can ask; a process is ended."""
+        with self._changed:
+            self._run.drop_lost()
+            self._changed.notify_all()
+        if self.work.halt_one is not None:
+            for transaction in lost:
+                self.work.halt_one(transaction)
 
     def _drive(self, steps: Steps[Stop | Failure]) -> Stop | Failure:
         reply = None
@@ -239,8 +252,6 @@ class ThreadDriver:
 
     def _run_one(self, work: Work, plan: Plan, transaction: Any, trace: Trace | None = None) -> Outcome:
         """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
-        if work.begin is not None and not work.begin(transaction):
-            return CUT
         outcome = self._live(work, plan, transaction, trace)
         acknowledge = work.acknowledge
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
@@ -278,14 +289,15 @@ class ThreadDriver:
     ) -> tuple[Outcome, Deadlines]:
         """Where there is room for it; to wait for that does not eat its time."""
         waiting_since = time.monotonic()
-        with hold(transaction, self._is_wanted) as is_held:
+        with hold(transaction, lambda: self._is_wanted(transaction)) as is_held:
             if not is_held:
                 return CUT, deadlines
             deadlines = deadlines.postponed(time.monotonic() - waiting_since)
             return self._try(call, transaction, deadlines), deadlines
 
-    def _is_wanted(self) -> bool:
-        return self._run.interruption() is None and not self._run.is_over
+    def _is_wanted(self, transaction: Any) -> bool:
+        run = self._run
+        return run.interruption() is None and not run.is_over and not run.is_lost(transaction)
 
     def _try(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
         started = time.monotonic()
@@ -300,12 +312,12 @@ class ThreadDriver:
             work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
 
     def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
-        limit = deadlines.limit_of(call)
-        if self._run.is_over:
+        if self._run.is_over or (self.work.begin is not None and not self.work.begin(transaction)):
             return CUT
+        limit = deadlines.limit_of(call)
         if limit is not None and limit.seconds <= 0:
             return reached(limit, call, deadlines, transaction.id)
-        announce(call, limit)
+        announce(self.work, transaction, call, limit)
         handler = self.work.handlers[call.stage]
         arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
         try:
@@ -326,7 +338,7 @@ class ThreadDriver:
             self._run.blame(request)
             return CUT
         except BaseException as error:  # noqa: BLE001 (classified)
-            return classify(error, call.stage, transaction.id)
+            return CUT if self._run.is_lost(transaction) else classify(error, call.stage, transaction.id)
 
     def _sleep(self, sleep: Sleep, transaction: Any, deadlines: Deadlines) -> Outcome | None:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)

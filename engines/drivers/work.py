@@ -1,11 +1,12 @@
 """What a driver is given, and what both drivers keep in mind while they run it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException, LoopTimeout
@@ -36,7 +37,9 @@ class Work:
     policy_version: str | None = None
     fetch: Callable[[int], Any] | None = None
     # What a connector may offer besides.
-    begin: Callable[[Any], Any] | None = None
+    begin: Callable[[Any], Any] | None = None  # whether the next handler of a transaction may start
+    is_lost: Callable[[Any], bool] | None = None  # whether another worker has a transaction that runs here
+    on_lost: Callable[[Callable[[Sequence[Any]], None] | None], None] | None = None
     acknowledge: Callable[[Any, Outcome], Any] | None = None
     release: Callable[[list[Any]], Any] | None = None
     count: Callable[[], Any] | None = None
@@ -49,6 +52,7 @@ class Work:
     # What a task offers whose work runs elsewhere: a place there for one attempt, and an end to all that runs.
     hold: Callable[[Any, Callable[[], bool]], AbstractContextManager[bool]] | None = None
     halt: Callable[[], None] | None = None
+    halt_one: Callable[[Any], None] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -142,11 +146,17 @@ class CurrentAttempt(NamedTuple):
     number: int  # from 1, for people
     of: int
     ends_at: float | None = None
+    asks_whether_lost: Callable[[], bool] = lambda: False
 
     @property
     def remaining(self) -> float | None:
         """Seconds until this attempt is given up, None if nothing limits it."""
         return None if self.ends_at is None else max(0.0, self.ends_at - time.monotonic())
+
+    @property
+    def is_lease_lost(self) -> bool:
+        """Whether another worker has the transaction by now: whatever this attempt still does counts for nothing."""
+        return self.asks_whether_lost()
 
 
 # Outside an engine, as in a test of a handler, it is the first and only attempt.
@@ -154,14 +164,17 @@ _current = ContextVar("attempt", default=CurrentAttempt("process", 1, 1))  # noq
 
 
 def current_attempt() -> CurrentAttempt:
-    """The attempt that this code runs in; `remaining` lets a handler stop in time by itself."""
+    """The attempt that this code runs in; `remaining` and `is_lease_lost` let a handler stop by itself."""
     return _current.get()
 
 
-def announce(call: Call, limit: Limit | None) -> None:
+def announce(work: Work, transaction: Any, call: Call, limit: Limit | None) -> None:
     """Tell the handler which attempt it is."""
     ends_at = None if limit is None else time.monotonic() + limit.seconds
-    _current.set(CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at))
+    attempt = CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at)
+    if work.is_lost is not None:
+        attempt = attempt._replace(asks_whether_lost=partial(work.is_lost, transaction))
+    _current.set(attempt)
 
 
 def reached(limit: Limit, call: Call, deadlines: Deadlines, transaction_id: str | None) -> Outcome:

@@ -109,6 +109,13 @@ class Pool:
             busy = list(self._busy)
         _end_all(busy)
 
+    def halt_job(self, job_id: str) -> None:
+        """End the process that runs a job, in the background: whoever waits for its answer sees that it has died."""
+        with self._changed:
+            running = [process for process in self._busy if process.job_id == job_id]
+        for process in running:
+            threading.Thread(target=process.end, name="ergon-executor-end", daemon=True).start()
+
     def close(self) -> None:
         """End everything, and start no more."""
         with self._changed:
@@ -244,6 +251,11 @@ class Pools:
         """End what runs a job, of every executor."""
         for pool in self._all():
             pool.halt()
+
+    def halt_job(self, job_id: str) -> None:
+        """End whatever runs a job."""
+        for pool in self._all():
+            pool.halt_job(job_id)
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [pool.snapshot() for pool in self._all()]

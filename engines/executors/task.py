@@ -111,6 +111,9 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         """End all that runs: nobody waits for it."""
         self._pools.halt()
 
+    def halt_one(self, transaction: Transaction) -> None:
+        self._pools.halt_job(transaction.id)
+
     def _place(self, transaction: Transaction, is_wanted: Callable[[], bool]) -> Place | TransactionException | None:
         try:
             target = target_of(_checked(transaction.payload).get("function"), self._executor)

@@ -22,6 +22,11 @@ class Orders:
         self._asked_at: float | None = None
         self._before = {number: signal.signal(number, self._handle) for number in NUMBERS}
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody wants an end."""
+        return self._asked_at is not None
+
     def stop_with(self, stop: Callable[[], None]) -> None:
         """From now on there is something to stop; at once, if the order has come already."""
         self._stop = stop

@@ -13,7 +13,7 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from engines import pipelines, running
-from engines.core.errors import EngineError, LoopTimeout, UnrunnableError, told
+from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnrunnableError, told
 from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told, alone
@@ -28,7 +28,9 @@ from ergon_site.access.shell.options import seconds, some_seconds, whole
 MOST = 1_000_000
 # How long pipelines may take to give back what they hold, once they are told to wait for nothing.
 LEAVING = 5.0
-FINISHED, LOOP_ERROR, USAGE, GIVEN_BACK, ABANDONED, BAD_CONFIGURATION = 0, 1, 2, 3, 4, os.EX_CONFIG
+FINISHED, LOOP_ERROR, USAGE, GIVEN_BACK, ABANDONED = 0, 1, 2, 3, 4
+DEPENDENCY_MISSING, BAD_CONFIGURATION = os.EX_UNAVAILABLE, os.EX_CONFIG
+CUT_OFF = "the database does not answer: what was not settled runs again when its lease has lapsed"
 
 
 class ServingCommand(BaseCommand):
@@ -85,13 +87,17 @@ class ServingCommand(BaseCommand):
             self.stdout = alone(self.stdout)
         orders = Orders(same_within=1.0 if options["supervised"] else 0.0)
         try:
-            with Crew(chosen, _options(options)) as crew:
+            with Crew(chosen, _options(options), lambda: not orders.is_asked) as crew:
                 orders.stop_with(crew.stop)
                 code = self._watch(crew, options)
                 orders.work_is_done()
         except (RegistryError, UnrunnableError) as error:
             self.stderr.write(f"ergon: {error}")
             self._end(BAD_CONFIGURATION)
+            return
+        except DependencyError as error:
+            self.stderr.write(f"ergon: {error}")
+            self._end(DEPENDENCY_MISSING, is_forced=True)  # a thread may still wait for a connection
             return
         finally:
             orders.conclude(is_process_ending=getattr(self, "_called_from_command_line", False))
@@ -165,6 +171,8 @@ class ServingCommand(BaseCommand):
         for error in crew.errors:
             if not isinstance(error, LoopTimeout):
                 self.stderr.write(f"ergon: {told(error)}")
+        if code == DEPENDENCY_MISSING:
+            self.stderr.write(f"ergon: {CUT_OFF}")
         shown.stopped(code)
         return code
 
@@ -198,6 +206,8 @@ def _is_left(crew: Crew, cut_at: float | None) -> bool:
 def _code(crew: Crew, *, is_timed: bool) -> int:
     if crew.is_abandoned:
         return ABANDONED
+    if crew.station.is_cut_off and crew.station.in_flight:
+        return DEPENDENCY_MISSING
     if any(not isinstance(error, LoopTimeout) for error in crew.errors):
         return LOOP_ERROR
     if crew.is_running or (crew.given_back and not (is_timed and crew.errors)):

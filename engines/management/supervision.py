@@ -83,7 +83,9 @@ class Supervisor:
         self._stopped_by: int | None = None
         self._orders = 0
         self._ends_at = math.inf
-        self._outage, self._burials = Outage("give back what a dead process held"), list[threading.Thread]()
+        # However much there is to give back, statement after statement: only each of them is quick.
+        self._outage = Outage("give back what a dead process held", limit=math.inf)
+        self._burials: list[threading.Thread] = []
         self._writing = threading.Lock()
         self._rate = Rate()
         self.code = 0

@@ -4,7 +4,7 @@ Each is one database transaction, correct on PostgreSQL and on SQLite, and joins
 one.
 """
 
-from engines.transactions.claiming import Lease, LeasedTransaction, begin, claim, heartbeat, release, rescue
+from engines.transactions.claiming import begin, claim, heartbeat, release, rescue
 from engines.transactions.counting import count_ends
 from engines.transactions.errors import (
     IdTakenError,
@@ -16,6 +16,7 @@ from engines.transactions.errors import (
     TransactionUnknownError,
 )
 from engines.transactions.finding import find
+from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.pruning import prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.revealing import reveal

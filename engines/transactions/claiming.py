@@ -1,7 +1,7 @@
 """VERBS: claim, begin, heartbeat, release, rescue. A lease has an owner, an end and a fencing token."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -10,39 +10,14 @@ from django.db import transaction
 
 from engines import dead_letters, telemetry
 from engines.conf import settings
-from engines.core.journal import Attempted
 from engines.core.states import State
-from engines.transaction import Transaction
 from engines.transactions.counting import count_ends
+from engines.transactions.leases import Confirmation, Lease, LeasedTransaction
 from engines.transactions.statements import statements
 
 # Rescued so often without an end, a transaction is taken to be what ends its workers.
 POISON = 3
 RESCUED_AT_ONCE = 500
-
-
-@dataclass(slots=True, eq=False)
-class Lease:
-    """The right to run a transaction once, and what has been tried under it."""
-
-    id: int
-    token: int
-    owner: int
-    pipeline_id: int
-    policy_version: int | None
-    rescues: int = 0
-    spent: int = 0  # attempts under earlier leases, of one that asked to be tried again later
-    attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasedTransaction(Transaction):
-    """A transaction that somebody runs."""
-
-    lease: Lease
-
-    def __post_init__(self) -> None:
-        """Its fields were checked when it was submitted."""
 
 
 class Rescue(NamedTuple):
@@ -57,8 +32,9 @@ def claim(pipeline_id: int, count: int, worker: int, *, is_own: bool = False) ->
 
     `is_own` says that this thread's connection serves for little else, and may be set up for claims.
     """
+    confirmation = Confirmation.for_lease(settings().lease)
     rows = statements().claim(pipeline_id, count, worker, settings().lease, is_own=is_own)
-    return [_leased(pipeline_id, worker, row) for row in rows]
+    return [_leased(pipeline_id, worker, confirmation, row) for row in rows]
 
 
 def begin(lease: Lease) -> bool:
@@ -67,13 +43,19 @@ def begin(lease: Lease) -> bool:
     A worker takes with it all that it holds, most of it never begun. Who is poison shows from the second time on: only
     what was begun counts as rescued again.
     """
-    return lease.rescues == 0 or statements().begin(lease.id, lease.token, lease.owner)
+    lease.is_begun = lease.rescues == 0 or lease.is_begun or statements().begin(lease.id, lease.token, lease.owner)
+    return lease.is_begun
 
 
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
     """Renew leases; the ids of those that are still held."""
-    document = _document(leases)
-    held: set[int] = statements().renew(document, settings().lease) if document != "[]" else set()
+    leases, confirmation = list(leases), Confirmation.for_lease(settings().lease)
+    if not leases:
+        return set()
+    held: set[int] = statements().renew(_document(leases), settings().lease)
+    for lease in leases:
+        if lease.id in held:
+            lease.confirmation = confirmation
     return held
 
 
@@ -83,15 +65,18 @@ def release(leases: Iterable[Lease]) -> int:
     return len(statements().release(document)) if document != "[]" else 0
 
 
-def rescue(*, worker: int | None = None) -> Rescue:
-    """Take back what lapsed, or everything of a worker that is known to be gone."""
+def rescue(*, worker: int | None = None, sparing: Collection[int] = ()) -> Rescue:
+    """Take back what lapsed, or everything of a worker that is known to be gone. A worker spares what it runs."""
+    asked_at = time.monotonic()
     # Asked by every worker every second: a look takes no lock.
-    return _rescue(worker) if statements().is_any_to_rescue(worker) else Rescue(0, 0)
+    return _rescue(worker, sparing, asked_at) if statements().is_any_to_rescue(worker) else Rescue(0, 0)
 
 
 @transaction.atomic
-def _rescue(worker: int | None) -> Rescue:
-    rows = statements().rescue(RESCUED_AT_ONCE, POISON, worker)
+def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Rescue:
+    if worker is None and time.monotonic() - asked_at > settings().heartbeat / 2:
+        return Rescue(0, 0)  # whoever kept us waiting has kept others from renewing, too
+    rows = statements().rescue(RESCUED_AT_ONCE, POISON, worker, list(sparing))
     poison = [row for row in rows if row[3] == State.FAILED]
     for record_id, uid, pipeline_id, _, deliveries, version, owner, *_ in poison:
         count_ends(pipeline_id, failed=1)
@@ -101,7 +86,7 @@ def _rescue(worker: int | None) -> Rescue:
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(pipeline_id: int, worker: int, row: list[Any]) -> LeasedTransaction:
+def _leased(pipeline_id: int, worker: int, confirmation: Confirmation, row: list[Any]) -> LeasedTransaction:
     record_id, token, version, rescues, spent, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
     return LeasedTransaction(
@@ -113,7 +98,7 @@ def _leased(pipeline_id: int, worker: int, row: list[Any]) -> LeasedTransaction:
         source=source,
         created_at=datetime.fromtimestamp(created_at, UTC),
         trace_context=trace_context or {},
-        lease=Lease(record_id, token, worker, pipeline_id, version, rescues, spent),
+        lease=Lease(record_id, token, worker, pipeline_id, version, rescues, spent, confirmation=confirmation),
     )
 
 

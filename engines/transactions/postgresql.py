@@ -45,7 +45,8 @@ c AS MATERIALIZED (
    ORDER BY priority DESC, available_at, id LIMIT {count:d} FOR UPDATE SKIP LOCKED),
 u AS (
   UPDATE engines_transactionrecord t SET state = 1, started_at = CASE WHEN t.rescues = 0 THEN now() END,
-    lease_owner = %s, lease_expires_at = now() + %s * interval '1 second', fencing_token = t.fencing_token + 1,
+    lease_owner = %s, lease_expires_at = clock_timestamp() + %s * interval '1 second',
+    fencing_token = t.fencing_token + 1,
     attempts = t.attempts + 1, policy_version = (SELECT version FROM p)
   FROM c WHERE t.id = c.id
   RETURNING t.*)
@@ -104,10 +105,14 @@ UPDATE engines_transactionrecord SET started_at = now()
 WHERE id = %s AND fencing_token = %s AND lease_owner + 0 = %s RETURNING id
 """
 
+# A lease runs from the moment its row was locked: who had to wait for that would renew with time that is over.
 RENEW = """
-UPDATE engines_transactionrecord t SET lease_expires_at = now() + %s * interval '1 second'
-FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint)
-WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner RETURNING t.id
+WITH l AS MATERIALIZED (
+  SELECT t.id FROM engines_transactionrecord t JOIN json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint)
+    ON t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
+   ORDER BY t.id FOR UPDATE OF t)
+UPDATE engines_transactionrecord t SET lease_expires_at = clock_timestamp() + %s * interval '1 second'
+FROM l WHERE t.id = l.id RETURNING t.id
 """
 
 RELEASE = """
@@ -136,7 +141,8 @@ n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTIN
 SELECT r.*, (SELECT count(*) FROM n) FROM r
 """
 IS_ANY = "SELECT EXISTS (SELECT FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND {which})"
-LAPSED = "lease_expires_at < now()"
+LAPSED = "lease_expires_at < now() AND id <> ALL(%s)"
+IS_LAPSED = "lease_expires_at < now()"
 OF_WORKER = "lease_owner = %s"
 
 COUNT_ENDS = """
@@ -194,7 +200,7 @@ def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
 
 
 def renew(leases: str, seconds: float) -> set[int]:
-    return _ids(_rows(RENEW, [seconds, leases]))
+    return _ids(_rows(RENEW, [leases, seconds]))
 
 
 def release(leases: str) -> set[int]:
@@ -202,13 +208,13 @@ def release(leases: str) -> set[int]:
 
 
 def is_any_to_rescue(worker: int | None) -> bool:
-    which, parameters = (LAPSED, []) if worker is None else (OF_WORKER, [worker])
+    which, parameters = (IS_LAPSED, []) if worker is None else (OF_WORKER, [worker])
     return bool(_rows(IS_ANY.format(which=which), parameters)[0][0])
 
 
-def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]:
+def rescue(limit: int, poison: int, worker: int | None, sparing: list[int]) -> list[tuple[Any, ...]]:
     if worker is None:
-        return _rows(RESCUE.format(which=LAPSED), [limit, poison, poison, poison])
+        return _rows(RESCUE.format(which=LAPSED), [sparing, limit, poison, poison, poison])
     return _rows(RESCUE.format(which=OF_WORKER), [worker, limit, poison, poison, poison])
 
 

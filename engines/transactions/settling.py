@@ -13,7 +13,7 @@ from engines.core import failures
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
-from engines.transactions.claiming import Lease, LeasedTransaction
+from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
 
 

@@ -241,15 +241,17 @@ def is_any_to_rescue(worker: int | None) -> bool:
 
 
 @transaction.atomic
-def rescue(limit: int, poison: int, worker: int | None) -> list[tuple[Any, ...]]:
-    now = _text(timezone.now())
+def rescue(limit: int, poison: int, worker: int | None, sparing: list[int]) -> list[tuple[Any, ...]]:
+    now, spared = _text(timezone.now()), set(sparing)
     rescued = []
     with connection.cursor() as cursor:
         if worker is None:
-            cursor.execute(LAPSED, [now, limit])
+            cursor.execute(LAPSED, [now, limit + len(spared)])
         else:
             cursor.execute(OF_WORKER, [worker, limit])
         for record_id, owner, begun in cursor.fetchall():
+            if record_id in spared:
+                continue
             cursor.execute(RESCUE, {"id": record_id, "begun": int(begun), "poison": poison, "now": now})
             rescued += [(*row, owner) for row in cursor.fetchall()]
     return rescued

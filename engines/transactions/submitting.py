@@ -24,6 +24,7 @@ from engines.transactions.errors import (
     SubmissionError,
 )
 from engines.transactions.statements import statements
+from ergon_site.access.database.time_limit import time_limit
 
 ROUND_TRIP = 1000
 LONGEST_TEXT = 200
@@ -109,10 +110,11 @@ _ELSEWHERE = frozenset({"metadata", "id", "trace_context"})
 
 def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
-    if len(drafts) == 1:
-        return _submit(pipeline, drafts, offset)
-    with transaction.atomic():
-        return _submit(pipeline, drafts, offset)
+    with time_limit(settings().database_timeout):
+        if len(drafts) == 1:
+            return _submit(pipeline, drafts, offset)
+        with transaction.atomic():
+            return _submit(pipeline, drafts, offset)
 
 
 def _draft(item: Draft | Mapping[str, Any]) -> Draft:

@@ -46,6 +46,19 @@ def test_what_has_not_started_can_be_withdrawn() -> None:
     assert (backlog.waiting, len(backlog.running)) == (0, 2)
 
 
+def test_what_is_not_wanted_any_more_leaves_the_backlog_and_what_runs_goes_on() -> None:
+    backlog = Backlog()
+    backlog.add([Item("a", 1), Item("a", 2), Item("a", 3), Item("b", 1), Item("b", 2), Item("c", 1), Item("d", 2)])
+    assert [backlog.take(), backlog.take()] == [Item("a", 1), Item("b", 1)]
+    backlog.take()
+    backlog.add([Item("e", 2), Item("f", 1)])
+    backlog.drop(lambda item: item.number == 2)
+    assert (backlog.waiting, len(backlog.running)) == (2, 3)
+    backlog.end(Item("a", 1))
+    backlog.end(Item("b", 1))
+    assert [backlog.take(), backlog.take(), backlog.take()] == [Item("a", 3), Item("f", 1), None]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60))
 def test_never_two_of_an_id_at_once_and_none_lost(events: list[tuple[str, bool]]) -> None:
     backlog, taken, running = Backlog(), 0, []

@@ -59,7 +59,7 @@ def test_a_sound_system_is_well() -> None:
     code, found = examine()
     assert code == 0
     assert {check for check, findings in found.items() if findings[0]["level"] == "ok"} == {
-        *("database", "migrations", "clock", "statistics", "broker", "disk"),
+        *("database", "migrations", "clock", "statistics", "broker", "disk", "connections"),
         *("tasks", "pipelines", "policies", "executors", "workers", "lost workers", "boundaries", "providers"),
     }
     assert found["maintenance"][0]["level"] == "warning"

@@ -30,11 +30,11 @@ STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
         ['[{"id": 1, "token": 1, "state": 2}]', 1, '[{"id": 1, "token": 1, "step": 1}]', 1],
         {"engines_transactionrecord_pkey"},
     ),
-    "renew": (postgresql.RENEW, [30.0, '[{"id": 1, "token": 1}]'], {"engines_transactionrecord_pkey"}),
+    "renew": (postgresql.RENEW, ['[{"id": 1, "token": 1}]', 30.0], {"engines_transactionrecord_pkey"}),
     "release": (postgresql.RELEASE, ['[{"id": 1, "token": 1}]'], {"engines_transactionrecord_pkey"}),
     "rescue": (
         postgresql.RESCUE.format(which=postgresql.LAPSED),
-        [500, 3, 3, 3],
+        [[1, 2], 500, 3, 3, 3],
         {"t_lease", "engines_transactionrecord_pkey"},
     ),
     "find": ("SELECT * FROM engines_transactionrecord WHERE uid = %s", ["seed-7"], {"t_uid"}),

@@ -1,0 +1,1 @@
+"""What all apps share about the database itself, whichever rows they keep in it."""

@@ -1,0 +1,135 @@
+"""Time limits for database calls, kept by the client.
+
+A server that is frozen, or behind a network that swallows packets, keeps no time limit of its own. A watcher thread
+first asks it to cancel the statement, and then closes the socket under it, so that the waiting call fails.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db.utils import DEFAULT_DB_ALIAS
+
+LOOK_EVERY = 0.2
+# How long a statement may take to end once the server was asked to cancel it.
+CANCEL_WITHIN = 1.0
+
+
+class DatabaseTimeoutError(OperationalError):
+    """The database has not answered within the time limit."""
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Bound everything that this block asks of PostgreSQL on this thread's connection.
+
+    SQLite has no connection that could fall silent; its own busy timeout bounds the wait for another writer.
+    """
+    wrapper: Any = connections[DEFAULT_DB_ALIAS]
+    if seconds is None or wrapper.vendor != "postgresql":
+        yield
+        return
+    call = _watcher.begin(wrapper, seconds)
+    try:
+        yield
+    except (DatabaseError, InterfaceError) as error:
+        if not call.is_expired:
+            raise
+        msg = f"the database has not answered within {seconds:g} s; whether it did what was asked is not known"
+        raise DatabaseTimeoutError(msg) from error
+    finally:
+        _watcher.end(call)
+        if call.is_expired and not wrapper.in_atomic_block:
+            _close(wrapper)  # a request to cancel that comes late must not hit the next statement
+
+
+def _close(wrapper: Any) -> None:
+    try:
+        wrapper.close()
+    except (DatabaseError, InterfaceError):
+        wrapper.connection = None
+
+
+class _Call:
+    """A database call that is under way."""
+
+    __slots__ = ("ends_at", "is_expired", "seconds", "wrapper")
+
+    def __init__(self, wrapper: Any, seconds: float) -> None:
+        self.wrapper, self.seconds = wrapper, seconds
+        self.ends_at, self.is_expired = time.monotonic() + seconds, False
+
+
+class _Watcher:
+    """One thread for all calls of the process; it rests while there are none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: set[_Call] = set()
+        self._has_calls = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, wrapper: Any, seconds: float) -> _Call:
+        call = _Call(wrapper, seconds)
+        with self._lock:
+            self._calls.add(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="ergon-time-limits", daemon=True)
+                self._thread.start()
+        if not self._has_calls.is_set():
+            self._has_calls.set()
+        return call
+
+    def end(self, call: _Call) -> None:
+        with self._lock:
+            self._calls.discard(call)
+
+    def _watch(self) -> None:
+        while True:
+            self._has_calls.wait()
+            time.sleep(LOOK_EVERY)
+            with self._lock:
+                if not self._calls:
+                    self._has_calls.clear()
+                now = time.monotonic()
+                for call in self._calls:
+                    if now >= call.ends_at:
+                        self._expire(call, now)
+
+    def _expire(self, call: _Call, now: float) -> None:
+        """Held by the lock, so that the connection is still the one of this call."""
+        connection = call.wrapper.connection
+        if connection is None:  # it is being opened, which has a time limit of its own
+            call.ends_at = now + call.seconds
+            return
+        if not call.is_expired:
+            call.is_expired = True
+            threading.Thread(target=_cancel, args=[connection], name="ergon-cancel", daemon=True).start()
+        elif now >= call.ends_at + CANCEL_WITHIN:
+            _hang_up(connection)
+
+
+def _cancel(connection: Any) -> None:
+    with suppress(Exception):  # a server that does not answer cannot be asked this either
+        connection.cancel_safe(timeout=CANCEL_WITHIN)
+
+
+def _hang_up(connection: Any) -> None:
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
+
+
+_watcher = _Watcher()
+
+
+def _start_anew() -> None:
+    global _watcher  # noqa: PLW0603 (a forked process has none of its parent's threads, and perhaps a held lock)
+    _watcher = _Watcher()
+
+
+os.register_at_fork(after_in_child=_start_anew)

@@ -1,0 +1,257 @@
+"""A database that falls silent without a word: a frozen server, a link that swallows every packet."""
+
+import json
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from ergon_site import embedded
+from tests.durable import consumer, wait_until_started
+from tests.processes import LIMIT, eventually, manage
+from tests.proxies import proxy
+
+pytestmark = pytest.mark.once
+
+QUICK = {"ERGON_DATABASE_TIMEOUT": "1", "ERGON_LEASE_SECONDS": "3"}
+CONSUMERS = ["tests.act", "tests.wait_async"]
+
+PREPARE = """
+from engines import pipelines, policies, transactions
+from tests.durable import QUICK
+policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
+pipelines.create("orders", pipelines.Plan(task={task!r}, policy="quick"), by="tests")
+transactions.submit_many("orders", [transactions.Draft({{"until": {gate!r}, "cancelled": {gate!r}}})] * {count})
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server of its own, with a migrated database to copy."""
+
+    url: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    path = Path(tempfile.mkdtemp(prefix="ergon-silence-"))
+    path.chmod(0o755)  # the server's own user passes through
+    with embedded.postgres(path, durable=False) as url:
+        done = manage("migrate", "-v0", DATABASE_URL=url)
+        assert done.returncode == 0, done.stderr
+        yield Server(url, path)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A database of a test's own, and the folder where its transactions look for their gate."""
+
+    url: str
+    server: Server
+    gate: Path
+
+
+@pytest.fixture
+def scene(running: Server, tmp_path: Path) -> Callable[..., Scene]:
+    def make(*, task: str = "tests.act", count: int = 30) -> Scene:
+        name, gate = f"scene_{secrets.token_hex(4)}", tmp_path / "gate"
+        with closing(psycopg.connect(running.url.removesuffix("ergon") + "postgres", autocommit=True)) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE ergon")
+        url = running.url.removesuffix("ergon") + name
+        script = PREPARE.format(task=task, gate=str(gate), count=count)
+        done = manage("shell", "-v0", "-c", script, DATABASE_URL=url)
+        assert done.returncode == 0, done.stderr
+        return Scene(url, running, gate)
+
+    return make
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """The server and all its sessions stand still: the kernel still answers for them, they do not."""
+    postmaster = next(server.folder.rglob("postmaster.pid"))
+    process = psutil.Process(int(postmaster.read_text().splitlines()[0]))
+    process.suspend()  # first, so that it starts no others
+    family = process.children(recursive=True)
+    for one in family:
+        with suppress(psutil.NoSuchProcess):  # some come and go by themselves
+            one.suspend()
+    try:
+        yield
+    finally:
+        for one in [*family, process]:
+            with suppress(psutil.NoSuchProcess):
+                one.resume()
+
+
+def ask(url: str, question: str) -> Any:
+    with closing(psycopg.connect(url, connect_timeout=5)) as connection:
+        return connection.execute(question).fetchone()
+
+
+def in_state(url: str, state: int) -> int:
+    (count,) = ask(url, f"SELECT count(*) FROM engines_transactionrecord WHERE state = {state}")
+    return int(count)
+
+
+def hear(process: subprocess.Popen[str], words: str) -> None:
+    """Wait until a process has logged this."""
+    assert process.stderr is not None
+    heard = []
+    for line in process.stderr:
+        heard.append(line)
+        if words in line:
+            return
+    raise AssertionError(heard)
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_worker_notices_a_frozen_server_and_goes_on_when_it_is_back(task: str, scene: Callable[..., Scene]) -> None:
+    at = scene(task=task)
+    url = at.url
+    with consumer("orders", DATABASE_URL=url, **QUICK) as process:
+        wait_until_started(process)
+        eventually(lambda: in_state(url, 1) >= 10, "it has claimed")
+        with frozen(at.server):
+            hear(process, "has not answered within 1 s")
+            at.gate.touch()
+        eventually(lambda: in_state(url, 2) == 30, "everything has ended", within=2 * LIMIT)
+        # Nothing ran twice. A claim whose answer was lost lapses: what it took was never begun, and is rescued.
+        assert ask(url, "SELECT count(*), count(DISTINCT transaction_id) FROM engines_attempt") == (30, 30)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_worker_notices_a_link_that_swallows_everything(task: str, scene: Callable[..., Scene]) -> None:
+    at = scene(task=task)
+    url = at.url
+    with proxy(url) as link, consumer("orders", DATABASE_URL=link.address, **QUICK) as process:
+        wait_until_started(process)
+        eventually(lambda: in_state(url, 1) >= 10, "it has claimed")
+        link.fall_silent()
+        hear(process, "has not answered within 1 s")
+        at.gate.touch()
+        link.recover()
+        eventually(lambda: in_state(url, 2) == 30, "everything has ended", within=2 * LIMIT)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+def test_work_that_is_alive_is_not_rescued_after_a_silence_that_was_longer_than_a_lease(
+    scene: Callable[..., Scene],
+) -> None:
+    """By nobody: not by its own worker, not by another one, not by the process that does the chores."""
+    changes = {**QUICK, "ERGON_LEASE_SECONDS": "6"}
+    at = scene(count=4)
+    url = at.url
+    with consumer("orders", DATABASE_URL=url, **changes) as first:
+        wait_until_started(first)
+        eventually(lambda: in_state(url, 1) == 4, "it has claimed")
+        with (
+            consumer("orders", DATABASE_URL=url, **changes) as second,
+            consumer(command="maintain", DATABASE_URL=url, **changes),
+        ):
+            wait_until_started(second)
+            (owner,) = ask(url, "SELECT min(lease_owner) FROM engines_transactionrecord")
+            with frozen(at.server):
+                hear(first, "has not answered within")
+                hear(second, "has not answered within")
+                time.sleep(6.0)  # a lease: what is tested is that nothing happens after one
+            hear(first, "database_answers_again")
+            at.gate.touch()
+            eventually(lambda: in_state(url, 2) == 4, "everything has ended")
+        assert ask(url, "SELECT max(rescues), max(attempts) FROM engines_transactionrecord") == (0, 1)
+        assert ask(url, "SELECT min(worker), max(worker) FROM engines_attempt") == (owner, owner)
+
+
+def test_a_worker_that_is_stopped_while_its_database_is_silent_says_that_nothing_was_given_back(
+    scene: Callable[..., Scene],
+) -> None:
+    at = scene()
+    url = at.url
+    with consumer("orders", "--grace", "0.5", DATABASE_URL=url, **QUICK) as process:
+        wait_until_started(process)
+        eventually(lambda: in_state(url, 1) >= 10, "it has claimed")
+        with frozen(at.server):
+            hear(process, "has not answered within 1 s")
+            process.send_signal(signal.SIGTERM)
+            output, errors = process.communicate(timeout=90)
+        assert process.returncode == 69, errors
+        assert "the database does not answer" in errors
+        last = [json.loads(line) for line in output.splitlines()][-1]
+        assert (last["event"], last["given_back"], last["code"]) == ("stopped", 0, 69)
+
+
+def test_whoever_submits_to_a_silent_database_is_told(scene: Callable[..., Scene]) -> None:
+    """Whether it was kept is not known then: a server that wakes reads what had been sent to it."""
+    at = scene(count=1)
+    url = at.url
+    quick: dict[str, Any] = {"DATABASE_URL": url, **QUICK}
+    script = (
+        "from django.db import connection\n"
+        "from engines import transactions\n"
+        "connection.ensure_connection()\n"
+        "print('connected', flush=True)\n"
+        "input()\n"
+        "try:\n"
+        "    transactions.submit('orders', {}, id='a')\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, flush=True)\n"
+    )
+    with in_shell(script, **quick) as program:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout.readline() == "connected\n"
+        with frozen(at.server):
+            program.stdin.write("go on\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == "DatabaseTimeoutError\n"
+    with in_shell("from engines import transactions; transactions.submit('orders', {}, id='a')", **quick) as program:
+        assert program.wait(60) == 0
+    assert ask(url, "SELECT count(*) FROM engines_transactionrecord WHERE uid = 'a'") == (1,)
+
+
+@contextmanager
+def in_shell(script: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    from tests.commands import running
+
+    with running("shell", "-v0", "-c", script, **changes) as process:
+        yield process
+
+
+def until(seconds: float) -> Callable[[], bool]:
+    ends_at = time.monotonic() + seconds
+    return lambda: time.monotonic() < ends_at
+
+
+@pytest.mark.soak
+def test_servers_frozen_again_and_again_lose_nothing(scene: Callable[..., Scene]) -> None:
+    at = scene(count=5000)
+    url = at.url
+    at.gate.touch()
+    with consumer("orders", DATABASE_URL=url, **QUICK) as process:
+        wait_until_started(process)
+        goes_on = until(60)
+        while goes_on():
+            with frozen(at.server):
+                hear(process, "has not answered within 1 s")
+            before = in_state(url, 2)
+            eventually(lambda done=before: in_state(url, 2) > done or in_state(url, 2) == 5000, "it goes on")  # type: ignore[misc]
+        eventually(lambda: in_state(url, 2) == 5000, "everything has ended", within=4 * LIMIT)
+        assert ask(url, "SELECT count(*), count(DISTINCT transaction_id) FROM engines_attempt") == (5000, 5000)
