@@ -3,6 +3,7 @@
 import io
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,3 +48,18 @@ def next_event(process: subprocess.Popen[str], *names: str) -> dict[str, Any]:
         if event["event"] in names:
             return event
     raise AssertionError(process.stderr and process.stderr.read())
+
+
+def hear(process: subprocess.Popen[str], *words: str, within: float = 2 * LIMIT) -> None:
+    """Wait until a process has logged each of these, in whichever order; one that does not in time is ended."""
+    assert process.stderr is not None
+    missing, heard = set(words), []
+    limit = threading.Timer(within, process.kill)
+    limit.start()
+    try:
+        while missing and (line := process.stderr.readline()):
+            heard.append(line)
+            missing = {one for one in missing if one not in line}
+    finally:
+        limit.cancel()
+    assert not missing, f"not logged: {missing}, but: {''.join(heard)}"

@@ -72,7 +72,7 @@ class Settler:
     @property
     def is_cut_off(self) -> bool:
         """Whether the database does not take outcomes at present."""
-        return self._outage.is_out or self._fault is not None
+        return self._outage.is_out
 
     @property
     def is_full(self) -> bool:
@@ -82,7 +82,7 @@ class Settler:
         """Take an outcome; waits only while far too many wait already."""
         while self.is_full and self._fault is None:
             time.sleep(LINGER)
-        self._refuse_after_fault()
+        self.refuse_after_fault()
         if self._idle.is_set():
             self._idle.clear()
         self._waiting.append(settlement)
@@ -97,13 +97,14 @@ class Settler:
             is_written = self._idle.wait(limit)
         finally:
             self._is_hurried = False
-        self._refuse_after_fault()
+        self.refuse_after_fault()
         if not is_written:
             count = self.waiting + self._in_hand
             msg = f"{count:,} outcomes were not written within {limit:g} s; their transactions will run again"
             raise ConnectorError(msg)
 
-    def _refuse_after_fault(self) -> None:
+    def refuse_after_fault(self) -> None:
+        """Say that nothing more can be written, if something other than an outage has ended the thread."""
         if self._fault is not None:
             msg = f"outcomes cannot be written: {headline(self._fault)}"
             raise ConnectorError(msg) from self._fault

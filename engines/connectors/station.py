@@ -129,6 +129,7 @@ class Station:
         return self.settler.is_cut_off or self._outage.is_out
 
     def require_connections(self) -> None:
+        self.settler.refuse_after_fault()
         if self.is_cut_off:
             msg = "nothing is claimed while outcomes cannot be written or leases cannot be renewed"
             raise ConnectionsMissingError(msg)

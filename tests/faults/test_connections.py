@@ -12,6 +12,7 @@ from django.db import connection
 
 from engines import workers
 from engines.models import TransactionRecord
+from tests.commands import hear
 from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
 from tests.processes import database_url, eventually, manage
 
@@ -78,8 +79,7 @@ def test_a_worker_that_cannot_connect_what_settles_claims_nothing_and_ends_with_
 def test_a_worker_that_waits_for_connections_starts_when_there_are_enough() -> None:
     ids = submit(make_pipeline(policy=make_policy()), 20)
     with role_with(1) as address, consumer("orders", DATABASE_URL=address) as process:
-        assert process.stderr is not None
-        assert any("too many connections" in line for line in process.stderr)
+        hear(process, "too many connections")
         assert set(states(*ids)) == {"pending"}
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER ROLE {urlsplit(address).username} CONNECTION LIMIT 5")
@@ -90,8 +90,7 @@ def test_a_worker_that_waits_for_connections_starts_when_there_are_enough() -> N
 def test_a_worker_that_waits_for_connections_can_be_stopped() -> None:
     make_pipeline(policy=make_policy())
     with role_with(1) as address, consumer("orders", DATABASE_URL=address) as process:
-        assert process.stderr is not None
-        assert any("too many connections" in line for line in process.stderr)
+        hear(process, "too many connections")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
         assert process.returncode == 0
@@ -107,11 +106,8 @@ def test_nothing_is_claimed_while_outcomes_cannot_be_written() -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER ROLE {name} CONNECTION LIMIT 1")
             cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
-        assert process.stderr is not None
-        assert any("too many connections" in line for line in process.stderr)
-        eventually(lambda: open_connections(address) == 1, "one of them has a connection")
+        hear(process, "too many connections", "nothing is claimed")
         ids = submit(pipeline, 20)
-        assert any("nothing is claimed" in line for line in process.stderr)
         assert set(states(*ids)) == {"pending"}
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER ROLE {name} CONNECTION LIMIT 5")

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from ergon_site import embedded
+from tests.commands import hear, running as running_command
 from tests.durable import consumer, wait_until_started
 from tests.processes import LIMIT, eventually, manage
 from tests.proxies import proxy
@@ -105,17 +106,6 @@ def ask(url: str, question: str) -> Any:
 def in_state(url: str, state: int) -> int:
     (count,) = ask(url, f"SELECT count(*) FROM engines_transactionrecord WHERE state = {state}")
     return int(count)
-
-
-def hear(process: subprocess.Popen[str], words: str) -> None:
-    """Wait until a process has logged this."""
-    assert process.stderr is not None
-    heard = []
-    for line in process.stderr:
-        heard.append(line)
-        if words in line:
-            return
-    raise AssertionError(heard)
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
@@ -229,9 +219,7 @@ def test_whoever_submits_to_a_silent_database_is_told(scene: Callable[..., Scene
 
 @contextmanager
 def in_shell(script: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
-    from tests.commands import running
-
-    with running("shell", "-v0", "-c", script, **changes) as process:
+    with running_command("shell", "-v0", "-c", script, **changes) as process:
         yield process
 
 
