@@ -15,6 +15,7 @@ from engines.core.states import LetterState
 from engines.dead_letters import Fates
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 
 MOST = 100_000
 MOST_FIRST = 1000
@@ -61,6 +62,7 @@ class Terms:
     cap: int = MOST
 
 
+@retry_conflicts
 @transaction.atomic
 def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> BulkOperation:
     """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
@@ -103,6 +105,7 @@ def _refuse_out_of_bounds(terms: Terms) -> None:
         raise BulkError(msg)
 
 
+@retry_conflicts
 @transaction.atomic
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
@@ -143,6 +146,7 @@ def advance() -> int:
     return sum(_advance(operation_id) for operation_id in running)
 
 
+@retry_conflicts
 @transaction.atomic
 def _advance(operation_id: int) -> int:
     locked = BulkOperation.objects.select_for_update(of=("self",)).select_related("group")
@@ -155,7 +159,9 @@ def _advance(operation_id: int) -> int:
         return 0
     fates = _fates(operation)
     allowance = _allowance(operation, fates, now)
-    batch = list(_next(operation)[: max(allowance, 1)])
+    # All of them before the first is settled, since that locks their group.
+    following = _next(operation).select_for_update() if allowance else _next(operation)
+    batch = list(following[: max(allowance, 1)])
     if trouble := _trouble(operation, fates, batch):
         _end(operation, "stopped", now, trouble)
         return 0

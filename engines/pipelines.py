@@ -14,6 +14,7 @@ from engines.transactions import Submitted
 from engines.transactions.errors import PipelineUnknownError
 from engines.transactions.statements import statements
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 
 DEFAULT_POLICY = {"inbound": "default", "outbound": "default-producer"}
 KIND = {"inbound": "consumer", "outbound": "producer"}
@@ -55,6 +56,7 @@ def amendment(**given: Any) -> Plan:
     return Plan(**{**other, **{name: value for name, value in given.items() if value is not None}})
 
 
+@retry_conflicts
 @transaction.atomic
 def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     """A new pipeline; the task need not be known here yet, but one of task and executor must be named."""
@@ -74,6 +76,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     return pipeline
 
 
+@retry_conflicts
 @transaction.atomic
 def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     """Change what a pipeline is; running consumers see it at their next batch, or at their next start."""
@@ -92,6 +95,7 @@ def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     return pipeline
 
 
+@retry_conflicts
 @transaction.atomic
 def pause(name: str, *, by: str, reason: str) -> Pipeline:
     """Stop claims at once; what runs is let end."""
@@ -102,6 +106,7 @@ def pause(name: str, *, by: str, reason: str) -> Pipeline:
     return pipeline
 
 
+@retry_conflicts
 @transaction.atomic
 def resume(name: str, *, by: str, reason: str) -> Pipeline:
     """Let claims go on."""
@@ -113,6 +118,7 @@ def resume(name: str, *, by: str, reason: str) -> Pipeline:
     return pipeline
 
 
+@retry_conflicts
 @transaction.atomic
 def submit_test(name: str, payload: Any, *, by: str) -> Submitted:
     """One transaction to try the pipeline with; the audit log names it, but not its payload."""

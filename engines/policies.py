@@ -10,6 +10,7 @@ from engines.core import naming
 from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
+from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.policies import errors
 from ergon_site.access.policies.models import InForce
 from ergon_site.access.policies.verbs import Policies
@@ -30,6 +31,7 @@ class StalePolicyError(errors.StalePolicyError, EngineError):
     """Somebody else was quicker."""
 
 
+@retry_conflicts
 @transaction.atomic
 def write(
     name: str, body: Any, *, by: str, reason: str, kind: str | None = None, expected: int | None = None

@@ -19,6 +19,7 @@ from engines.core.errors import EngineError
 from engines.models import Schedule
 from engines.transactions import Draft
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
 PUNCTUAL = timedelta(minutes=1)
@@ -71,6 +72,7 @@ class Plan:
     catch_up: str = "one"
 
 
+@retry_conflicts
 @transaction.atomic
 def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     """Submit the payload to the pipeline at these times."""
@@ -95,6 +97,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     return schedule
 
 
+@retry_conflicts
 @transaction.atomic
 def pause(name: str, *, by: str, reason: str) -> Schedule:
     schedule = _lock(name)
@@ -104,6 +107,7 @@ def pause(name: str, *, by: str, reason: str) -> Schedule:
     return schedule
 
 
+@retry_conflicts
 @transaction.atomic
 def resume(name: str, *, by: str, reason: str) -> Schedule:
     """Go on from now: what was missed while paused is not caught up with."""
@@ -133,6 +137,7 @@ def fire() -> int:
     return fired
 
 
+@retry_conflicts
 @transaction.atomic
 def _fire_one(broken: dict[str, EngineError]) -> int | None:
     """The schedule that is most due and that nobody else fires now."""

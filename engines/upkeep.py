@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils.module_loading import import_string
 
 from engines import bulk, dead_letters, schedules, transactions, waiting, workers
@@ -12,6 +12,7 @@ from engines.clock import database_time
 from engines.conf import settings
 from engines.models import Leadership, Throughput
 from ergon_site.access import idempotency
+from ergon_site.access.database.retrying import retry_conflicts
 
 TERM = timedelta(seconds=15)
 FOLD_AFTER = timedelta(minutes=5)
@@ -72,14 +73,13 @@ def fold() -> int:
     return folded + _fold("day", (now - COARSEN_AFTER).replace(hour=0, minute=0))
 
 
+@retry_conflicts
 @transaction.atomic
 def _fold(unit: str, before: object) -> int:
     """Rows older than that become one for each pipeline and minute or day, of no worker in particular."""
     folded = {"worker": 0} if unit == "minute" else {"worker": 0, "minute__hour": 0, "minute__minute": 0}
     rows = Throughput.objects.filter(minute__lt=before).exclude(**folded)
-    if connection.features.has_select_for_update:
-        rows = rows.select_for_update()
-    taken = list(rows)
+    taken = list(rows.select_for_update().order_by("pipeline_id", "minute", "worker"))
     sums: dict[tuple[int, object], Throughput] = {}
     for row in taken:
         minute = row.minute if unit == "minute" else row.minute.replace(hour=0, minute=0)

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 from facts.conf import settings
 from facts.core import gates
 from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
@@ -36,6 +37,7 @@ def register_own_zone(zones: Any) -> None:
     zones.get_or_create(name=name)
 
 
+@retry_conflicts
 @transaction.atomic
 def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
     """Make a zone. The one that this deployment is may be there already, from the migrations."""
@@ -51,6 +53,7 @@ def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
     return zone
 
 
+@retry_conflicts
 @transaction.atomic
 def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", **plan: Any) -> Boundary:
     """From one zone to another; with a source, it is pulled from there."""
@@ -69,6 +72,7 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     return boundary
 
 
+@retry_conflicts
 @transaction.atomic
 def create_consumer(
     name: str, from_zone: str, to_zone: str, *, start: str | int = "earliest", by: str, reason: str = ""
@@ -89,6 +93,7 @@ def create_consumer(
     return consumer
 
 
+@retry_conflicts
 @transaction.atomic
 def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand nothing over until somebody opens it; both sides work on."""
@@ -101,6 +106,7 @@ def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundar
     return boundary
 
 
+@retry_conflicts
 @transaction.atomic
 def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand over again, and forget the alarm: somebody has looked."""
@@ -114,6 +120,7 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
     return boundary
 
 
+@retry_conflicts
 @transaction.atomic
 def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason: str) -> Boundary:
     """How much a store buffer may hold, and for how long. Nothing is removed by this; what is too much stays."""

@@ -3,7 +3,7 @@
 A dead letter comes from a pipeline's transaction or from any other source that gives up for good.
 """
 
-from engines.dead_letters.burying import Burial, Grave, bury, bury_poison, forget_trends, keep
+from engines.dead_letters.burying import Burial, Grave, Poison, bury, bury_poison, forget_trends, keep
 from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError, NotReplayableError
 from engines.dead_letters.finding import find, find_group, is_replayable, payload_of, redacted_of
 from engines.dead_letters.replayers import Fates, Replayer, replayed_by, replayer_of
@@ -26,6 +26,7 @@ __all__ = [
     "LetterSettledError",
     "LetterUnknownError",
     "NotReplayableError",
+    "Poison",
     "Replayer",
     "bury",
     "bury_poison",

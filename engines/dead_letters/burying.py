@@ -18,6 +18,7 @@ from engines.core.fingerprint import fingerprint, normalise
 from engines.core.outcome import Failure
 from engines.core.states import GroupState
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
+from ergon_site.access.database.retrying import retry_conflicts
 
 TEXT = 200
 
@@ -27,6 +28,17 @@ class Burial(NamedTuple):
 
     transaction: Any
     failure: Failure
+
+
+class Poison(NamedTuple):
+    """A transaction that was rescued too often."""
+
+    record_id: int
+    uid: str
+    pipeline_id: int
+    deliveries: int
+    version: int | None
+    worker: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,26 +68,29 @@ def bury(burials: Sequence[Burial], *, worker: int | None = None) -> None:
     keep([_grave(one, names[one.transaction.lease.id], worker) for one in burials])
 
 
-def bury_poison(
-    record_id: int, uid: str, pipeline_id: int, deliveries: int, version: int | None, worker: int | None
-) -> None:
-    """The end of a transaction whose workers never came back."""
-    message = f"rescued {deliveries} times without finishing: its workers died or hung while they ran it"
-    error = {"type": "PoisonTransaction", "message": message, "category": "SYSTEM", "step": "process"}
-    TransactionRecord.objects.filter(pk=record_id).update(error=error, category=2)
-    grave = Grave(
-        source=Pipeline.objects.values_list("name", flat=True).get(pk=pipeline_id),
-        uid=uid,
-        step="process",
-        category=ExceptionType.SYSTEM.value,
-        error_type="PoisonTransaction",
-        message=message,
-        transaction_id=record_id,
-        details={"deliveries": deliveries, "policy_version": version, "worker": worker},
-    )
-    keep([grave])
+def bury_poison(poison: Sequence[Poison]) -> None:
+    """The end of transactions whose workers never came back."""
+    pipelines = Pipeline.objects.in_bulk({one.pipeline_id for one in poison})
+    graves = []
+    for one in poison:
+        message = f"rescued {one.deliveries} times without finishing: its workers died or hung while they ran it"
+        error = {"type": "PoisonTransaction", "message": message, "category": "SYSTEM", "step": "process"}
+        TransactionRecord.objects.filter(pk=one.record_id).update(error=error, category=2)
+        grave = Grave(
+            source=pipelines[one.pipeline_id].name,
+            uid=one.uid,
+            step="process",
+            category=ExceptionType.SYSTEM.value,
+            error_type="PoisonTransaction",
+            message=message,
+            transaction_id=one.record_id,
+            details={"deliveries": one.deliveries, "policy_version": one.version, "worker": one.worker},
+        )
+        graves.append(grave)
+    keep(graves)
 
 
+@retry_conflicts
 @transaction.atomic
 def keep(graves: Sequence[Grave]) -> list[DeadLetter]:
     """Keep dead letters, each in the group of its kind."""

@@ -15,10 +15,12 @@ from engines.dead_letters.replayers import replayer_of
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline
 from ergon_site.access import audit
 from ergon_site.access.core import differences
+from ergon_site.access.database.retrying import retry_conflicts
 
 AS_IT_WAS: Any = object()
 
 
+@retry_conflicts
 @transaction.atomic
 def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> str:
     """Run a dead letter's transaction again as a new one; the id of that."""
@@ -47,6 +49,7 @@ def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) ->
     return new
 
 
+@retry_conflicts
 @transaction.atomic
 def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
     """Decide that a dead letter will not be replayed."""
@@ -56,6 +59,7 @@ def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
     return letter
 
 
+@retry_conflicts
 @transaction.atomic
 def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
     """The whole payload that would be replayed, hidden fields included; whoever looks is written down."""
@@ -67,6 +71,7 @@ def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
     return payload_of(letter)
 
 
+@retry_conflicts
 @transaction.atomic
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""

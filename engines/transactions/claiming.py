@@ -1,6 +1,7 @@
 """VERBS: claim, begin, heartbeat, release, rescue. A lease has an owner, an end and a fencing token."""
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from engines.core.states import State
 from engines.transactions.counting import count_ends
 from engines.transactions.leases import Confirmation, Lease, LeasedTransaction
 from engines.transactions.statements import statements
+from ergon_site.access.database.retrying import retry_conflicts
 
 # Rescued so often without an end, a transaction is taken to be what ends its workers.
 POISON = 3
@@ -27,6 +29,7 @@ class Rescue(NamedTuple):
     poison: int
 
 
+@retry_conflicts
 def claim(pipeline_id: int, count: int, worker: int, *, is_own: bool = False) -> list[LeasedTransaction]:
     """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same.
 
@@ -37,6 +40,7 @@ def claim(pipeline_id: int, count: int, worker: int, *, is_own: bool = False) ->
     return [_leased(pipeline_id, worker, confirmation, row) for row in rows]
 
 
+@retry_conflicts
 def begin(lease: Lease) -> bool:
     """Write down that one which a dead worker held is now really run; False if the lease is lost.
 
@@ -47,6 +51,7 @@ def begin(lease: Lease) -> bool:
     return lease.is_begun
 
 
+@retry_conflicts
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
     """Renew leases; the ids of those that are still held."""
     leases, confirmation = list(leases), Confirmation.for_lease(settings().lease)
@@ -59,6 +64,7 @@ def heartbeat(leases: Iterable[Lease]) -> set[int]:
     return held
 
 
+@retry_conflicts
 def release(leases: Iterable[Lease]) -> int:
     """Give transactions back as they were: their attempt is not burnt. How many were still held."""
     document = _document(leases)
@@ -72,15 +78,21 @@ def rescue(*, worker: int | None = None, sparing: Collection[int] = ()) -> Rescu
     return _rescue(worker, sparing, asked_at) if statements().is_any_to_rescue(worker) else Rescue(0, 0)
 
 
+@retry_conflicts
 @transaction.atomic
 def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Rescue:
     if worker is None and time.monotonic() - asked_at > settings().heartbeat / 2:
         return Rescue(0, 0)  # whoever kept us waiting has kept others from renewing, too
     rows = statements().rescue(RESCUED_AT_ONCE, POISON, worker, list(sparing))
-    poison = [row for row in rows if row[3] == State.FAILED]
-    for record_id, uid, pipeline_id, _, deliveries, version, owner, *_ in poison:
-        count_ends(pipeline_id, failed=1)
-        dead_letters.bury_poison(record_id, uid, pipeline_id, deliveries, version, owner)
+    poison = [
+        dead_letters.Poison(record_id, uid, pipeline_id, deliveries, version, owner)
+        for record_id, uid, pipeline_id, state, deliveries, version, owner, *_ in rows
+        if state == State.FAILED
+    ]
+    if poison:
+        for pipeline_id, failed in sorted(Counter(one.pipeline_id for one in poison).items()):
+            count_ends(pipeline_id, failed=failed)
+        dead_letters.bury_poison(poison)
     if rows:
         telemetry.rescued.add(len(rows))
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))

@@ -83,6 +83,7 @@ m AS (
   INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
   SELECT pipeline_id, date_trunc('minute', now()), %s, count(*) FILTER (WHERE state = 2),
     count(*) FILTER (WHERE state = 3), 0, sum(seconds), max(seconds) FROM s GROUP BY pipeline_id
+  ORDER BY pipeline_id
   ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = m.succeeded + excluded.succeeded,
     failed = m.failed + excluded.failed, seconds = m.seconds + excluded.seconds,
     longest = GREATEST(m.longest, excluded.longest))

@@ -1,11 +1,12 @@
 """VERB: prune. By age and state, in batches, so that nothing else waits."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Count, F, QuerySet
+from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest
 
 from engines import dead_letters
@@ -13,6 +14,7 @@ from engines.clock import database_time
 from engines.core.states import LetterState, State
 from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 
 BATCH = 1000
 
@@ -54,6 +56,7 @@ def _batches(pipeline_id: int, state: State, before: datetime) -> Iterator[int]:
         yield count
 
 
+@retry_conflicts
 @transaction.atomic
 def _delete(pipeline_id: int, state: State, before: datetime) -> int:
     old = TransactionRecord.objects.filter(
@@ -71,14 +74,17 @@ def _delete(pipeline_id: int, state: State, before: datetime) -> int:
 
 
 def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
-    BulkItem.objects.filter(letter__in=letters).delete()
-    still_open = letters.filter(state=LetterState.OPEN.value).order_by("group_id").values("group_id")
-    rows = list(still_open.annotate(count=Count("pk")))
-    for row in rows:
-        group = DeadLetterGroup.objects.filter(pk=row["group_id"])
-        group.update(open_count=Greatest(F("open_count") - row["count"], 0))
-    dead_letters.resolve_if_empty([row["group_id"] for row in rows])
-    return letters.delete()[0]
+    """Lock the letters by their keys, then count them out of their groups, by fingerprint."""
+    rows = list(letters.select_for_update().order_by("pk").values_list("pk", "state", "group_id"))
+    still_open = Counter(group_id for _, state, group_id in rows if state == LetterState.OPEN.value)
+    groups = DeadLetterGroup.objects.filter(pk__in=still_open).order_by("fingerprint")
+    for group_id in list(groups.values_list("pk", flat=True)):
+        less = Greatest(F("open_count") - still_open[group_id], 0)
+        DeadLetterGroup.objects.filter(pk=group_id).update(open_count=less)
+    dead_letters.resolve_if_empty(still_open)
+    ids = [pk for pk, _, _ in rows]
+    BulkItem.objects.filter(letter__in=ids).delete()
+    return DeadLetter.objects.filter(pk__in=ids).delete()[0]
 
 
 def _prune_letters(older_than: timedelta | None) -> int:
@@ -106,6 +112,7 @@ def _letter_batches(source: str, before: datetime) -> Iterator[int]:
         last = found[-1][0]
 
 
+@retry_conflicts
 @transaction.atomic
 def _delete_old_letters(ids: list[int]) -> int:
     return _delete_letters(DeadLetter.objects.filter(pk__in=ids))

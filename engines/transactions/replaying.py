@@ -15,8 +15,10 @@ from engines.transactions.finding import find
 from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
 from ergon_site.access.core import differences
+from ergon_site.access.database.retrying import retry_conflicts
 
 
+@retry_conflicts
 @transaction.atomic
 def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
     """End a transaction that has not begun."""
@@ -29,6 +31,7 @@ def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
     return find(uid)
 
 
+@retry_conflicts
 @transaction.atomic
 def replay(uid: str, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> Submitted:
     """Run a transaction that has ended once more, as a new one; an edited payload is kept with what was changed."""

@@ -6,8 +6,10 @@ from django.db import transaction
 
 from engines.transactions.finding import find
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 
 
+@retry_conflicts
 @transaction.atomic
 def reveal(uid: str, *, by: str, reason: str = "") -> Any:
     """The whole payload of a transaction, hidden fields included."""

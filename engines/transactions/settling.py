@@ -15,6 +15,7 @@ from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
+from ergon_site.access.database.retrying import retry_conflicts
 
 
 class Settlement(NamedTuple):
@@ -24,6 +25,7 @@ class Settlement(NamedTuple):
     outcome: Outcome
 
 
+@retry_conflicts
 def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> list[LeasedTransaction]:
     """Write down how transactions ended; those whose lease was lost, which keep whatever has become of them."""
     if not settlements:
@@ -39,6 +41,7 @@ def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> l
     return [one.transaction for one in ordered if one.transaction.lease.id not in settled]
 
 
+@retry_conflicts
 def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) -> list[LeasedTransaction]:
     """Put back, until they are due, transactions that ask to be tried again later; those whose lease was lost."""
     now = time.monotonic()

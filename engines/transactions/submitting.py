@@ -24,6 +24,7 @@ from engines.transactions.errors import (
     SubmissionError,
 )
 from engines.transactions.statements import statements
+from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.database.time_limit import time_limit
 
 ROUND_TRIP = 1000
@@ -81,6 +82,7 @@ def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> l
     return submitted
 
 
+@retry_conflicts
 @transaction.atomic
 def submit_together(entries: Sequence[tuple[str, Draft]]) -> list[Submitted]:
     """Keep transactions of several pipelines, all or none; the answers are in the order of the entries."""
@@ -108,6 +110,7 @@ _TEXTS = frozenset({"id", "dedupe_key", "correlation_id", "parent_id", "source"}
 _ELSEWHERE = frozenset({"metadata", "id", "trace_context"})
 
 
+@retry_conflicts
 def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     """All of a batch or none; a single one is one statement anyway, and spared the transaction around it."""
     with time_limit(settings().database_timeout):
@@ -123,7 +126,7 @@ def _draft(item: Draft | Mapping[str, Any]) -> Draft:
 
 def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     trace = telemetry.current_trace()
-    ids, rows = [], []
+    ids, rows, places = [], [], []
     is_plain = trace is None
     for index, draft in enumerate(drafts, offset):
         given = _given(draft)
@@ -131,6 +134,10 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
         uid = _checked(given, index)
         ids.append(uid)
         rows.append(_row(draft.payload, given, uid, trace, index))
+        places.append((given.get("dedupe_key", ""), uid if "dedupe_key" not in given else ""))
+    if not is_plain:
+        # In one order everywhere, so that two processes with the same ids or keys do not wait for each other.
+        rows = [rows[place] for place in sorted(range(len(rows)), key=places.__getitem__)]
     new = statements().insert(pipeline, f"[{','.join(rows)}]", len(ids), is_plain=is_plain)
     if new is None:
         return [Submitted(uid, _NEW, is_new=True) for uid in ids]

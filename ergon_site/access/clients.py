@@ -16,6 +16,7 @@ from django.utils import timezone
 from ergon_site.access import audit, callers
 from ergon_site.access.core import certificates, scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
+from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.models import ApiClient, ApiToken
 
 OVERLAP = timedelta(hours=1)
@@ -84,6 +85,7 @@ def create(
         raise NameTakenError(msg) from None
 
 
+@retry_conflicts
 @transaction.atomic
 def amend(client_id: int, grant: Grant, *, by: str) -> ApiClient:
     """Change what a client may do; its tokens stay."""
@@ -117,6 +119,7 @@ def certify(client_id: int, certificate: str | None, *, by: str, until: datetime
         raise
 
 
+@retry_conflicts
 @transaction.atomic
 def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: timedelta | None = None) -> Issued:
     """Issue a new token; those before it stop working once the overlap is over."""
@@ -135,6 +138,7 @@ def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: t
     return Issued(client, token)
 
 
+@retry_conflicts
 @transaction.atomic
 def disable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Refuse every token of a client until it is enabled again."""
@@ -142,6 +146,7 @@ def disable(client_id: int, *, by: str, reason: str = "") -> bool:
     return _note_switch(client_id, "api_client.disable", by=by, reason=reason) if changed else False
 
 
+@retry_conflicts
 @transaction.atomic
 def enable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Accept a disabled client's tokens again."""

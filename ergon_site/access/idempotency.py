@@ -16,6 +16,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.models import IdempotentRequest
 
 CRASHED_AFTER = timedelta(seconds=60)
@@ -79,6 +80,7 @@ def forget_old() -> int:
     return forgotten
 
 
+@retry_conflicts
 @transaction.atomic(durable=True)
 def _begin(asked: Asked, token: str) -> IdempotentRequest:
     """Note the request as in flight under this token, or find its answer."""
@@ -103,6 +105,7 @@ def _take_over(held: QuerySet[IdempotentRequest], token: str) -> None:
         raise InFlightError
 
 
+@retry_conflicts
 @transaction.atomic(durable=True)
 def _act_and_keep(mine: QuerySet[IdempotentRequest], act: Callable[[], Answer]) -> Answer:
     made = act()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts.artifacts import depot
 from facts.artifacts.incoming import CHUNK, NOTHING, Announced, Incoming, Readable, check_size
 from facts.conf import settings
@@ -73,6 +74,7 @@ def _store(upload: Artifact, incoming: Incoming, announced: Announced) -> Put:
     return result
 
 
+@retry_conflicts
 @transaction.atomic
 def _record(upload: Artifact, incoming: Incoming) -> Put:
     told = {name: getattr(upload, name) for name in TOLD}

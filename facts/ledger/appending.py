@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 from django.db import connection, transaction
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.ledger import boundaries, postgresql, references
@@ -75,6 +76,8 @@ def _write(entries: Sequence[Entry], lane: Lane | None = None) -> list[Result]:
     zones = {entry[:2] for entry in entries}
     if len(zones) == 1:
         return list(_write_to_one(entries, lane))
+    if connection.in_atomic_block:
+        boundaries.hold(zones)
     results: list[Any] = [None] * len(entries)
     for places in _by_boundary(entries):
         mine = [entries[place] for place in places]
@@ -114,6 +117,7 @@ def _new(entries: Sequence[Entry], first: int) -> list[Result]:
     return [Appended(offset, entry.message_id, False) for offset, entry in enumerate(entries, first)]  # noqa: FBT003
 
 
+@retry_conflicts
 @transaction.atomic
 def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
     """One by one, under the lock: repeats get the offset that they have, and what does not fit is refused."""

@@ -1,5 +1,9 @@
 """Which boundary is meant."""
 
+from collections.abc import Iterable
+
+from django.db.models import Q
+
 from facts.core.errors import FactError, UnknownBoundaryError, UnknownZoneError
 from facts.models import Boundary, Zone
 
@@ -14,6 +18,14 @@ def find(from_zone: str, to_zone: str) -> Boundary:
 def seek(from_zone: str, to_zone: str) -> Boundary | None:
     named = Boundary.objects.filter(from_zone__name=from_zone, to_zone__name=to_zone)
     return named.select_related("from_zone", "to_zone").first()
+
+
+def hold(pairs: Iterable[tuple[str, str]]) -> None:
+    """Lock several boundaries until the caller's transaction ends: all of them first, in one order."""
+    named = Q()
+    for from_zone, to_zone in pairs:
+        named |= Q(from_zone__name=from_zone, to_zone__name=to_zone)
+    list(Boundary.objects.filter(named).select_for_update(of=("self",)).order_by("pk"))
 
 
 def missing(from_zone: str, to_zone: str) -> FactError:

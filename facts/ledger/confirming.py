@@ -5,12 +5,14 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.core.errors import HistoryTruncatedError, InvalidFactError, OffsetOutOfRangeError
 from facts.ledger.reading import find_consumer, newest
 from facts.models import Consumer
 
 
+@retry_conflicts
 @transaction.atomic
 def confirm(name: str, offset: Any) -> int:
     """Move the cursor forward, never back; where it stands."""

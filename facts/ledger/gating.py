@@ -6,6 +6,7 @@ import structlog
 from django.db import transaction
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts.core import gates
 from facts.core.gates import Gate
 from facts.models import Boundary
@@ -13,6 +14,7 @@ from facts.models import Boundary
 log = structlog.get_logger("ergon.facts")
 
 
+@retry_conflicts
 @transaction.atomic
 def note_success(boundary_id: int, *, head: int | None) -> Gate:
     """A handoff went well; `head` is the newest offset of a peer."""
@@ -30,6 +32,7 @@ def note_success(boundary_id: int, *, head: int | None) -> Gate:
     return after
 
 
+@retry_conflicts
 @transaction.atomic
 def note_failure(boundary_id: int, reason: str) -> int:
     """A handoff failed; how many have in a row."""

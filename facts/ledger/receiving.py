@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts.core import frontier
 from facts.core.errors import AlarmError, FactError
 from facts.ledger.entries import Entry
@@ -35,6 +36,7 @@ class NotHoldingError(FactError):
     code = "not_holding"
 
 
+@retry_conflicts
 @transaction.atomic
 def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holder: str) -> Received:
     """Put each into the forward buffer if it is absent, up to the first that cannot be true; advance the frontier.

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 from facts.ledger import boundaries
 from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
@@ -60,6 +61,7 @@ def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Trun
     )
 
 
+@retry_conflicts
 @transaction.atomic
 def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, int, list[str]]:
     """Say first that they are gone, so that nobody reads what is being removed; what a crash leaves goes next time."""
@@ -112,6 +114,7 @@ def _remove(boundary: Boundary, first: int) -> int:
     return removed
 
 
+@retry_conflicts
 @transaction.atomic
 def _remove_some(boundary: Boundary, buffer: Buffer, first: int) -> int:
     rows: QuerySet[Fact] | QuerySet[ForwardedFact] = buffer.objects.filter(boundary=boundary, offset__lt=first)

@@ -4,6 +4,7 @@ import json
 from functools import cache
 from typing import Any
 
+from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import gates, running, statements
 from providers.calls.dialects import Dialect
 from providers.core.breaker import BreakerPolicy, Permit
@@ -40,6 +41,7 @@ def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 
     return admission
 
 
+@retry_conflicts
 def _decided(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
     usual, full = _statements(running.dialect())
     found = running.rows_again(usual, given) or running.rows_again(full, given)

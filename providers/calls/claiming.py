@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import running, statements
 from providers.calls.dialects import Dialect
 from providers.calls.tickets import Ticket
@@ -14,6 +15,7 @@ from providers.core.steps import Busy, Claimed, Replay, Taken
 from providers.models.claims import ClaimState
 
 
+@retry_conflicts
 def claim(ticket: Ticket, *, lease: float) -> Claimed | Replay | Busy | Taken:
     """Take the key of a request; or what stands in the way. Settling the request lets go of it."""
     token = secrets.token_hex(16)

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
+from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import gates
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
@@ -30,6 +31,7 @@ class OrderError(ValueError):
         self.field = field
 
 
+@retry_conflicts
 @transaction.atomic
 def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "") -> QuotaState:
     """Allow so many calls in each window of so many seconds. What this window has used already stays used."""
@@ -56,6 +58,7 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
     return QuotaState.objects.get(**who._asdict(), window_start__range=(start - ROUNDED, start + ROUNDED))
 
 
+@retry_conflicts
 @transaction.atomic
 def drop_quota(who: Who, *, by: str, reason: str = "") -> None:
     """No quota from now on; what its windows counted stays to be seen."""
@@ -79,6 +82,7 @@ def force_closed(who: Who, *, by: str, reason: str, lasting: timedelta | None = 
     return _override(who, BreakerState.CLOSED, by=by, reason=reason, lasting=lasting)
 
 
+@retry_conflicts
 @transaction.atomic
 def reset(who: Who, *, by: str, reason: str) -> Gate:
     """Close the breaker, end an override and a pause, and refill the retry budget."""
@@ -95,6 +99,7 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
     return gate
 
 
+@retry_conflicts
 @transaction.atomic
 def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: timedelta | None) -> Gate:
     if not reason.strip():

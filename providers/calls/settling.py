@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
+from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import burying, claiming, gates, rating, running, statements
 from providers.calls.dialects import Dialect
 from providers.calls.running import Row
@@ -24,6 +25,14 @@ SEEN = "g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h"
 
 def settle(ticket: Ticket, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again."""
+    decision, gate_id, now, rated_at, attempts = _settle(ticket, step)
+    if rating.is_due(now, rated_at, attempts):
+        rating.rate(gate_id, ticket.who)
+    return decision
+
+
+@retry_conflicts
+def _settle(ticket: Ticket, step: Settle) -> tuple[Decision, int, float, float | None, int]:
     given = _given_for(ticket, step)
     is_limited, is_guarded = step.admission.window_start is not None, ticket.token is not None
     with running.atomic() if _is_together(step.outcome) else nullcontext():
@@ -32,13 +41,19 @@ def settle(ticket: Ticket, step: Settle) -> Decision:
         decision = Decision(word)
         if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
             burying.bury(ticket, step.error, step.attempt)
-    if rating.is_due(now, rated_at, attempts):
-        rating.rate(gate_id, ticket.who)
-    return decision
+    return decision, gate_id, now, rated_at, attempts
 
 
 def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> None:
     """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
+    gate_id = _refuse(ticket, step, decision)
+    if step.attempt > 1:
+        # An execution has ended here, which the rates tell of.
+        rating.rate(gate_id, ticket.who)
+
+
+@retry_conflicts
+def _refuse(ticket: Ticket, step: Refuse, decision: Decision | None) -> int:
     given = _refused(ticket, step, decision)
     shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
     is_guarded = ticket.token is not None
@@ -50,9 +65,8 @@ def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> No
             found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
         if step.outcome is Outcome.DEAD_LETTER:
             burying.bury(ticket, step.error, step.attempt - 1)
-    if step.attempt > 1:
-        # An execution has ended here, which the rates tell of.
-        rating.rate(found[0][0], ticket.who)
+    gate_id: int = found[0][0]
+    return gate_id
 
 
 def _is_together(outcome: Outcome) -> bool:

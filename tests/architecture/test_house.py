@@ -73,6 +73,27 @@ def test_no_app_listens_to_signals_of_rows() -> None:
     assert [path for path in sources() if re.search(r"\breceiver\b", path.read_text())] == []
 
 
+def decorators(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The functions of a module, and what each is decorated with."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, [ast.unparse(one) for one in node.decorator_list]
+
+
+def test_verbs_that_are_database_transactions_are_run_again_after_a_conflict() -> None:
+    # SQLite knows no such conflicts: its statements are one side of the verbs that call them.
+    modules = [path for path in sources() if path.name != "sqlite.py"]
+    unguarded = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in modules
+        for name, found in decorators(path)
+        if not name.startswith("_")
+        and any(one.startswith("transaction.atomic") for one in found)
+        and "retry_conflicts" not in found
+    ]
+    assert unguarded == []
+
+
 def test_serializers_and_models_hold_no_logic() -> None:
     kept = [path for path in sources() if {path.stem, path.parent.name} & {"models", "serializers"}]
     methods = r"def (create|update|save|delete)\("

@@ -10,6 +10,7 @@ from django.db.models import Max, QuerySet
 
 from ergon_site.access import audit
 from ergon_site.access.core import differences, json_text
+from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.policies import targets
 from ergon_site.access.policies.errors import PolicyUnknownError, StalePolicyError, VersionUnknownError
 from ergon_site.access.policies.models import PolicyRow, VersionRow, told
@@ -33,6 +34,7 @@ class Policies(Generic[Policy, Version]):
     version_unknown: type[VersionUnknownError] = VersionUnknownError
     stale: type[StalePolicyError] = StalePolicyError
 
+    @retry_conflicts
     @transaction.atomic
     def write(self, *key: str, body: Any, by: str, reason: str, expected: int | None = None) -> Version:
         """A new version, in force at once; with `expected`, only if that is in force now. The first makes the policy.
@@ -43,6 +45,7 @@ class Policies(Generic[Policy, Version]):
         self.expect(policy, expected)
         return self.extend(policy, body, by=by, reason=reason)
 
+    @retry_conflicts
     @transaction.atomic
     def activate(self, *key: str, number: int, by: str, reason: str, expected: int | None = None) -> Version:
         """Put an existing version in force: an earlier one rolls back. With `expected`, only if that is in force."""

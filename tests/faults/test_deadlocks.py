@@ -1,0 +1,212 @@
+"""Verbs that want the same rows at the same moment wait for each other in one order, and none of them fails."""
+
+import sys
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from engines import bulk, dead_letters, pipelines
+from engines.bulk import Terms
+from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Throughput, TransactionRecord
+from engines.transactions.errors import PipelineUnknownError
+from ergon_site.access.database.retrying import retry_conflicts
+from facts.models import Boundary, Fact
+from tests.durable import claim, failed, make_pipeline, settle, submit
+from tests.facts.making import make_boundary
+from tests.faults import rivals
+from tests.processes import eventually, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# SQLite has one writer at a time, so its part is to be patient: the long form proves that.
+short = pytest.mark.postgresql
+LETTERS, MANY_LETTERS, MANY_ROUNDS = 100, 400, 40
+
+
+def play(scene: str, *given: object, rounds: int = rivals.ROUNDS) -> list[str]:
+    """What the processes of a scene raised."""
+    changes = {"PGAPPNAME": "rivals", "RIVAL_ROUNDS": str(rounds)}
+    played = run(sys.executable, "-m", "tests.faults.rivals", scene, *map(str, given), **changes)
+    assert played.returncode == 0, played.stderr
+    return played.stdout.splitlines()
+
+
+def deadlocks() -> int:
+    """How many PostgreSQL has broken up in this database so far."""
+    if connection.vendor == "sqlite":
+        return 0
+    with connection.cursor() as cursor:
+        eventually(lambda: not others_connected(), "the other processes' sessions have ended and are counted")
+        cursor.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        return int(cursor.fetchone()[0])
+
+
+def others_connected() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'rivals'"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def open_letters(count: int) -> DeadLetterGroup:
+    """So many failed transactions of one kind."""
+    pipeline = make_pipeline()
+    submit(pipeline, count)
+    assert settle(claim(pipeline, count), failed("no such customer")) == []
+    return DeadLetterGroup.objects.get()
+
+
+@short
+@pytest.mark.parametrize("verb", ["discard", "replay"])
+def test_a_bulk_operation_and_people_who_settle_the_same_letters_do_not_get_in_each_others_way(verb: str) -> None:
+    settle_from_both_ends(verb, LETTERS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("verb", ["discard", "replay"])
+def test_a_long_bulk_operation_and_people_do_not_get_in_each_others_way(verb: str) -> None:
+    settle_from_both_ends(verb, MANY_LETTERS)
+
+
+def settle_from_both_ends(verb: str, count: int) -> None:
+    group = open_letters(count)
+    before = deadlocks()
+    operation = bulk.begin(verb, group.pk, Terms(rate=500.0), by="grace", reason="the bug is mended")
+    # Long enough ago that its pace lets all of them go at once.
+    BulkOperation.objects.filter(pk=operation.pk).update(moved_at=timezone.now() - timedelta(minutes=1))
+    assert play("bulk", operation.pk) == []
+    assert deadlocks() == before
+    group.refresh_from_db()
+    operation.refresh_from_db()
+    by = dict(DeadLetter.objects.order_by().values_list("settled_by").annotate(Count("pk")))
+    assert (operation.state, group.open_count, group.state) == ("done", 0, "resolved")
+    assert (sum(by.values()), by.get("grace", 0)) == (count, operation.done)
+    replays = TransactionRecord.objects.filter(replay_of__isnull=False)
+    assert replays.count() == (count if verb == "replay" else 0)
+
+
+@short
+@pytest.mark.parametrize("by", ["id", "dedupe_key"])
+def test_two_processes_that_submit_the_same_transactions_in_opposite_orders_both_succeed(by: str) -> None:
+    submit_from_both_ends(by, rivals.ROUNDS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("by", ["id", "dedupe_key"])
+def test_two_processes_submit_in_opposite_orders_many_times(by: str) -> None:
+    submit_from_both_ends(by, MANY_ROUNDS)
+
+
+def submit_from_both_ends(by: str, rounds: int) -> None:
+    make_pipeline()
+    before = deadlocks()
+    assert play("submit", by, rounds=rounds) == []
+    assert deadlocks() == before
+    assert TransactionRecord.objects.count() == rounds * rivals.DRAFTS
+
+
+@short
+def test_submissions_that_no_order_can_serve_are_tried_again() -> None:
+    make_pipeline()
+    assert play("cross") == []
+    assert TransactionRecord.objects.count() == rivals.ROUNDS * rivals.DRAFTS
+
+
+@short
+def test_poison_of_several_pipelines_is_rescued_by_several_processes_at_once() -> None:
+    names = ["orders", "invoices"]
+    made = [make_pipeline(name) for name in names]
+    long_ago = timezone.now() - timedelta(hours=1)
+    # The first forty lapsed ones are of one pipeline and then of the other; the next forty the other way round.
+    for place, pipeline in enumerate([made[0], made[1], made[1], made[0]]):
+        submit(pipeline, 20)
+        leased = claim(pipeline, 20)
+        rows = TransactionRecord.objects.filter(pk__in=[one.lease.id for one in leased])
+        rows.update(rescues=2, lease_expires_at=long_ago + timedelta(minutes=place))
+    before = deadlocks()
+    assert play("rescue") == []
+    assert deadlocks() == before
+    assert DeadLetter.objects.count() == 80
+    assert dict(Throughput.objects.order_by().values_list("pipeline__name").annotate(Sum("failed"))) == {
+        "orders": 40,
+        "invoices": 40,
+    }
+
+
+@short
+def test_failures_are_buried_while_old_ones_of_the_same_kinds_are_pruned() -> None:
+    # The keys of the groups must not sort like their fingerprints, by which they are counted.
+    kinds = sorted("abcdef", key=lambda one: rivals.grave(one).fingerprint, reverse=True)
+    for kind in kinds:
+        dead_letters.keep([rivals.grave(kind)])
+    before = deadlocks()
+    assert play("prune", *kinds) == []
+    assert deadlocks() == before
+    counted = {group.pk: group.open_count for group in DeadLetterGroup.objects.all()}
+    assert counted == {pk: DeadLetter.objects.filter(group=pk, state="open").count() for pk in counted}
+
+
+@short
+def test_facts_of_several_boundaries_are_appended_in_opposite_orders() -> None:
+    zones = ["Enterprise", "Cloud", "Laboratory"]
+    for zone in zones:
+        make_boundary(to_zone=zone)
+    before = deadlocks()
+    assert play("append", *zones) == []
+    assert deadlocks() == before
+    assert Fact.objects.count() == rivals.ROUNDS * 2 * len(zones)
+    assert {one.next_offset for one in Boundary.objects.all()} == {rivals.ROUNDS * 2}
+
+
+@short
+def test_the_loser_of_a_deadlock_is_tried_again_by_itself() -> None:
+    for name in ("orders", "invoices"):
+        make_pipeline(name)
+    before = deadlocks()
+    assert play("embrace") == []
+    assert deadlocks() == before + 1
+    assert set(Pipeline.objects.values_list("priority", flat=True)) == {1}
+
+
+@short
+def test_inside_the_callers_transaction_nothing_is_tried_again() -> None:
+    tries = []
+
+    @retry_conflicts
+    @transaction.atomic
+    def verb() -> None:
+        tries.append(1)
+        with connection.cursor() as cursor:
+            cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'conflict' USING ERRCODE = '40001'; END $$")
+
+    with pytest.raises(OperationalError, match="conflict"), transaction.atomic():
+        verb()
+    assert len(tries) == 1
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(OperationalError, match="conflict"):
+            verb()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert len(tries) == 2
+    with pytest.raises(OperationalError, match="conflict"):
+        verb()
+    assert len(tries) > 3
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    tries = []
+
+    @retry_conflicts
+    def verb() -> None:
+        tries.append(1)
+        pipelines.find("nowhere")
+
+    with pytest.raises(PipelineUnknownError):
+        verb()
+    assert len(tries) == 1
