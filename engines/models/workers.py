@@ -19,7 +19,11 @@ class Worker(models.Model):
     in_flight = models.IntegerField(default=0)
     abandoned = models.IntegerField("abandoned attempts", default=0)
     settled = models.BigIntegerField(default=0)
-    executors = models.JSONField(default=list, help_text="What its executors do, told with each heartbeat.")
+    executors = models.JSONField(
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        help_text="What its executors do, told with each heartbeat.",
+    )
     lease = models.FloatField(help_text="Seconds without a heartbeat after which its work is rescued.")
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
