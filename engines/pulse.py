@@ -78,7 +78,7 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
 
 
 def _leases(now: datetime) -> Iterable[Any]:
-    held = TransactionRecord.objects.filter(lease_expires_at__isnull=False).order_by("lease_owner")
+    held = TransactionRecord.objects.filter(lease_expires_at__range=overview.ANY_TIME).order_by("lease_owner")
     return held.values("lease_owner").annotate(
         count=Count("pk"), lapsed=Count("pk", filter=Q(lease_expires_at__lt=now))
     )

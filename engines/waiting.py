@@ -17,9 +17,34 @@ KEPT = timedelta(days=2)
 ALL_PIPELINES = 0
 LAST_ID = 2**63 - 1
 
-# It costs so many index entries, however long the queue is: what is counted is ordered like the index, or the planner
-# would rather read the table. Each priority of a pipeline is asked for its first one, for the same reason; where there
-# are very many priorities, the highest and the lowest of them, which wait longest.
+# How much waits in one pipeline costs so many index entries, however long its queue is: what is counted is ordered like
+# the index, or the planner would rather read the table.
+COUNT_EACH = """
+    (SELECT count(*) FROM (SELECT 1 FROM engines_transactionrecord t WHERE t.pipeline_id = f.pipeline_id AND t.state = 0
+                           ORDER BY t.priority DESC, t.available_at LIMIT {cap:d}) capped)
+"""
+QUEUE = """
+queue (pipeline_id, oldest_at, waiting) AS (
+    SELECT f.pipeline_id, min(f.available_at), {count} FROM first f GROUP BY f.pipeline_id
+)
+"""
+# In many short queues PostgreSQL counts everything that waits, if that is less than to count each of them to its cap: a
+# page of the table is then looked at once, not once for each pipeline. What is not asked for is not carried out.
+COUNTED_TOGETHER = """
+sizes (are_many_short) AS MATERIALIZED (
+    SELECT count(*) > {few:d} AND pg_relation_size('t_claim') <= count(*) * {cap:d} * {entry:d} FROM engines_pipeline
+), counted (pipeline_id, waiting) AS MATERIALIZED (
+    SELECT pipeline_id, count(*) FROM engines_transactionrecord
+    WHERE state = 0 AND (SELECT are_many_short FROM sizes) GROUP BY pipeline_id
+),
+"""
+COUNT_EITHER = """
+    CASE WHEN (SELECT are_many_short FROM sizes)
+         THEN (SELECT LEAST(c.waiting, {cap:d}) FROM counted c WHERE c.pipeline_id = f.pipeline_id)
+         ELSE {each} END
+"""
+# Each priority of a pipeline is asked for its first one; where there are very many priorities, the highest and the
+# lowest of them, which wait longest.
 QUEUES = """
 WITH RECURSIVE level (pipeline_id, priority, place) AS (
     SELECT p.id, (SELECT max(t.priority) FROM engines_transactionrecord t
@@ -44,18 +69,14 @@ WITH RECURSIVE level (pipeline_id, priority, place) AS (
     SELECT m.pipeline_id, (SELECT min(t.available_at) FROM engines_transactionrecord t
                            WHERE t.pipeline_id = m.pipeline_id AND t.state = 0 AND t.priority = m.priority)
     FROM met m
-), queue (pipeline_id, oldest_at, waiting) AS (
-    SELECT f.pipeline_id, min(f.available_at),
-           (SELECT count(*) FROM (SELECT 1 FROM engines_transactionrecord t
-                                  WHERE t.pipeline_id = f.pipeline_id AND t.state = 0
-                                  ORDER BY t.priority DESC, t.available_at LIMIT %s) counted)
-    FROM first f GROUP BY f.pipeline_id
-)
+),
 """
-BY_ID = f"{QUEUES} SELECT pipeline_id, oldest_at, waiting FROM queue"  # noqa: S608 (constants of this module)
-BY_PIPELINE = f"""{QUEUES}
+BY_ID = "SELECT pipeline_id, oldest_at, waiting FROM queue"
+BY_PIPELINE = """
 SELECT p.*, q.oldest_at, q.waiting FROM engines_pipeline p LEFT JOIN queue q ON q.pipeline_id = p.id ORDER BY p.name
-"""  # noqa: S608
+"""
+FEW_PIPELINES = 20
+ENTRY_BYTES = 80  # of the index, for each that waits: it is seldom packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,26 +109,35 @@ def of(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
     if not pipeline_ids:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(BY_ID, bounds(min(pipeline_ids), max(pipeline_ids)))
+        cursor.execute(
+            *question(BY_ID, min(pipeline_ids), max(pipeline_ids), is_few=len(pipeline_ids) <= FEW_PIPELINES)
+        )
         found = {row[0]: Waiting(count=row[2], oldest_at=_time(row[1])) for row in cursor.fetchall()}
     return {one: found.get(one, Waiting()) for one in pipeline_ids}
 
 
 def of_all() -> dict[Pipeline, Waiting]:
     """Every pipeline and what waits in it, by one statement."""
-    rows: Any = Pipeline.objects.raw(BY_PIPELINE, bounds(0, LAST_ID))
+    rows: Any = Pipeline.objects.raw(*question(BY_PIPELINE, 0, LAST_ID))
     return {row: Waiting(count=row.waiting or 0, oldest_at=_time(row.oldest_at)) for row in rows}
 
 
-def bounds(first: int, last: int) -> list[int]:
-    """Of which pipelines, how many priorities from either end, how far to count."""
-    return [first, last, MOST_PRIORITIES, first, last, MOST_PRIORITIES, COUNTED + 1]
+def question(wanted: str, first: int, last: int, *, is_few: bool = False) -> tuple[str, list[int]]:
+    """The statement that tells what is wanted of these pipelines, and its parameters."""
+    levels = [first, last, MOST_PRIORITIES, first, last, MOST_PRIORITIES]
+    cap = COUNTED + 1
+    each = COUNT_EACH.format(cap=cap)
+    if is_few or connection.vendor != "postgresql":
+        return QUEUES + QUEUE.format(count=each) + wanted, levels
+    together = COUNTED_TOGETHER.format(few=FEW_PIPELINES, cap=cap, entry=ENTRY_BYTES)
+    either = COUNT_EITHER.format(cap=cap, each=each)
+    return QUEUES + together + QUEUE.format(count=either) + wanted, levels
 
 
-def count(pipeline_id: int, *, cap: int | None = None) -> int:
-    """What waits in one pipeline: all of it, or one more than the cap at most."""
-    rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value).order_by()
-    return rows.count() if cap is None else rows[: cap + 1].count()
+def count(pipeline_id: int, *, cap: int) -> int:
+    """What waits in one pipeline, or one more than the cap at most."""
+    rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value)
+    return rows.order_by("-priority", "available_at")[: cap + 1].count()
 
 
 def sample() -> int:

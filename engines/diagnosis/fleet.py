@@ -83,7 +83,7 @@ def _waiting(pipeline: Pipeline) -> Finding | None:
     rows = TransactionRecord.objects.filter(
         pipeline=pipeline, state=State.PENDING.value, available_at__lte=database_time()
     )
-    count = rows.order_by()[:COUNTED].count()
+    count = rows.order_by("-priority", "available_at")[:COUNTED].count()
     if not count:
         return None
     many = f"{count:,}{'+' if count == COUNTED else ''} due in {pipeline.name}"

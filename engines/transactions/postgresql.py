@@ -129,7 +129,7 @@ SELECT r.id, (SELECT count(*) FROM n) FROM r
 RESCUE = """
 WITH c AS MATERIALIZED (
   SELECT id, lease_owner, (rescues = 0 OR started_at IS NOT NULL)::int AS begun FROM engines_transactionrecord
-   WHERE lease_expires_at IS NOT NULL AND {which} ORDER BY lease_expires_at LIMIT %s FOR UPDATE SKIP LOCKED),
+   WHERE lease_expires_at > '-infinity' AND {which} ORDER BY lease_expires_at LIMIT %s FOR UPDATE SKIP LOCKED),
 r AS (
   UPDATE engines_transactionrecord t SET rescues = t.rescues + c.begun, attempts = t.attempts - 1 + c.begun,
     lease_owner = NULL, lease_expires_at = NULL,
@@ -141,10 +141,11 @@ r AS (
 n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', p) FROM (SELECT DISTINCT pipeline_id::text AS p FROM r) d)
 SELECT r.*, (SELECT count(*) FROM n) FROM r
 """
-IS_ANY = "SELECT EXISTS (SELECT FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL AND {which})"
+IS_ANY = "SELECT EXISTS (SELECT FROM engines_transactionrecord WHERE lease_expires_at > '-infinity' AND {which})"
+# A range: of "IS NOT NULL" a planner without statistics, as after a burst, believes that it is most of the table.
 LAPSED = "lease_expires_at < now() AND id <> ALL(%s)"
 IS_LAPSED = "lease_expires_at < now()"
-OF_WORKER = "lease_owner = %s"
+OF_WORKER = "lease_expires_at < 'infinity' AND lease_owner = %s"
 
 COUNT_ENDS = """
 INSERT INTO engines_throughput AS m (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)

@@ -19,6 +19,18 @@ INSERT INTO engines_transactionrecord (uid, pipeline_id, state, priority, availa
 SELECT 'seed-' || n, %s, CASE WHEN n %% 50 = 0 THEN 3 ELSE 2 END, 0, now() - n * interval '1 second', '{"n": 1}', '{}',
   now() - n * interval '1 second', now(), now(), 1, 1 FROM generate_series(1, %s) n
 """
+BURST = """
+INSERT INTO engines_transactionrecord (uid, pipeline_id, priority, payload, metadata)
+SELECT 'burst-' || n, %s, 0, '{"n": 1}', '{}' FROM generate_series(1, %s) n
+"""
+COUNT = """
+SELECT count(*) FROM (SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s
+                      ORDER BY priority DESC, available_at LIMIT 10001) counted
+"""
+RUNNING = """
+SELECT pipeline_id, count(*) FROM engines_transactionrecord
+ WHERE lease_expires_at BETWEEN '1970-01-01' AND '9999-01-01' GROUP BY 1
+"""
 STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
     "claim": (
         postgresql.CLAIM.format(count=100, commit=""),
@@ -40,16 +52,17 @@ STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
     "find": ("SELECT * FROM engines_transactionrecord WHERE uid = %s", ["seed-7"], {"t_uid"}),
     "prefix": ("SELECT * FROM engines_transactionrecord WHERE uid LIKE %s", ["seed-77%"], {"t_uid"}),
     "waiting": (
-        "SELECT count(*) FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s",
+        COUNT,
         [1],
         {"t_claim"},
     ),
-    "queues": (waiting.BY_PIPELINE, waiting.bounds(0, waiting.LAST_ID), {"t_claim"}),
     "running": (
-        "SELECT pipeline_id, count(*) FROM engines_transactionrecord WHERE lease_expires_at IS NOT NULL GROUP BY 1",
+        RUNNING,
         [],
         {"t_lease"},
     ),
+    "is any to rescue": (postgresql.IS_ANY.format(which=postgresql.IS_LAPSED), [], {"t_lease"}),
+    "is any of a worker to rescue": (postgresql.IS_ANY.format(which=postgresql.OF_WORKER), [7], {"t_lease"}),
 }
 
 
@@ -81,7 +94,14 @@ def scans(statement: str, parameters: list[Any]) -> dict[str, str]:
 
 
 def check_plans(pipeline: Pipeline) -> None:
-    for name, (statement, parameters, indexes) in STATEMENTS.items():
+    queues = {
+        f"queues, few: {is_few}": (
+            *waiting.question(waiting.BY_PIPELINE, 0, waiting.LAST_ID, is_few=is_few),
+            {"t_claim"},
+        )
+        for is_few in (True, False)
+    }
+    for name, (statement, parameters, indexes) in (STATEMENTS | queues).items():
         ours = [pipeline.pk if parameter == 1 and "pipeline" in statement else parameter for parameter in parameters]
         read = scans(statement, ours)
         assert "engines_transactionrecord" not in read or read["engines_transactionrecord"] == "Bitmap Heap Scan", name
@@ -91,6 +111,13 @@ def check_plans(pipeline: Pipeline) -> None:
 def test_hot_statements_use_their_indexes_on_a_long_history() -> None:
     pipeline = make_pipeline()
     seed(pipeline, 50_000)
+    check_plans(pipeline)
+
+
+def test_hot_statements_use_their_indexes_after_a_burst_onto_a_table_without_statistics() -> None:
+    pipeline = make_pipeline()
+    with connection.cursor() as cursor:
+        cursor.execute(BURST, [pipeline.pk, 50_000])
     check_plans(pipeline)
 
 

@@ -36,10 +36,11 @@ class Command(EngineCommand):
 
 
 def _pipeline(row: dict[str, Any]) -> list[Any]:
-    counts = [row[name] for name in ("pending", "running", "succeeded", "failed")]
+    counts = [row[name] for name in ("running", "succeeded", "failed")]
+    pending = f"{row['pending']:,}+" if row["is_pending_capped"] else row["pending"]
     age = row["oldest_pending_age"]
     oldest = None if age is None else span(age)
-    return [row["name"], row["task"], *counts, oldest, "paused" if row["paused"] else "on"]
+    return [row["name"], row["task"], pending, *counts, oldest, "paused" if row["paused"] else "on"]
 
 
 def _worker(row: dict[str, Any]) -> list[Any]:

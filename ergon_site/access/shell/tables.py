@@ -50,8 +50,13 @@ def _squeeze(widths: list[int], width: int) -> None:
 
 
 def _is_numeric(column: list[Any]) -> bool:
-    kinds = {type(value) for value in column if value is not None}
-    return bool(kinds) and kinds <= {int, float}
+    values = [value for value in column if value is not None]
+    return bool(values) and all(type(value) in {int, float} or _is_capped_count(value) for value in values)
+
+
+def _is_capped_count(value: Any) -> bool:
+    """Whether it is a count with more behind it, such as 10,000+."""
+    return isinstance(value, str) and value.endswith("+") and value[:-1].replace(",", "").isdecimal()
 
 
 def _line(cells: list[str], widths: list[int], to_right: list[bool]) -> str:
