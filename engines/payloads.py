@@ -72,6 +72,9 @@ def _encode_slowly(value: Any, what: str, error: Exception | None) -> bytes:
     try:
         _refuse_keys(value)
         return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        msg = f"the {what} is not JSON: a text holds half of a surrogate pair"
+        raise PayloadError(msg) from None
     except (TypeError, ValueError, RecursionError) as precise:
         msg = f"the {what} is not JSON: {precise or error}"
         raise PayloadError(msg) from None

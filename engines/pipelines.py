@@ -14,6 +14,7 @@ from engines.transactions import Submitted
 from engines.transactions.errors import PipelineUnknownError
 from engines.transactions.statements import statements
 from ergon_site.access import audit
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 
 DEFAULT_POLICY = {"inbound": "default", "outbound": "default-producer"}
@@ -130,7 +131,8 @@ def submit_test(name: str, payload: Any, *, by: str) -> Submitted:
 
 
 def find(name: str) -> Pipeline:
-    pipeline = Pipeline.objects.select_related("policy__active").filter(name=name).first()
+    pipelines = Pipeline.objects.select_related("policy__active").filter(name=name)
+    pipeline = pipelines.first() if is_storable(name) else None
     if pipeline is None:
         raise PipelineUnknownError(name)
     return pipeline
@@ -142,7 +144,7 @@ def served_by_default(direction: str) -> list[Pipeline]:
 
 
 def _lock(name: str) -> Pipeline:
-    pipeline = Pipeline.objects.select_for_update().filter(name=name).first()
+    pipeline = Pipeline.objects.select_for_update().filter(name=name).first() if is_storable(name) else None
     if pipeline is None:
         raise PipelineUnknownError(name)
     return pipeline
@@ -154,6 +156,13 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
     for name, value in given.items():
         if value is not None:
             setattr(pipeline, name, value)
+    for name in ("task", "executor", "connector"):
+        if not is_storable(getattr(pipeline, name)):
+            msg = f"{name} holds U+0000 or half of a surrogate pair, which no database text can"
+            raise PipelineError(msg)
+    if not all(map(is_storable, pipeline.redacted)):
+        msg = "redacted holds U+0000 or half of a surrogate pair, which no database text can"
+        raise PipelineError(msg)
     if bool(pipeline.task) == bool(pipeline.executor):
         msg = "a pipeline runs a task or an executor: name one of them"
         raise PipelineError(msg)

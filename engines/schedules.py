@@ -19,6 +19,7 @@ from engines.core.errors import EngineError
 from engines.models import Schedule
 from engines.transactions import Draft
 from ergon_site.access import audit
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
@@ -120,7 +121,8 @@ def resume(name: str, *, by: str, reason: str) -> Schedule:
 
 
 def find(name: str) -> Schedule:
-    schedule = Schedule.objects.select_related("pipeline").filter(name=name).first()
+    rows = Schedule.objects.select_related("pipeline").filter(name=name)
+    schedule = rows.first() if is_storable(name) else None
     if schedule is None:
         raise ScheduleUnknownError(name)
     return schedule
@@ -215,7 +217,7 @@ def _refuse_out_of_bounds(plan: Plan) -> None:
 
 
 def _lock(name: str) -> Schedule:
-    schedule = Schedule.objects.select_for_update().filter(name=name).first()
+    schedule = Schedule.objects.select_for_update().filter(name=name).first() if is_storable(name) else None
     if schedule is None:
         raise ScheduleUnknownError(name)
     return schedule

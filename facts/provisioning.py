@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 from facts.conf import settings
 from facts.core import gates
@@ -149,7 +150,7 @@ def _lock(from_zone: str, to_zone: str) -> Boundary:
 
 
 def _zone(name: str) -> Zone:
-    zone = Zone.objects.filter(name=name).first()
+    zone = Zone.objects.filter(name=name).first() if is_storable(name) else None
     if zone is None:
         msg = f"there is no zone named {name!r}: make it with `zone create`"
         raise UnknownZoneError(msg)

@@ -1,6 +1,7 @@
 """Why something cannot be done with dead letters."""
 
 from engines.core.errors import EngineError
+from engines.core.failures import storable
 from engines.models import DeadLetter
 
 
@@ -22,7 +23,7 @@ class LetterUnknownError(EngineError):
     code = "letter_unknown"
 
     def __init__(self, letter_id: object) -> None:
-        super().__init__(f"there is no dead letter {letter_id}")
+        super().__init__(f"there is no dead letter {storable(str(letter_id))}")
 
 
 class NotReplayableError(EngineError):

@@ -1,6 +1,7 @@
 """What the verbs refuse."""
 
 from engines.core.errors import EngineError
+from engines.core.failures import storable
 
 
 class RefusedError(EngineError):
@@ -21,7 +22,8 @@ class PipelineUnknownError(RefusedError):
     field = "pipeline"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no pipeline named {name!r}: make one with manage.py pipeline create {name}")
+        command = f"manage.py pipeline create {storable(name)}"
+        super().__init__(f"there is no pipeline named {name!r}: make one with {command}")
 
 
 class TransactionUnknownError(RefusedError):

@@ -24,6 +24,7 @@ from engines.transactions.errors import (
     SubmissionError,
 )
 from engines.transactions.statements import statements
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.database.time_limit import time_limit
 
@@ -125,6 +126,8 @@ def _draft(item: Draft | Mapping[str, Any]) -> Draft:
 
 
 def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
+    if not is_storable(pipeline):
+        raise PipelineUnknownError(pipeline)
     trace = telemetry.current_trace()
     ids, rows, places = [], [], []
     is_plain = trace is None
@@ -171,8 +174,11 @@ def _checked(given: dict[str, Any], index: int) -> str:
 def _check_text(name: str, text: Any, index: int) -> None:
     if text is None:
         return
-    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT or "\x00" in text:
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT:
         msg = f"{name} must be a text of 1 to {LONGEST_TEXT} characters"
+        raise SubmissionError(msg, name, index)
+    if not is_storable(text):
+        msg = f"{name} must be a text without U+0000 and halves of surrogate pairs, which no database takes"
         raise SubmissionError(msg, name, index)
 
 
@@ -198,7 +204,7 @@ def _row(payload: Any, given: dict[str, Any], uid: str, trace: dict[str, str] | 
     plain["uid"] = uid
     context = given.get("trace_context") or trace
     if context:
-        plain["trace_context"] = dict(context)
+        plain["trace_context"] = orjson.Fragment(_encoded("trace_context", dict(context), index))
     return f'{{"payload":{text},"metadata":{metadata},{orjson.dumps(plain).decode()[1:]}'
 
 

@@ -159,4 +159,5 @@ def _refuse(pointer: str, what: str) -> NoReturn:
 
 
 def _escaped(name: object) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
+    told = str(name).encode("utf-8", "replace").decode()
+    return told.replace("~", "~0").replace("/", "~1")

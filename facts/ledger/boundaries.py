@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from django.db.models import Q
 
+from ergon_site.access.core.texts import is_storable
 from facts.core.errors import FactError, UnknownBoundaryError, UnknownZoneError
 from facts.models import Boundary, Zone
 
@@ -16,6 +17,8 @@ def find(from_zone: str, to_zone: str) -> Boundary:
 
 
 def seek(from_zone: str, to_zone: str) -> Boundary | None:
+    if not (is_storable(from_zone) and is_storable(to_zone)):
+        return None
     named = Boundary.objects.filter(from_zone__name=from_zone, to_zone__name=to_zone)
     return named.select_related("from_zone", "to_zone").first()
 
@@ -30,7 +33,8 @@ def hold(pairs: Iterable[tuple[str, str]]) -> None:
 
 def missing(from_zone: str, to_zone: str) -> FactError:
     """Why there is no such boundary."""
-    known = set(Zone.objects.filter(name__in=[from_zone, to_zone]).values_list("name", flat=True))
+    names = [name for name in (from_zone, to_zone) if is_storable(name)]
+    known = set(Zone.objects.filter(name__in=names).values_list("name", flat=True))
     for field, name in (("from_zone", from_zone), ("to_zone", to_zone)):
         if name not in known:
             return UnknownZoneError(f"there is no zone named {name!r}", f"/envelope/{field}")

@@ -50,7 +50,8 @@ def fetch(name: str, *, limit: int = 100, wait: float = 0.0) -> Page:
     """The next facts of a consumer, in the order of their offsets. If there are none, wait a while for some."""
     telemetry.fetches.add(1)
     until = time.monotonic() + min(wait, LONGEST_WAIT)
-    Consumer.objects.filter(name=name).update(fetched_at=Now())
+    if not has_controls(name):
+        Consumer.objects.filter(name=name).update(fetched_at=Now())
     while True:
         consumer = find_consumer(name)
         facts = after(consumer.boundary, consumer.cursor, limit)
@@ -81,7 +82,9 @@ def newest(boundary: Boundary) -> int:
 
 
 def find_consumer(name: str) -> Consumer:
-    consumer = Consumer.objects.select_related("boundary").filter(name=name).first()
+    # No name has control characters, either.
+    named = Consumer.objects.select_related("boundary").filter(name=name)
+    consumer = None if has_controls(name) else named.first()
     if consumer is None:
         msg = f"there is no consumer named {name!r}; consumers are made by a person, not by fetching"
         raise UnknownConsumerError(msg)

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import gates
 from providers.core.breaker import BreakerState
@@ -130,7 +131,7 @@ def _show(gate: Gate) -> None:
 
 def _locked(who: Who) -> Gate:
     for field, name in who._asdict().items():
-        if not 0 < len(name.strip()) <= LONGEST_NAME or "\x00" in name:
+        if not 0 < len(name.strip()) <= LONGEST_NAME or not is_storable(name):
             msg = f"name a tenant, a provider and a capability, each with 1 to {LONGEST_NAME} characters"
             raise OrderError(msg, field)
     rows = Gate.objects.select_for_update().filter(**who._asdict())

@@ -78,8 +78,11 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
 
 
 def test_bytes_that_are_no_text_are_refused_in_words() -> None:
-    with pytest.raises(CommandError, match="an argument holds bytes that are not UTF-8"):
+    with pytest.raises(CommandError, match="there is no transaction"):
         call_command("explain", "\udcff")
+    make_pipeline()
+    with pytest.raises(CommandError, match="an argument holds bytes that are not UTF-8"):
+        call_command("pause", "orders", "--reason", "\udcff")
 
 
 @pytest.mark.once

@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any, NoReturn
 
+from ergon_site.access.core.texts import is_storable
+
 # Deeper than people nest, and far from where encoders and databases give up.
 DEEPEST = 200
 _ESCAPE = b"\\u"
@@ -95,6 +97,6 @@ def _refuse_text(text: str) -> None:
     if "\x00" in text:
         msg = "U+0000 cannot be stored in a text."
         raise MalformedJSONError(msg)
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_storable(text):
         msg = "A text holds half of a surrogate pair."
         raise MalformedJSONError(msg)

@@ -10,6 +10,7 @@ from django.db.models import Max, QuerySet
 
 from ergon_site.access import audit
 from ergon_site.access.core import differences, json_text
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.policies import targets
 from ergon_site.access.policies.errors import PolicyUnknownError, StalePolicyError, VersionUnknownError
@@ -97,7 +98,8 @@ class Policies(Generic[Policy, Version]):
         return version
 
     def _named(self, key: tuple[str, ...]) -> QuerySet[Policy]:
-        return self.model._default_manager.filter(**self._columns(key))  # noqa: SLF001 (Django's own way)
+        rows = self.model._default_manager.filter(**self._columns(key))  # noqa: SLF001 (Django's own way)
+        return rows if all(map(is_storable, key)) else rows.none()
 
     def _columns(self, key: tuple[str, ...]) -> dict[str, str]:
         return dict(zip(self.model.identity, key, strict=True))
