@@ -19,7 +19,7 @@ class ConsoleConfig(AdminConfig):
         register(checks.check_tasks)
         register(checks.check_certificate_header, deploy=True)
         # No row's signal: the only place that every connection of every thread passes, and once in its life.
-        connection_created.connect(databases.wait_for_the_disk)
+        connection_created.connect(databases.check_new_connection)
         # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
         site.unregister([GroupResult, TaskResult])
         # The engines know nothing of facts and providers; the doctor looks at all of them.

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.db import OperationalError
 from environ import Env
+
+from ergon_site import postgresql_address
+from ergon_site.access.database import pooler
 
 POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
@@ -18,22 +22,22 @@ FILE = "ergon.sqlite3"
 PRAGMAS = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON;"
 # What waits for the disk here, or for a standby's as well, stays as it is. The others are weaker: without a standby
 # "local" would do, but with one it does not wait for it.
-WAIT_FOR_THE_DISK = """
-SELECT set_config('synchronous_commit', 'on', false)
- WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
-"""
+DURABLE = ("on", "remote_apply")
+LOOK = "SELECT pg_backend_pid(), current_setting('synchronous_commit')"
+WAIT_FOR_THE_DISK = "SET synchronous_commit = on"
 
 
 def database(url: str) -> dict[str, Any]:
     """The database at an address."""
-    parsed = _parse(url)
-    match parsed["ENGINE"]:
-        case engine if engine == POSTGRESQL:
-            return _postgresql(parsed)
-        case engine if engine == SQLITE:
-            return _sqlite(parsed)
-    msg = "must start with postgresql:// or sqlite://"
-    raise ValueError(msg)
+    # The parsers' own messages repeat the whole address, and the address holds a password.
+    msg = (
+        "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3, "
+        "with special characters of the password percent-encoded"
+    )
+    try:
+        return _postgresql(url) if url.partition("://")[0] in postgresql_address.SCHEMES else _other(url)
+    except (postgresql_address.AddressError, UserWarning):
+        raise ValueError(msg) from None
 
 
 def in_folder(folder: Path) -> dict[str, Any]:
@@ -41,29 +45,47 @@ def in_folder(folder: Path) -> dict[str, Any]:
     return _sqlite({"ENGINE": SQLITE, "NAME": str(folder / FILE)})
 
 
-def wait_for_the_disk(connection: Any, **_: Any) -> None:
-    """Make a new connection confirm only what the disk has, whatever server, database and role have set."""
-    if connection.vendor == "postgresql":
-        with connection.wrap_database_errors:
+def check_new_connection(connection: Any, **_: Any) -> None:
+    """Make a new connection confirm only what the disk has, whatever server, database and role have set.
+
+    And notice a pooler. Behind one that shares connections among transactions nothing can be set for a session, so a
+    weaker setting is refused there.
+    """
+    if connection.vendor != "postgresql":
+        return
+    with connection.wrap_database_errors:
+        process, commit = connection.connection.execute(LOOK).fetchone()
+        pooler.notice(connection, process)
+        if commit in DURABLE:
+            return
+        if not pooler.is_shared(connection):
             connection.connection.execute(WAIT_FOR_THE_DISK)
+            return
+    connection.close()
+    msg = (
+        f"synchronous_commit is {commit} for this role, and a pooler keeps no setting: "
+        f"run ALTER ROLE {connection.settings_dict['USER']} SET synchronous_commit = on, then RECONNECT in the pooler"
+    )
+    raise OperationalError(msg)
 
 
-def _parse(url: str) -> Mapping[str, Any]:
-    # The parser's own messages repeat the whole address, and the address holds a password.
-    msg = "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3"
+def _other(url: str) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(action="error"):
             parsed: Mapping[str, Any] = Env.db_url_config(url)
-    except (ValueError, UserWarning):
-        raise ValueError(msg) from None
+    except ValueError:
+        raise postgresql_address.AddressError from None
     if not parsed.get("NAME"):
+        raise postgresql_address.AddressError
+    if parsed["ENGINE"] != SQLITE:
+        msg = "must start with postgresql:// or sqlite://"
         raise ValueError(msg)
-    return parsed
+    return _sqlite(parsed)
 
 
-def _postgresql(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    options = {"connect_timeout": 10, **parsed.get("OPTIONS", {})}
-    return {**parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True, "OPTIONS": options}
+def _postgresql(url: str) -> dict[str, Any]:
+    parsed = postgresql_address.parse(url)
+    return {"ENGINE": POSTGRESQL, **parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 
 
 def _sqlite(parsed: Mapping[str, Any]) -> dict[str, Any]:

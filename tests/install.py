@@ -15,6 +15,7 @@ PACKAGES = {
     "chromium": ["chromium", "fonts-dejavu-core"],
     RABBITMQ: ["rabbitmq-server"],
     "faketime": ["faketime"],
+    "pgbouncer": ["pgbouncer"],
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
 NO_SERVICES = "#!/bin/sh\nexit 101\n"

@@ -2,32 +2,37 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import structlog
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 
 from engines.core.errors import headline
-from engines.transactions.postgresql import CHANNEL
+from engines.transactions.postgresql import CHANNEL, due
+from ergon_site.access.database import pooler
 
 NOTICE = 0.5
 POLL = 0.05
+POOLED_POLL = 0.25
 RETRY = 1.0
 
 log = structlog.get_logger("ergon.arrivals")
 
 
 class Arrivals:
-    """A thread that listens: to notifications on PostgreSQL, to changes of the file on SQLite."""
+    """A thread that listens: to notifications on PostgreSQL, to changes of the file on SQLite.
+
+    Behind a pooler that shares connections among transactions nobody can listen: then it asks for due work.
+    """
 
     def __init__(self) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._over = threading.Event()
         self._said = ""
         self._vendor = connection.vendor
-        target = self._listen if self._vendor == "postgresql" else self._look
-        self._thread = threading.Thread(target=target, name="ergon-arrivals", daemon=True)
+        self._thread = threading.Thread(target=self._watching(), name="ergon-arrivals", daemon=True)
         self._thread.start()
 
     def subscribe(self, pipeline_id: int, callback: Callable[[], None] | None) -> None:
@@ -40,6 +45,11 @@ class Arrivals:
     def close(self) -> None:
         self._over.set()
         self._thread.join(2 * NOTICE)
+
+    def _watching(self) -> Callable[[], None]:
+        if self._vendor != "postgresql":
+            return self._look
+        return self._ask if pooler.is_shared(connection) else self._listen
 
     def _tell(self, pipeline_id: int | None = None) -> None:
         callbacks = dict(self._callbacks)
@@ -73,6 +83,23 @@ class Arrivals:
             except Exception as error:  # noqa: BLE001 (told once)
                 self._say(error)
                 self._over.wait(RETRY)
+
+    def _ask(self) -> None:
+        """One statement for all pipelines, a few times a second."""
+        hint = f"behind a transaction pooler LISTEN cannot work: new work is looked for every {POOLED_POLL:g} s"
+        log.warning("arrivals_polled", hint=hint)
+        while not self._over.wait(POOLED_POLL):
+            try:
+                for pipeline_id in due(list(self._callbacks)):
+                    self._tell(pipeline_id)
+            except (DatabaseError, InterfaceError):
+                # Loops poll as well, and say that the database is away.
+                with suppress(DatabaseError, InterfaceError):
+                    connection.close()
+                self._over.wait(RETRY)
+            except Exception as error:  # noqa: BLE001 (told once)
+                self._say(error)
+        connection.close()
 
     def _look(self) -> None:
         """A file's version changes with every commit of anybody else."""

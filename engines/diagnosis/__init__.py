@@ -14,6 +14,7 @@ Check = Callable[[], Iterator[Finding]]
 # Everything that follows asks the database for rows, so each of these must hold before the next is tried.
 GROUND: list[Check] = [ground.database, ground.migrations]
 REST: list[Check] = [
+    ground.connection_pooler,
     ground.clock,
     ground.statistics,
     ground.broker,

@@ -11,6 +11,7 @@ from engines.clock import database_time
 from engines.conf import settings
 from engines.core.errors import headline
 from engines.diagnosis.finding import Finding, ok, problem, warning
+from ergon_site.access.database import pooler
 from ergon_site.access.waiting import migrations as waiting_migrations
 
 OLDEST = {"postgresql": (15,), "sqlite": (3, 35)}
@@ -37,6 +38,15 @@ def database() -> Iterator[Finding]:
         yield problem("database", f"is {name}, which is too old", f"upgrade it to {needed} or newer")
     else:
         yield ok("database", f"{name} answers")
+
+
+def connection_pooler() -> Iterator[Finding]:
+    """Where there is one that shares connections: whether the address declares it."""
+    if pooler.is_undeclared(connection):
+        hint = "add ?pooler=transaction or ?pooler=session to DATABASE_URL; see docs/how-to/pool-connections.md"
+        yield warning("pooler", "there is one that DATABASE_URL does not declare", hint)
+    elif pooler.is_shared(connection):
+        yield ok("pooler", "in transaction mode: new work is found by polling")
 
 
 def migrations() -> Iterator[Finding]:

@@ -1,13 +1,14 @@
 """The queue's statements on PostgreSQL. Batches travel as one JSON document; times are the server's."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from engines import payloads
+from ergon_site.access.database import pooler
 
 CHANNEL = "ergon_transactions"
 PREPARED_FROM = 2
@@ -54,6 +55,18 @@ SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
   COALESCE((error->>'spent')::int, 0), uid, payload, metadata,
   correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context)
   ORDER BY priority DESC, available_at, id)::text FROM u
+"""
+
+# A plan that is kept must not be one for the empty table that there was at first.
+TUNING = ("enable_seqscan", "enable_sort", "enable_bitmapscan")
+# In one message with the statement that follows: together they are one transaction.
+TUNED = "".join(f"SET LOCAL {name} = off; " for name in TUNING)
+
+# Which of these pipelines have work. The limit keeps a plan from reading all that waits.
+DUE = """
+SELECT p.id FROM engines_pipeline p WHERE p.id = ANY(%s) AND p.paused_at IS NULL AND (
+  SELECT 1 FROM engines_transactionrecord t
+   WHERE t.state = 0 AND t.pipeline_id = p.id AND t.available_at <= now() LIMIT 1) IS NOT NULL
 """
 
 # A claim need not wait for the disk: the settlement does, and the claim with it. One that a crash of the server takes
@@ -168,22 +181,27 @@ def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bo
     """`is_own`: on a connection that does nothing else, and may be prepared for it."""
     # The count is part of the text, because a plan that is kept must know it.
     statement = CLAIM.format(count=count, commit=UNFLUSHED if is_own else "")
-    ask = _prepared if is_own and _is_tuned() else _rows
+    ask = _asking() if is_own else _rows
     [(text,)] = ask(statement, [pipeline_id, pipeline_id, worker, lease])
     return payloads.decode(text) or []
 
 
-def _is_tuned() -> bool:
-    """A plan that is kept must not be one for the empty table that there was at first."""
-    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        return False
+def due(pipeline_ids: Iterable[int]) -> set[int]:
+    """Those of the pipelines that have work now."""
+    return _ids(_tuned_rows(DUE, [list(pipeline_ids)]))
+
+
+def _asking() -> Callable[[str, list[Any]], list[tuple[Any, ...]]]:
+    """How to claim on a connection that does nothing else: prepared, where that lasts and the session can be tuned."""
     connection.ensure_connection()
+    if pooler.is_shared(connection):
+        return _tuned_rows
     raw: Any = connection.connection
     if raw not in _tuned:
         with connection.cursor() as cursor:
-            cursor.execute("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off")
+            cursor.execute("; ".join(f"SET {name} = off" for name in TUNING))
         _tuned.add(raw)
-    return True
+    return _prepared
 
 
 _tuned: WeakSet[Any] = WeakSet()
@@ -236,14 +254,28 @@ def _prepared(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
 
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     """
-    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        return _rows(statement, parameters)
     connection.ensure_connection()
+    if not pooler.may_prepare(connection):
+        return _rows(statement, parameters)
     raw: Any = connection.connection
     raw.prepare_threshold = PREPARED_FROM
     wrap = connection._prepare_cursor  # type: ignore[attr-defined]  # noqa: SLF001 (errors, logs and hooks as ever)
-    with wrap(psycopg.Cursor(raw)) as cursor:
-        cursor.execute(statement, parameters)
+    try:
+        with wrap(psycopg.Cursor(raw)) as cursor:
+            cursor.execute(statement, parameters)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+    except DatabaseError as error:
+        pooler.forgive(connection, error)
+    return _rows(statement, parameters)
+
+
+def _tuned_rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    """The same, tuned for this transaction alone."""
+    with connection.cursor() as cursor:
+        cursor.execute(TUNED + statement, parameters)
+        while cursor.nextset():
+            pass
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 

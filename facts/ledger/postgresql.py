@@ -6,8 +6,9 @@ from itertools import chain
 from typing import Any, cast
 
 import orjson
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
+from ergon_site.access.database import pooler
 from facts.ledger import directly
 from facts.ledger.entries import Entry
 
@@ -60,6 +61,9 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
             return _insert(wrapper, entries)
     except IntegrityError:
         return None
+    except DatabaseError as error:
+        pooler.forgive(wrapper, error)
+    return append(wrapper, entries)
 
 
 def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
@@ -81,7 +85,7 @@ def _all_or_none(wrapper: Any) -> AbstractContextManager[Any]:
 def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)])
     given = _given(entries) | {"rows": rows.decode()}
-    if wrapper.in_atomic_block or not wrapper.autocommit or _is_shared(wrapper):
+    if wrapper.in_atomic_block or not wrapper.autocommit or not pooler.may_prepare(wrapper):
         found = _execute(wrapper, APPEND, given).fetchone()
         return found and int(found[0])
     return directly.number(wrapper.connection, APPEND, given)
@@ -118,10 +122,5 @@ def _named(zones: tuple[str, str]) -> dict[str, Any]:
 
 
 def _execute(wrapper: Any, statement: str, given: dict[str, Any]) -> Any:
-    """Planned once for each connection, where no pooler shares them."""
-    return wrapper.connection.execute(statement, given, prepare=None if _is_shared(wrapper) else True)
-
-
-def _is_shared(wrapper: Any) -> bool:
-    """Whether a pooler gives this connection to others as well."""
-    return bool(wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
+    """Planned once for each connection, where that lasts."""
+    return wrapper.connection.execute(statement, given, prepare=True if pooler.may_prepare(wrapper) else None)

@@ -17,6 +17,7 @@ from django.db import (
     transaction,
 )
 
+from ergon_site.access.database import pooler
 from providers.calls.dialects import POSTGRESQL, SQLITE, Dialect
 from providers.core.errors import ProviderUsageError
 
@@ -43,11 +44,19 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     """
     # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
     database: Any = connections[DEFAULT_DB_ALIAS]
-    if database.vendor != "postgresql" or database.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        with database.cursor() as cursor:
-            cursor.execute(statement, given)
-            return list(cursor.fetchall()) if cursor.description else []
-    database.ensure_connection()
+    if database.vendor == "postgresql":
+        database.ensure_connection()
+        if pooler.may_prepare(database):
+            try:
+                return _prepared_rows(database, statement, given)
+            except DatabaseError as error:
+                pooler.forgive(database, error)
+    with database.cursor() as cursor:
+        cursor.execute(statement, given)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def _prepared_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list[Row]:
     raw = database.connection
     raw.prepare_threshold = PREPARED_FROM
     text, names = _numbered(statement)

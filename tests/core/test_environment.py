@@ -1,9 +1,12 @@
 from ipaddress import ip_network
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 
-from ergon_site import databases, environment
+from ergon_site import databases, environment, postgresql_address
+from ergon_site.access.database import pooler
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,25 @@ from ergon_site import databases, environment
         (databases.database, "nonsense", "must look like"),
         (databases.database, "postgresql://u:p@h:port/x", "must look like"),
         (databases.database, "postgresql://u:p@h", "must look like"),
+        (databases.database, "postgresql://h:0/x", "must look like"),
+        (databases.database, "postgresql://h:65536/x", "must look like"),
+        (databases.database, "postgresql://a,,b/x", "must look like"),
+        (databases.database, "postgresql://a,b:x/x", "must look like"),
+        (databases.database, "postgresql://[::1/x", "must look like"),
+        (databases.database, "postgresql://h/x?sslmode", "must look like"),
+        (databases.database, "postgresql://h/x?keepalive=1", "has the option 'keepalive', which PostgreSQL's client"),
+        (
+            databases.database,
+            "postgresql://h/x?tcp_user_timeout=soon",
+            "a whole number as tcp_user_timeout, not 'soon'",
+        ),
+        (databases.database, "postgresql://h/x?connect_timeout=-1", "a whole number as connect_timeout"),
+        (databases.database, "postgresql://h/x?sslmode=yes", "one of disable, .*verify-full as sslmode, not 'yes'"),
+        (databases.database, "postgresql://a,b/x?target_session_attrs=master", "one of any, read-write, .*'master'"),
+        (databases.database, "postgresql://h/x?pooler=statement", "one of transaction, session as pooler"),
+        (databases.database, "postgresql://h/x?prepared=1", "only together with pooler=transaction"),
+        (databases.database, "postgresql://h/x?pooler=transaction&prepared=2", "prepared, which must be 1 or 0"),
+        (databases.database, "postgresql://h/x?pooler=transaction&options=-cx%3D1", "must not have the option options"),
         (databases.database, "sqlite:////no/such/folder/x.sqlite3", "folder that does not exist"),
         (environment.folder, "/dev/null/x", "cannot be made"),
         (environment.artifact_storage(Path("/x")), "{}", "must name a bucket"),
@@ -63,6 +85,10 @@ def test_a_bad_value_says_what_was_expected(parse: environment.Parser, text: str
     ("parse", "text"),
     [
         (databases.database, "postgresql://user:hunter2@host:port/name"),
+        (databases.database, "postgresql://user:hunter2@a:1,b:port/name"),
+        (databases.database, "postgresql://user:1/hunter2?x=y@host/name"),
+        (databases.database, "postgresql://user:x@1/hunter2?hunter2=y@host/name"),
+        (databases.database, "postgresql://user:hunter2?@host/name"),
         (environment.broker, "amqp://user:hunter2@host:port/name"),
     ],
 )
@@ -106,7 +132,77 @@ def test_postgresql_keeps_its_connections_and_checks_them() -> None:
     parsed = databases.database("postgresql://user:p%40ss@host:6432/name?sslmode=require")
     assert parsed["PASSWORD"] == "p@ss"
     assert (parsed["CONN_MAX_AGE"], parsed["CONN_HEALTH_CHECKS"]) == (None, True)
-    assert parsed["OPTIONS"] == {"connect_timeout": 10, "sslmode": "require"}
+    assert parsed["OPTIONS"] == {**postgresql_address.DEFAULTS, "sslmode": "require"}
+
+
+def test_a_silent_link_is_noticed_within_half_a_minute_unless_the_address_says_otherwise() -> None:
+    options = databases.database("postgresql://host/name")["OPTIONS"]
+    assert options["keepalives"] == 1
+    assert options["keepalives_idle"] + options["keepalives_interval"] * options["keepalives_count"] <= 30
+    assert options["tcp_user_timeout"] <= 30_000
+    chosen = "keepalives=0&keepalives_idle=1&keepalives_interval=2&keepalives_count=3&tcp_user_timeout=4000"
+    options = databases.database(f"postgresql://host/name?{chosen}&connect_timeout=5")["OPTIONS"]
+    assert "&".join(f"{name}={options[name]}" for name in options if name != "connect_timeout") == chosen
+    assert options["connect_timeout"] == 5
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("postgresql://u:p@h1:5432,h2:5433/name", "h1,h2", "5432,5433"),
+        ("postgresql://u:p@h1,h2:5433/name", "h1,h2", ",5433"),
+        ("postgresql://u:p@h1:5432,h2/name", "h1,h2", "5432,"),
+        ("postgresql://u:p@h1,h2,h3/name", "h1,h2,h3", ""),
+        ("postgresql://u:p@[::1]:5432,[fe80::1%25eth0],10.0.0.1:5/name", "::1,fe80::1%eth0,10.0.0.1", "5432,,5"),
+        ("postgresql://u:p@[2001:db8::1]/name", "2001:db8::1", ""),
+        ("postgres://u:p@h/name", "h", ""),
+        ("postgresql://u:p@%2Frun%2Fpostgresql/name", "/run/postgresql", ""),
+        ("postgresql:////run/postgresql/name?user=u&password=p", "/run/postgresql", ""),
+        ("postgresql:///name?host=/run/postgresql&user=u&password=p", "/run/postgresql", ""),
+        ("postgresql:///name?user=u&password=p", "", ""),
+    ],
+)
+def test_hosts_and_ports_are_given_to_the_driver_as_it_takes_them(address: str, host: str, port: str) -> None:
+    parsed = databases.database(address)
+    assert (parsed["HOST"], parsed["PORT"]) == (host, port)
+    assert (parsed["NAME"], parsed["USER"], parsed["PASSWORD"]) == ("name", "u", "p")
+
+
+@pytest.mark.parametrize("password", ["p@ss:w/rd?#[]%&=+ ,;ä", "a,b", "%41", "@"])
+def test_a_password_with_special_characters_is_percent_encoded(password: str) -> None:
+    address = f"postgresql://u%40x:{quote(password, safe='')}@h1:1,h2:2/na%2Fme"
+    parsed = databases.database(address)
+    assert (parsed["USER"], parsed["PASSWORD"], parsed["NAME"]) == ("u@x", password, "na/me")
+    assert parsed["HOST"] == "h1,h2"
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("postgresql://h/x", None),
+        ("postgresql://a,b/x", "read-write"),
+        ("postgresql://a,b/x?target_session_attrs=primary", "primary"),
+    ],
+)
+def test_of_several_hosts_the_one_that_takes_writes_is_used(address: str, wanted: str | None) -> None:
+    assert databases.database(address)["OPTIONS"].get("target_session_attrs") == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "is_shared", "may_prepare"),
+    [
+        ("", False, True),
+        ("?pooler=session", False, True),
+        ("?pooler=transaction", True, False),
+        ("?pooler=transaction&prepared=1", True, True),
+    ],
+)
+def test_a_pooler_is_declared_in_the_address(query: str, is_shared: bool, may_prepare: bool) -> None:  # noqa: FBT001
+    parsed = databases.database(f"postgresql://h/x{query}")
+    wrapper = SimpleNamespace(settings_dict=parsed)
+    assert (pooler.is_shared(wrapper), pooler.may_prepare(wrapper)) == (is_shared, may_prepare)
+    assert parsed["DISABLE_SERVER_SIDE_CURSORS"] is is_shared
+    assert parsed["OPTIONS"] == postgresql_address.DEFAULTS  # none of it goes to the driver
 
 
 def test_sqlite_writes_ahead_waits_and_is_durable(tmp_path: Path) -> None:

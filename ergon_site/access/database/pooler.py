@@ -1,0 +1,95 @@
+"""Connection poolers between Ergon and PostgreSQL.
+
+One that shares server connections among transactions, such as PgBouncer with `pool_mode = transaction`, gives each
+transaction another session: prepared statements, `SET`, `LISTEN` and server-side cursors do not last. An address
+declares it by `?pooler=transaction`.
+"""
+
+from secrets import token_hex
+from typing import Any
+
+import structlog
+from django.db import DatabaseError, OperationalError
+from psycopg import errors
+
+TRANSACTION, SESSION = "transaction", "session"
+UNDECLARED = (
+    "the database is behind a transaction pooler: add ?pooler=transaction to DATABASE_URL, "
+    "or ?pooler=session if the pooler keeps a connection for each client; until then Ergon works as with transaction"
+)
+NOT_PREPARED = (
+    "prepared=1 needs PgBouncer 1.21 or newer with max_prepared_statements above 0: set it, or leave prepared=1 out"
+)
+# Django's own name for it: then it opens no server-side cursors.
+_SHARED = "DISABLE_SERVER_SIDE_CURSORS"
+_POOLER, _PREPARED = "ERGON_POOLER", "ERGON_PREPARED"
+
+log = structlog.get_logger("ergon.database")
+
+
+def declared(kind: str | None, *, is_prepared: bool = False) -> dict[str, Any]:
+    """Settings of a database whose address declares a pooler; None if it declares none."""
+    return {_POOLER: kind, _PREPARED: is_prepared, _SHARED: kind == TRANSACTION}
+
+
+def is_shared(wrapper: Any) -> bool:
+    """Whether each transaction may run in another session of the server."""
+    return bool(wrapper.settings_dict.get(_SHARED))
+
+
+def may_prepare(wrapper: Any) -> bool:
+    """Whether prepared statements last."""
+    return not is_shared(wrapper) or bool(wrapper.settings_dict.get(_PREPARED))
+
+
+def is_undeclared(wrapper: Any) -> bool:
+    """Whether there is a pooler of which the address says nothing."""
+    return is_shared(wrapper) and wrapper.settings_dict.get(_POOLER) is None
+
+
+def notice(wrapper: Any, server_process: int) -> None:
+    """Look at a new connection, before its first statement: is a pooler there, and is it the one that was declared?
+
+    A pooler makes up the process id that a client is told when it connects; the server tells its own.
+    """
+    settings = wrapper.settings_dict
+    if settings.get(_PREPARED):
+        _check_prepared(wrapper)
+    elif settings.get(_POOLER) is None and server_process != wrapper.connection.info.backend_pid:
+        _treat_as_shared(wrapper)
+
+
+def forgive(wrapper: Any, error: DatabaseError) -> None:
+    """Return if a statement failed because a pooler had lost or mixed up what was prepared; else raise the error.
+
+    The server has refused it before it did anything, so that it can be carried out again, this time unprepared.
+    """
+    if not isinstance(error.__cause__, errors.DuplicatePreparedStatement | errors.InvalidSqlStatementName):
+        raise error
+    _treat_as_shared(wrapper)
+    if wrapper.in_atomic_block:
+        raise OperationalError(UNDECLARED) from error
+
+
+def _treat_as_shared(wrapper: Any) -> None:
+    wrapper.settings_dict[_SHARED] = True
+    wrapper.settings_dict[_PREPARED] = False
+    if UNDECLARED not in _said:  # once in a process: each connection finds it out
+        _said.add(UNDECLARED)
+        log.warning("pooler_undeclared", hint=UNDECLARED)
+
+
+_said: set[str] = set()
+
+
+def _check_prepared(wrapper: Any) -> None:
+    """Refuse a pooler that passes names of prepared statements on: two clients would share what they name alike."""
+    raw, name = wrapper.connection, f"ergon_{token_hex(8)}"
+    with raw.transaction():
+        raw.pgconn.prepare(name.encode(), b"SELECT 1")
+        is_passed_on = raw.execute("SELECT 1 FROM pg_prepared_statements WHERE name = %s", [name]).fetchone()
+        if is_passed_on:
+            raw.execute(f"DEALLOCATE {name}")
+    if is_passed_on:
+        wrapper.close()
+        raise OperationalError(NOT_PREPARED)

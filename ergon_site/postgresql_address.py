@@ -1,0 +1,115 @@
+"""Parses a PostgreSQL address: one host or several, options of libpq, and what it says about a pooler."""
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from psycopg.pq import Conninfo
+
+from ergon_site.access.database import pooler
+from ergon_site.environment import flag
+
+SCHEMES = ("postgresql", "postgres", "psql", "pgsql")
+# A link that goes down silently is noticed after 25 s, idle or not: before a worker's leases of 30 s lapse, and after
+# the few seconds that a switch or a firewall needs to fail over. None of it is sent to the server, so poolers work.
+DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+CHOICES = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "target_session_attrs": ("any", "read-write", "read-only", "primary", "standby", "prefer-standby"),
+    "load_balance_hosts": ("disable", "random"),
+    "pooler": (pooler.TRANSACTION, pooler.SESSION),
+}
+# What libpq also takes as an option, and Django as a setting.
+SETTINGS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+_HOST = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]*))(?::(?P<port>\d*))?")
+_LAST_PORT = 65535
+
+
+class AddressError(ValueError):
+    """The address has another form than it must have."""
+
+
+def parse(url: str) -> dict[str, Any]:
+    """Django's settings for the database at an address; a ValueError never repeats what may be a password."""
+    rest = url.partition("://")[2]
+    place, _, query = rest.partition("?")
+    authority, _, name = place.partition("/")
+    if "@" in rest[len(authority) :]:
+        raise AddressError  # a character of the password, such as "/" or "?", has ended the authority
+    credentials, _, hosts = authority.rpartition("@")
+    user, _, password = credentials.partition(":")
+    folder, _, name = name.rpartition("/")  # postgresql:////folder/of/the/socket/name
+    host, port = _hosts(hosts) if hosts else (folder, "")
+    settings = {"NAME": name, "USER": user, "PASSWORD": password, "HOST": host, "PORT": port}
+    settings = {key: unquote(value) for key, value in settings.items()}
+    options = _options(query)
+    settings |= {SETTINGS[option]: options.pop(option) for option in SETTINGS if option in options}
+    if not settings["NAME"]:
+        raise AddressError
+    _check(options)
+    return {**settings, **_pooling(options), "OPTIONS": _with_defaults(options, settings["HOST"])}
+
+
+def _hosts(text: str) -> tuple[str, str]:
+    """Hosts and ports as libpq takes them: two lists with commas, in which a missing port is empty."""
+    found = [_HOST.fullmatch(one) for one in text.split(",")]
+    hosts, ports = [], []
+    for one in found:
+        if one is None or not (host := one["v6"] or one["name"]):
+            raise AddressError
+        if one["port"] and not 0 < int(one["port"]) <= _LAST_PORT:
+            raise AddressError
+        hosts.append(host)
+        ports.append(one["port"] or "")
+    return ",".join(hosts), ",".join(ports) if any(ports) else ""
+
+
+def _options(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+    except ValueError:
+        raise AddressError from None
+
+
+def _check(options: dict[str, str]) -> None:
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | CHOICES.keys() | {"prepared"}
+    for name, value in options.items():
+        if name not in known:
+            msg = f"has the option {name!r}, which PostgreSQL's client library does not know"
+            raise ValueError(msg)
+        if name in DEFAULTS and not (value.isascii() and value.isdecimal()):
+            msg = f"must have a whole number as {name}, not {value!r}"
+            raise ValueError(msg)
+        if value not in CHOICES.get(name, (value,)):
+            msg = f"must have one of {', '.join(CHOICES[name])} as {name}, not {value!r}"
+            raise ValueError(msg)
+
+
+def _pooling(options: dict[str, str]) -> dict[str, Any]:
+    """What Django and Ergon must know of a pooler; taken out of the options, which are for libpq."""
+    kind, prepared = options.pop("pooler", None), options.pop("prepared", None)
+    if prepared is not None and kind != pooler.TRANSACTION:
+        msg = "may have the option prepared only together with pooler=transaction"
+        raise ValueError(msg)
+    if kind == pooler.TRANSACTION and "options" in options:
+        msg = "must not have the option options behind a pooler: use ALTER ROLE … SET for what the server is to know"
+        raise ValueError(msg)
+    try:
+        return pooler.declared(kind, is_prepared=flag(prepared or "0"))
+    except ValueError as error:
+        msg = f"has the option prepared, which {error}"
+        raise ValueError(msg) from None
+
+
+def _with_defaults(options: dict[str, str], host: str) -> dict[str, Any]:
+    given = {name: int(value) if name in DEFAULTS else value for name, value in options.items()}
+    # Of several hosts one is the primary, and nothing here works without writing.
+    several = {"target_session_attrs": "read-write"} if "," in host else {}
+    return {**DEFAULTS, **several, **given}
