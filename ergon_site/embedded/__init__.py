@@ -5,9 +5,9 @@ the server's address. A server is a child of the process that started it, listen
 password, and is gone when the block ends or the process dies.
 """
 
-from ergon_site.embedded.postgresql import postgres
+from ergon_site.embedded.postgresql import postgres, standby
 from ergon_site.embedded.rabbitmq_node import RABBITMQ, has_rabbitmq, rabbitmq
 from ergon_site.embedded.server import ServerError
 from ergon_site.embedded.valkey_server import valkey
 
-__all__ = ["RABBITMQ", "ServerError", "has_rabbitmq", "postgres", "rabbitmq", "valkey"]
+__all__ = ["RABBITMQ", "ServerError", "has_rabbitmq", "postgres", "rabbitmq", "standby", "valkey"]

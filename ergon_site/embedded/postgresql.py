@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.sql import SQL, Identifier
@@ -32,18 +33,36 @@ def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
         password = kept_password(home)
         if not (data / "PG_VERSION").exists():
             _initialise(binaries, data)
-        server = Server(
-            home=home,
-            command=lambda port: [str(binaries / "postgres"), "-D", str(data), *_options(port, durable=durable)],
-            address=lambda port: f"postgresql://ergon:{password}@127.0.0.1:{port}/postgres",
-            ping=_ping_postgres,
-            not_yet=(psycopg.OperationalError,),
-            process=_unprivileged(home),
-            stop_signal=signal.SIGINT,
-        )
-        with running(server) as address:
+        with running(_server(home, password, durable=durable)) as address:
             _create_database(address)
             yield address.removesuffix("postgres") + DATABASE
+
+
+@contextmanager
+def standby(folder: Path, *, of: str) -> Iterator[str]:
+    """A streaming replica of the server at an address, with its data in `folder`, as its own address.
+
+    It does not wait for the disk.
+    """
+    binaries, home = _postgres_binaries(), _home(folder / "standby")
+    with held(home):
+        command = [str(binaries / "pg_basebackup"), f"--dbname={of}", f"--pgdata={home / 'data'}"]
+        _run([*command, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"], home)
+        with running(_server(home, urlsplit(of).password or "", durable=False)) as address:
+            yield address.removesuffix("postgres") + DATABASE
+
+
+def _server(home: Path, password: str, *, durable: bool) -> Server:
+    program, data = _postgres_binaries() / "postgres", home / "data"
+    return Server(
+        home=home,
+        command=lambda port: [str(program), "-D", str(data), *_options(port, durable=durable)],
+        address=lambda port: f"postgresql://ergon:{password}@127.0.0.1:{port}/postgres",
+        ping=_ping_postgres,
+        not_yet=(psycopg.OperationalError,),
+        process=_unprivileged(home),
+        stop_signal=signal.SIGINT,
+    )
 
 
 def _ping_postgres(address: str) -> None:
@@ -63,24 +82,25 @@ def _options(port: int, *, durable: bool) -> list[str]:
 
 
 def _initialise(binaries: Path, data: Path) -> None:
-    made = subprocess.run(  # noqa: S603 (a command of our own)
-        [
-            str(binaries / "initdb"),
-            f"--pgdata={data}",
-            "--username=ergon",
-            f"--pwfile={data.parent / 'password'}",
-            "--auth=scram-sha-256",
-            "--encoding=UTF8",
-            "--locale=C",
-            "--no-instructions",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        **_unprivileged(data.parent),
+    command = [
+        str(binaries / "initdb"),
+        f"--pgdata={data}",
+        "--username=ergon",
+        f"--pwfile={data.parent / 'password'}",
+        "--auth=scram-sha-256",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--no-instructions",
+    ]
+    _run(command, data.parent)
+
+
+def _run(command: list[str], home: Path) -> None:
+    done = subprocess.run(  # noqa: S603 (a command of our own)
+        command, capture_output=True, text=True, check=False, **_unprivileged(home)
     )
-    if made.returncode:
-        msg = f"initdb failed in {data.parent}: {made.stderr.strip()}"
+    if done.returncode:
+        msg = f"{Path(command[0]).name} failed in {home}: {done.stderr.strip()}"
         raise ServerError(msg)
 
 

@@ -1,0 +1,188 @@
+"""What happens when a replica takes the place of the primary, with real servers and addresses that name both."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import psycopg
+import pytest
+from django.db import connection
+
+from ergon_site import embedded
+from ergon_site.postgresql_address import DEFAULTS
+from tests.durable import consumer, wait_until_started
+from tests.processes import ROOT, environment, eventually, manage
+
+PREPARE = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+from engines import pipelines, policies
+from tests.durable import QUICK
+policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
+pipelines.create("orders", pipelines.Plan(task="tests.act", policy="quick"), by="tests")
+"""
+ENOUGH = 150
+# The state of each, and how many successes of its handler are recorded.
+OUTCOMES = """
+SELECT t.uid, t.state, (SELECT count(*) FROM engines_attempt a WHERE a.transaction_id = t.id AND a.outcome = 0)
+  FROM engines_transactionrecord t
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that the servers' own user may pass through."""
+    path = Path(tempfile.mkdtemp(prefix="ergon-failover-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass
+class Pair:
+    """A primary and its streaming replica."""
+
+    folder: Path
+    primary: str
+    replica: str
+
+    @property
+    def address(self) -> str:
+        """Of both, the primary first."""
+        first, second = urlsplit(self.primary), urlsplit(self.replica)
+        hosts = f"{first.hostname}:{first.port},{second.hostname}:{second.port}"
+        user = f"{first.username}:{first.password}"
+        return f"postgresql://{user}@{hosts}{first.path}?target_session_attrs=read-write"
+
+    def ask(self, address: str, statement: str) -> list[tuple[Any, ...]]:
+        with closing(psycopg.connect(address, autocommit=True, connect_timeout=5)) as asking:
+            return asking.execute(statement).fetchall()
+
+    def make_synchronous(self) -> None:
+        with closing(psycopg.connect(self.primary, autocommit=True)) as asking:
+            asking.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            asking.execute("SELECT pg_reload_conf()")
+        states = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        eventually(lambda: bool(self.ask(self.primary, states)), "the replica is synchronous")
+
+    def stop_sending(self) -> None:
+        """The replica gets nothing from now on, and the primary does not know why."""
+        for (pid,) in self.ask(self.primary, "SELECT pid FROM pg_stat_replication"):
+            os.kill(pid, signal.SIGSTOP)
+
+    def kill_primary(self) -> None:
+        server = psutil.Process(int(next(self.folder.glob("*/postgres/data/postmaster.pid")).read_text().split()[0]))
+        family = [server, *server.children(recursive=True)]
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, 10)
+
+    def promote(self) -> None:
+        assert self.ask(self.replica, "SELECT pg_promote()") == [(True,)]
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[Pair]:
+    with embedded.postgres(folder / "first", durable=False) as primary:
+        prepared = manage("shell", "-v0", "-c", PREPARE, DATABASE_URL=primary)
+        assert prepared.returncode == 0, prepared.stderr
+        with embedded.standby(folder / "second", of=primary) as replica:
+            yield Pair(folder, primary, replica)
+
+
+@contextmanager
+def submitter(address: str, confirmed: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.faults.submitter", "orders", str(confirmed)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(DATABASE_URL=address))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def confirmed_in(file: Path) -> list[str]:
+    return [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")] if file.exists() else []
+
+
+def fail_over(servers: Pair, before_the_end: Callable[[], None] = lambda: None) -> tuple[int, int]:
+    """Work on the primary until it dies, and on the replica after it; how many were confirmed before, and then lost."""
+    file = servers.folder / "confirmed"
+    with (
+        consumer("orders", DATABASE_URL=servers.address) as consuming,
+        submitter(servers.address, file) as submitting,
+    ):
+        wait_until_started(consuming)
+        eventually(lambda: len(confirmed_in(file)) >= ENOUGH, "work is submitted")
+        before_the_end()
+        servers.kill_primary()
+        before = confirmed_in(file)
+        servers.promote()
+        promoted = time.monotonic()
+        eventually(lambda: len(confirmed_in(file)) >= len(before) + ENOUGH, "work is submitted to the new primary")
+        print(f"submitting goes on {time.monotonic() - promoted:.1f} s after the promotion")
+        submitting.send_signal(signal.SIGTERM)
+        assert submitting.wait(30) == 0
+        unfinished = "SELECT 1 FROM engines_transactionrecord WHERE state < 2 LIMIT 1"
+        eventually(lambda: not servers.ask(servers.replica, unfinished), "all work has ended")
+        print(f"all work has ended {time.monotonic() - promoted:.1f} s after the promotion")
+        consuming.send_signal(signal.SIGTERM)
+        _, errors = consuming.communicate(timeout=30)
+        assert consuming.returncode == 0, errors
+    outcomes = servers.ask(servers.replica, OUTCOMES)
+    assert {(state, successes) for _, state, successes in outcomes} == {(2, 1)}
+    kept = {f"{uid}\n" for uid, _, _ in outcomes}
+    assert set(confirmed_in(file)[len(before) :]) <= kept
+    return len(before), len(set(before) - kept)
+
+
+@pytest.mark.once
+def test_consumers_and_submitters_go_on_at_the_replica_that_is_promoted(folder: Path) -> None:
+    with pair(folder) as servers:
+        servers.make_synchronous()
+        confirmed, lost = fail_over(servers)
+    assert confirmed >= ENOUGH
+    assert lost == 0
+
+
+@pytest.mark.once
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["asynchronous", "synchronous"])
+def test_what_a_replica_loses_that_gets_nothing_for_a_second(folder: Path, kind: str) -> None:
+    def fall_behind() -> None:
+        servers.stop_sending()
+        time.sleep(1)
+
+    with pair(folder) as servers:
+        if kind == "synchronous":
+            servers.make_synchronous()
+        confirmed, lost = fail_over(servers, fall_behind)
+    print(f"{kind} replication lost {lost} of {confirmed} confirmed submits with the sender stopped for a second")
+    assert (lost == 0) is (kind == "synchronous")
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db
+def test_the_system_watches_every_connection_for_a_silent_link() -> None:
+    connection.ensure_connection()
+    with socket.socket(fileno=os.dup(connection.connection.pgconn.socket)) as link:
+        assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        found = {
+            "keepalives_idle": link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            "keepalives_interval": link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+            "keepalives_count": link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+            "tcp_user_timeout": link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+        }
+    assert found == {name: DEFAULTS[name] for name in found}
