@@ -15,6 +15,7 @@ PACKAGES = {
     "chromium": ["chromium", "fonts-dejavu-core"],
     RABBITMQ: ["rabbitmq-server"],
     "faketime": ["faketime"],
+    "ip": ["iproute2"],
     "pgbouncer": ["pgbouncer"],
 }
 POLICY = Path("/usr/sbin/policy-rc.d")

@@ -266,7 +266,7 @@ def _prepared(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
             rows: list[tuple[Any, ...]] = cursor.fetchall()
             return rows
     except DatabaseError as error:
-        pooler.forgive(connection, error)
+        pooler.raise_unless_lost(connection, error)
     return _rows(statement, parameters)
 
 

@@ -62,7 +62,7 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     except IntegrityError:
         return None
     except DatabaseError as error:
-        pooler.forgive(wrapper, error)
+        pooler.raise_unless_lost(wrapper, error)
     return append(wrapper, entries)
 
 

@@ -50,7 +50,7 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
             try:
                 return _prepared_rows(database, statement, given)
             except DatabaseError as error:
-                pooler.forgive(database, error)
+                pooler.raise_unless_lost(database, error)
     with database.cursor() as cursor:
         cursor.execute(statement, given)
         return list(cursor.fetchall()) if cursor.description else []

@@ -56,6 +56,7 @@ STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
         [1],
         {"t_claim"},
     ),
+    "due": (postgresql.DUE, [[1]], {"t_claim"}),
     "running": (
         RUNNING,
         [],

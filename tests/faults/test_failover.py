@@ -23,7 +23,8 @@ from django.db import connection
 from ergon_site import embedded
 from ergon_site.postgresql_address import DEFAULTS
 from tests.durable import consumer, wait_until_started
-from tests.processes import ROOT, environment, eventually, manage
+from tests.faults.silent_link import link_to, require_namespaces
+from tests.processes import ROOT, database_url, environment, eventually, manage
 
 PREPARE = """
 from django.core.management import call_command
@@ -48,6 +49,29 @@ def folder() -> Iterator[Path]:
     path.chmod(0o755)
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+# One waits for an answer, which only keepalives can miss; the other sends after the link is down.
+WAITERS = """
+import sys, threading, time
+from django.db import OperationalError, connection
+
+def wait(name, go):
+    connection.ensure_connection()
+    print("ready", flush=True)
+    began = time.monotonic()
+    try:
+        with connection.cursor() as cursor:
+            if go:
+                sys.stdin.readline()
+                began = time.monotonic()
+            cursor.execute("SELECT pg_sleep(3600)")
+    except OperationalError:
+        print(name, round(time.monotonic() - began, 1), flush=True)
+
+for name, go in ("receiver", False), ("sender", True):
+    threading.Thread(target=wait, args=[name, go]).start()
+"""
 
 
 @dataclass
@@ -186,3 +210,33 @@ def test_the_system_watches_every_connection_for_a_silent_link() -> None:
             "tcp_user_timeout": link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
         }
     assert found == {name: DEFAULTS[name] for name in found}
+
+
+@pytest.mark.soak
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_silent_link_is_noticed_by_who_waits_and_by_who_sends() -> None:
+    require_namespaces()
+    address = urlsplit(database_url())
+    assert address.port
+    with link_to(address.port) as link:
+        user = f"{address.username}:{address.password}"
+        url = f"postgresql://{user}@{link.address}:{link.port}{address.path}"
+        command = link.command(sys.executable, "manage.py", "shell", "-v0", "-c", WAITERS)
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=ROOT, env=environment(DATABASE_URL=url), **pipes) as waiting:
+            assert waiting.stdin
+            assert waiting.stdout
+            assert [waiting.stdout.readline(), waiting.stdout.readline()] == ["ready\n", "ready\n"]
+            link.go_down()
+            try:
+                output, _ = waiting.communicate("go\n", timeout=120)
+            finally:
+                waiting.kill()
+    with connection.cursor() as cursor:  # the server has not noticed
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        cursor.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {others}")
+    print(output)
+    noticed = dict(line.split() for line in output.splitlines())
+    assert noticed.keys() == {"receiver", "sender"}
+    assert all(20 < float(seconds) < 60 for seconds in noticed.values())  # minutes to hours without

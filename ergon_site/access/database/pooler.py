@@ -59,10 +59,10 @@ def notice(wrapper: Any, server_process: int) -> None:
         _treat_as_shared(wrapper)
 
 
-def forgive(wrapper: Any, error: DatabaseError) -> None:
-    """Return if a statement failed because a pooler had lost or mixed up what was prepared; else raise the error.
+def raise_unless_lost(wrapper: Any, error: DatabaseError) -> None:
+    """Raise the error, unless it says that a prepared statement is lost or there twice, as only a pooler makes it.
 
-    The server has refused it before it did anything, so that it can be carried out again, this time unprepared.
+    The server has refused the statement before it did anything: the caller carries it out again, now unprepared.
     """
     if not isinstance(error.__cause__, errors.DuplicatePreparedStatement | errors.InvalidSqlStatementName):
         raise error
