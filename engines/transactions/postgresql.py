@@ -186,9 +186,9 @@ def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bo
     return payloads.decode(text) or []
 
 
-def due(pipeline_ids: Iterable[int]) -> set[int]:
+def due(pipeline_ids: list[int]) -> set[int]:
     """Those of the pipelines that have work now."""
-    return _ids(_tuned_rows(DUE, [list(pipeline_ids)]))
+    return _ids(_tuned_rows(DUE, [pipeline_ids])) if pipeline_ids else set()
 
 
 def _asking() -> Callable[[str, list[Any]], list[tuple[Any, ...]]]:

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.submitter PIPELINE FILE`: submits one transaction after the other until SIGTERM.
+"""`python -m tests.faults.submitter FILE PIPELINE…`: submits one transaction after the other until SIGTERM.
 
 What the database has confirmed is written to the file, an id a line. What it has not is submitted again, with the same
 id and on a new connection, as any client must.
@@ -14,7 +14,7 @@ import django
 
 
 def main() -> None:
-    pipeline, file = sys.argv[1], Path(sys.argv[2])
+    file, pipelines = Path(sys.argv[1]), sys.argv[2:]
     os.environ["DJANGO_SETTINGS_MODULE"] = "ergon_site.settings"
     django.setup()
     from django.db import DatabaseError, connection
@@ -26,7 +26,7 @@ def main() -> None:
     with file.open("a", buffering=1) as confirmed:
         while not _stopped:
             try:
-                transactions.submit(pipeline, {}, id=f"s{number}")
+                transactions.submit(pipelines[number % len(pipelines)], {}, id=f"s{number}")
             except DatabaseError:
                 connection.close()
                 time.sleep(0.05)

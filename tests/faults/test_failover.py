@@ -33,6 +33,7 @@ from engines import pipelines, policies
 from tests.durable import QUICK
 policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
 pipelines.create("orders", pipelines.Plan(task="tests.act", policy="quick"), by="tests")
+pipelines.create("parcels", pipelines.Plan(task="tests.act_async", policy="quick"), by="tests")
 """
 ENOUGH = 150
 # The state of each, and how many successes of its handler are recorded.
@@ -128,7 +129,7 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 @contextmanager
 def submitter(address: str, confirmed: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.faults.submitter", "orders", str(confirmed)]
+    command = [sys.executable, "-m", "tests.faults.submitter", str(confirmed), "orders", "parcels"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(DATABASE_URL=address))
     try:
         yield process
@@ -145,7 +146,7 @@ def fail_over(servers: Pair, before_the_end: Callable[[], None] = lambda: None) 
     """Work on the primary until it dies, and on the replica after it; how many were confirmed before, and then lost."""
     file = servers.folder / "confirmed"
     with (
-        consumer("orders", DATABASE_URL=servers.address) as consuming,
+        consumer("orders", "parcels", DATABASE_URL=servers.address) as consuming,
         submitter(servers.address, file) as submitting,
     ):
         wait_until_started(consuming)
