@@ -9,9 +9,11 @@ import psycopg
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
+from engines.conf import settings
 from engines.core.errors import headline
 from engines.transactions.postgresql import CHANNEL, due
 from ergon_site.access.database import pooler
+from ergon_site.access.database.time_limit import time_limit
 
 NOTICE = 0.5
 POLL = 0.05
@@ -90,7 +92,9 @@ class Arrivals:
         log.warning("arrivals_polled", hint=hint)
         while not self._over.wait(POOLED_POLL):
             try:
-                for pipeline_id in due(list(self._callbacks)):
+                with time_limit(settings().database_timeout):
+                    found = due(list(self._callbacks))
+                for pipeline_id in found:
                     self._tell(pipeline_id)
             except (DatabaseError, InterfaceError):
                 # Loops poll as well, and say that the database is away.

@@ -102,10 +102,13 @@ class Pair:
         states = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
         eventually(lambda: bool(self.ask(self.primary, states)), "the replica is synchronous")
 
-    def stop_sending(self) -> None:
+    def stop_sending(self, order: signal.Signals = signal.SIGSTOP) -> None:
         """The replica gets nothing from now on, and the primary does not know why."""
         for (pid,) in self.ask(self.primary, "SELECT pid FROM pg_stat_replication"):
-            os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, order)
+
+    def go_on_sending(self) -> None:
+        self.stop_sending(signal.SIGCONT)
 
     def kill_primary(self) -> None:
         server = psutil.Process(int(next(self.folder.glob("*/postgres/data/postmaster.pid")).read_text().split()[0]))
@@ -180,6 +183,37 @@ def test_consumers_and_submitters_go_on_at_the_replica_that_is_promoted(folder: 
         confirmed, lost = fail_over(servers)
     assert confirmed >= ENOUGH
     assert lost == 0
+
+
+WRITE_IN_TIME = """
+from django.db import connection
+from ergon_site.access.database.time_limit import DatabaseTimeoutError, time_limit
+connection.ensure_connection()
+try:
+    with time_limit(1), connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE written ()")
+    print("confirmed")
+except DatabaseTimeoutError as error:
+    print(error)
+"""
+
+
+@pytest.mark.once
+def test_what_a_synchronous_replica_has_not_got_in_time_is_not_confirmed(folder: Path) -> None:
+    """A cancelled wait for a replica is no error to PostgreSQL: it confirms the commit, with a warning."""
+    with (
+        embedded.postgres(folder / "first", durable=False) as primary,
+        embedded.standby(folder / "second", of=primary) as replica,
+    ):
+        servers = Pair(folder, primary, replica)
+        servers.make_synchronous()
+        servers.stop_sending()
+        try:
+            done = manage("shell", "-v0", "-c", WRITE_IN_TIME, DATABASE_URL=primary)
+        finally:
+            servers.go_on_sending()
+    assert "whether it did what was asked is not known" in done.stdout, done
+    assert "confirmed" not in done.stdout
 
 
 @pytest.mark.once

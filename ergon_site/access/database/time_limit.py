@@ -35,13 +35,17 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         yield
         return
     call = _watcher.begin(wrapper, seconds)
+    msg = f"the database has not answered within {seconds:g} s; whether it did what was asked is not known"
     try:
         yield
     except (DatabaseError, InterfaceError) as error:
         if not call.is_expired:
             raise
-        msg = f"the database has not answered within {seconds:g} s; whether it did what was asked is not known"
         raise DatabaseTimeoutError(msg) from error
+    else:
+        # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
+        if call.is_expired:
+            raise DatabaseTimeoutError(msg)
     finally:
         _watcher.end(call)
         if call.is_expired and not wrapper.in_atomic_block:
