@@ -74,7 +74,7 @@ def check_that_sessions_are_clean(address: str) -> None:
 @pytest.mark.parametrize(("query", "task"), [("", "tests.act"), (DECLARED, "tests.act"), (DECLARED, "tests.act_async")])
 def test_consumers_work_behind_a_pooler_and_say_so_if_it_is_not_declared(pooled: str, query: str, task: str) -> None:
     pipeline = make_pipeline(task=task, policy=make_policy())
-    ids = submit(pipeline, 300)
+    ids = submit(pipeline, 200)
     bad = submit(pipeline, 2, fail="on purpose")
     run = consume("orders", "--drain", "--processes", "2", DATABASE_URL=pooled + query)
     assert run.code == 0, run.errors
@@ -101,11 +101,11 @@ def test_producers_work_behind_a_pooler(pooled: str, task: str) -> None:
 
 @pytest.mark.parametrize("query", ["", DECLARED], ids=["undeclared", "declared"])
 def test_submitting_facts_and_calls_to_providers_work_behind_a_pooler(pooled: str, query: str) -> None:
-    submitted, read = do_everything(pooled + query, 30)
-    assert len(submitted) == len(set(submitted)) == 2 * 30 * 4
+    submitted, read = do_everything(pooled + query, 12)
+    assert len(submitted) == len(set(submitted)) == 2 * 12 * 4
     assert TransactionRecord.objects.count() == len(submitted)
-    assert Fact.objects.count() == 2 * 30 * 54
-    assert read >= 30 * 54  # the last of the two has read all that it has written itself
+    assert Fact.objects.count() == 2 * 12 * 54
+    assert read >= 2 * 12 * 54  # a page that both fetch before one confirms it is read twice
     check_that_sessions_are_clean(pooled)
 
 
@@ -121,7 +121,7 @@ def do_everything(address: str, count: int) -> tuple[list[str], int]:
     outputs = [process.communicate(timeout=100) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     told = [json.loads(output.splitlines()[-1]) for output, _ in outputs]
-    return [uid for one in told for uid in one["submitted"]], max(one["read"] for one in told)
+    return [uid for one in told for uid in one["submitted"]], sum(one["read"] for one in told)
 
 
 def test_a_database_is_migrated_examined_and_maintained_through_a_pooler(pooled: str) -> None:
@@ -196,7 +196,7 @@ def test_prepared_statements_work_where_the_pooler_knows_them(folder: Path) -> N
         pytest.skip("needs PgBouncer 1.21 or newer")
     with pgbouncer(folder, database_url(), max_prepared_statements=20) as address:
         prepared = address + DECLARED + "&prepared=1"
-        submitted, _ = do_everything(prepared, 30)
+        submitted, _ = do_everything(prepared, 12)
         run = consume("orders", "--drain", "--processes", "2", DATABASE_URL=prepared)
         assert run.code == 0, run.errors
         assert set(states(*submitted)) == {"succeeded"}
