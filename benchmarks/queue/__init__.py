@@ -23,6 +23,12 @@ ORM `create()` makes the same rows as Ergon's `submit`.
 **A lone transaction.** One worker waits for work; every 4 to 20 ms comes one job. Measured from before the call that
 submits it to the entered handler. Contenders that poll are not asked.
 
+**Bursts.** The same, but forty jobs come in a row, and then a pause of a tenth of a second: a process that submits so
+quickly does not notify for each of them. The last job of a burst is in the figures like the first.
+
+**Sixteen clients.** They submit one by one, all at once: sixteen processes, then sixteen threads of one process. The
+baseline makes the same inserts and notifies nobody. Somebody listens meanwhile, and nobody takes anything.
+
 **Claim.** The statements alone, batches of a hundred, with finished transactions in the same table: ten thousand, then
 one million, or ten million with `--large`.
 
@@ -40,7 +46,7 @@ from benchmarks.queue.contenders import by_key
 from benchmarks.queue.measuring import Figures, Plan, Run
 from benchmarks.queue.servers import running
 
-QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, history=(10_000, 100_000))
+QUICK = Plan(rounds=1, share=0.1, singly=30, lone=50, bursts=10, crowd=1, history=(10_000, 100_000))
 LARGE = Plan(history=(10_000, 10_000_000))
 
 

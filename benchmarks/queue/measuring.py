@@ -25,6 +25,8 @@ class Plan:
     share: float = 1.0
     singly: int = 500
     lone: int = 500
+    bursts: int = 50
+    crowd: int = 5  # seconds
     history: tuple[int, ...] = (10_000, 1_000_000)
 
 
@@ -77,6 +79,8 @@ class Run:
                 self._each(f"round {number} of {self.plan.rounds}", present, self._round)
             wake = {key: entrant for key, entrant in present.items() if entrant.contender.wakes}
             self._each("lone transactions", wake, self._lone)
+            self._each("bursts", {key: present[key] for key in present if key == "ergon"}, self._bursts)
+            self._each("sixteen clients", {key: present[key] for key in present if key == "ergon"}, self._crowd)
             self._each("history", {key: present[key] for key in present if key == "ergon"}, self._history)
 
     def _enter(self, stack: ExitStack, key: str, contender: Contender) -> Entrant | None:
@@ -136,6 +140,18 @@ class Run:
             self.figures.add(entrant.key, memory=sum(worker.memory() for worker in crew))
             entrant.submitter.ask()
             self.figures.add(entrant.key, **entrant.submitter.answer(crew))
+
+    def _bursts(self, entrant: Entrant, folder: Path) -> None:
+        entrant.ask("bursts", folder, self.plan.bursts)
+        with entrant.workers(folder, 1, drain=False) as crew:
+            entrant.submitter.answer(crew)
+            entrant.submitter.ask()
+            self.figures.add(entrant.key, **entrant.submitter.answer(crew))
+
+    def _crowd(self, entrant: Entrant, folder: Path) -> None:
+        entrant.ask("crowd", folder, self.plan.rounds, self.plan.crowd)
+        for _ in range(self.plan.rounds):
+            self.figures.add(entrant.key, **entrant.submitter.answer())
 
     def _history(self, entrant: Entrant, folder: Path) -> None:
         for size in self.plan.history:

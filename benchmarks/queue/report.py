@@ -43,6 +43,19 @@ def show(figures: Figures, chosen: dict[str, Contender], plan: Plan) -> None:
         ("then settled after, ms", {"one process": "settled_1", "two processes": "settled_2"}, rate, names),
         ("submit, jobs a second", {"one by one": "one_by_one", "many": "many"}, rate, {**names, **BARE}),
         ("lone transaction, ms", {"p50": "p50", "p99": "p99", "longest": "longest"}, milliseconds, names),
+        (
+            "bursts of forty, ms",
+            {"p50": "burst_p50", "p99": "burst_p99", "longest": "burst_longest"},
+            milliseconds,
+            names,
+        ),
+        (
+            "sixteen clients, submits a second",
+            {"processes": "processes", "without NOTIFY": "processes_silent"},
+            rate,
+            names,
+        ),
+        ("", {"threads": "threads", "without NOTIFY": "threads_silent"}, rate, names),
         ("memory of an idle worker, MiB", {"resident": "memory"}, rate, names),
         (
             "claim and settle, µs per transaction",
@@ -110,11 +123,16 @@ def _submits() -> Iterator[Goal]:
     yield Goal("submit_many / pgqueuer's batch enqueue", _ratio(("ergon", "many"), ("pgqueuer", "many")), 1.5)
     yield Goal("submit one by one / bare ORM create()", _ratio(("ergon", "one_by_one"), ("bare", "one_by_one")), 1.5)
 
+    for crowd in ("processes", "threads"):
+        silent = _ratio(("ergon", crowd), ("ergon", f"{crowd}_silent"))
+        yield Goal(f"submit, sixteen {crowd} / without NOTIFY", silent, 0.85)
+
 
 def _others(plan: Plan) -> Iterator[Goal]:
     small, large = plan.history[0], plan.history[-1]
     yield Goal("lone transaction, p50", lambda medians: medians("ergon", "p50"), 3, is_least=False, form="{:.1f} ms")
     yield Goal("lone transaction, p99", lambda medians: medians("ergon", "p99"), 15, is_least=False, form="{:.1f} ms")
+    yield Goal("bursts, p99", lambda medians: medians("ergon", "burst_p99"), 50, is_least=False, form="{:.1f} ms")
     claims = _ratio((f"history {large}", "claim"), (f"history {small}", "claim"))
     yield Goal(f"claim, history of {large:,} / {small:,}", claims, 1.5, is_least=False)
     memory = Goal("memory of an idle worker", lambda medians: medians("ergon", "memory"), 120, form="{:.0f} MiB")

@@ -20,6 +20,8 @@ WARM_SHARE = 10
 WATCH_LIMIT = 60.0
 SETTLE_LIMIT = 10.0
 PAUSE = (0.004, 0.020)
+# So many in a row that not each of them notifies.
+BURST = 40
 
 
 def main() -> None:
@@ -77,6 +79,35 @@ def bare(contender: Any, _folder: Path, count: int) -> None:
     _answer(one_by_one=_rate(contender.create_bare, range(count)))
 
 
+def bursts(contender: Contender, folder: Path, count: int) -> None:
+    """Submit bursts to an idle worker; how long each job took to reach its handler, the last of a burst included."""
+    entries = Entries(folder, count * BURST + 1)
+    contender.prepare()
+    contender.submit(0)
+    _wait_for(lambda: entries.of(0) != 0, WATCH_LIMIT)
+    _answer(is_idle=True)
+    sys.stdin.readline()
+    chance, submitted = random.Random(0), [0]  # noqa: S311 (pauses)
+    for _ in range(count):
+        time.sleep(0.1 + chance.uniform(*PAUSE))
+        for _ in range(BURST):
+            submitted.append(time.time_ns())
+            contender.submit(len(submitted) - 1)
+    _wait_for(entries.are_complete, WATCH_LIMIT)
+    took = sorted(entries.of(number) - at for number, at in enumerate(submitted) if number)
+    _answer(
+        burst_p50=took[len(took) // 2] / 1e6, burst_p99=took[len(took) * 99 // 100] / 1e6, burst_longest=took[-1] / 1e6
+    )
+
+
+def crowd(contender: Contender, _folder: Path, rounds: int, seconds: int) -> None:
+    from benchmarks.queue import crowd
+
+    contender.prepare()
+    for figures in crowd.measure(contender.prepare, contender.submit, rounds, seconds):
+        _answer(**figures)
+
+
 def history(contender: Contender, _folder: Path, size: int, times: int) -> None:
     from benchmarks.queue import history
 
@@ -91,6 +122,8 @@ ACTIONS: dict[str, Callable[..., None]] = {
     "drain": drain,
     "lone": lone,
     "bare": bare,
+    "bursts": bursts,
+    "crowd": crowd,
     "history": history,
 }
 

@@ -1,13 +1,15 @@
 """The queue's statements on PostgreSQL. Batches travel as one JSON document; times are the server's."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 
 from engines import payloads
+from engines.transactions.notifier import Notifier
 from ergon_site.access.database import pooler
 
 CHANNEL = "ergon_transactions"
@@ -19,9 +21,8 @@ WITH p AS MATERIALIZED (SELECT id, priority FROM engines_pipeline WHERE name = %
 i AS (
   INSERT INTO engines_transactionrecord (uid, pipeline_id, payload, priority, available_at, metadata{columns})
   SELECT d.uid, p.id, d.payload, {values} FROM p, json_to_recordset(%s) AS d (uid text, payload jsonb{types})
-  {repeats} RETURNING uid, pipeline_id),
-n AS MATERIALIZED (SELECT pg_notify('ergon_transactions', pipeline_id::text) FROM i LIMIT 1)
-SELECT CASE WHEN count(*) < %s THEN COALESCE(array_agg(uid), ARRAY[]::text[]) END, (SELECT count(*) FROM n) FROM i
+  {repeats} RETURNING uid)
+SELECT CASE WHEN count(*) < %s THEN COALESCE(array_agg(uid), ARRAY[]::text[]) END, (SELECT id FROM p) FROM i
 """
 # Ids that were made a moment ago repeat nobody's.
 INSERT_PLAIN = _INSERT.format(columns="", values="p.priority, now(), '{}'", types="", repeats="")
@@ -33,6 +34,12 @@ INSERT = _INSERT.format(
     parent_id text, source text, trace_context jsonb, replay_of bigint, payload_changes jsonb""",
     repeats="ON CONFLICT DO NOTHING",
 )
+
+# A notification need not wait for the disk: what it tells of is there already. For those of others it waits a while.
+NOTIFY = """
+SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true),
+  pg_notify('ergon_transactions', p) FROM unnest(%s::text[]) p
+"""
 
 # The choice is kept apart from the update: joined into it, the limit may be exceeded when a plan runs it again. One
 # JSON text is read several times faster than a hundred rows of thirteen columns.
@@ -173,8 +180,32 @@ def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) 
 
     Plain ones have a new id and a payload and nothing else, which is quicker.
     """
-    [(new, _)] = _prepared(INSERT_PLAIN if is_plain else INSERT, [pipeline, document, count])
+    [(new, pipeline_id)] = _prepared(INSERT_PLAIN if is_plain else INSERT, [pipeline, document, count])
+    if new is None or new:
+        _announce(pipeline_id)
     return None if new is None else set(new)
+
+
+def _announce(pipeline_id: int) -> None:
+    """Notify workers once the new transactions are committed, and never if they are rolled back."""
+    if connection.in_atomic_block:
+        hook = _hooks.setdefault(pipeline_id, partial(notifier.committed, pipeline_id))
+        hooks: list[Any] = connection.run_on_commit
+        # Once for all that are submitted in a row.
+        if hooks[-1:] != [(set(connection.savepoint_ids), hook, True)]:
+            transaction.on_commit(hook, robust=True)
+    elif connection.get_autocommit():
+        notifier.committed(pipeline_id)
+    else:  # the caller commits by hand, which only the database sees
+        wake(pipeline_id)
+
+
+def _notify(pipelines: Collection[int]) -> None:
+    _prepared(NOTIFY, [f"{{{','.join(map(str, pipelines))}}}"])
+
+
+notifier = Notifier(_notify)
+_hooks: dict[int, Callable[[], None]] = {}
 
 
 def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False) -> list[list[Any]]:

@@ -1,0 +1,38 @@
+"""Decides when a process may notify workers of new transactions: at once, or a little later on behalf of several."""
+
+import math
+
+# In seconds: how far apart the notifications of a process are, at least and at most.
+SHORTEST, LONGEST = 0.002, 0.030
+# Notifying takes at most one part in so many of a process's time.
+SHARE = 15
+# From so many seconds between notifications on, a thread sends them, and whoever submits need not wait for it.
+TEDIOUS = LONGEST / 2
+# After so many seconds without a notification, what was learnt is forgotten.
+CALM = 0.25
+
+
+class Throttle:
+    """Keeps the notifications of a process apart: the longer one takes, the further."""
+
+    def __init__(self) -> None:
+        self._next_at = -math.inf
+        self._interval = SHORTEST
+
+    def is_due(self, now: float) -> bool:
+        """Whether whoever submits notifies by itself, now."""
+        if now > self._next_at + CALM:
+            self._interval = SHORTEST
+        return now >= self._next_at and self._interval < TEDIOUS
+
+    def latest(self, since: float) -> float:
+        """When a notification that waits since then must be sent."""
+        return min(max(self._next_at, since), since + LONGEST)
+
+    def begin(self, now: float) -> None:
+        """One is being sent."""
+        self._next_at = now + self._interval
+
+    def end(self, took: float) -> None:
+        """Learn from how long it took; one that took long by chance counts for a quarter."""
+        self._interval += (min(max(took * SHARE, SHORTEST), LONGEST) - self._interval) / 4

@@ -1,0 +1,47 @@
+"""When a process notifies: at once while that is quick, for several at once where it takes long."""
+
+import pytest
+
+from engines.core.throttle import CALM, LONGEST, SHARE, SHORTEST, Throttle
+
+
+def after(*took: float) -> Throttle:
+    """A throttle that has sent notifications at time 0, which took so long."""
+    throttle = Throttle()
+    for seconds in took:
+        throttle.begin(0)
+        throttle.end(seconds)
+    throttle.begin(0)
+    return throttle
+
+
+@pytest.mark.parametrize(
+    ("took", "now", "is_due"),
+    [
+        ([], SHORTEST / 2, False),
+        ([], SHORTEST, True),
+        ([0.0001] * 20, SHORTEST, True),
+        ([0.0005] * 20, SHORTEST, False),
+        ([0.0005] * 20, 0.0005 * SHARE, True),
+        ([0.0005] * 20 + [1.0], 0.0005 * SHARE, False),
+        ([0.1] * 20, LONGEST, False),
+        ([0.1] * 20, LONGEST + CALM / 2, False),
+        ([0.1] * 20, LONGEST + CALM * 2, True),
+    ],
+)
+def test_the_longer_notifications_take_the_further_apart_they_are(took: list[float], now: float, is_due: bool) -> None:  # noqa: FBT001
+    assert after(*took).is_due(now) is is_due
+
+
+def test_the_first_notification_is_sent_at_once() -> None:
+    assert Throttle().is_due(0.0)
+
+
+@pytest.mark.parametrize(
+    ("took", "since", "latest"),
+    [([], 0.001, SHORTEST), ([], 5.0, 5.0), ([9.0] * 40, 0.01, LONGEST), ([9.0] * 40, 0.0, LONGEST)],
+)
+def test_what_waits_is_sent_when_it_may_be_and_never_later_than_the_longest_wait(
+    took: list[float], since: float, latest: float
+) -> None:
+    assert after(*took).latest(since) == pytest.approx(latest, abs=1e-4)

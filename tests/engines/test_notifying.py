@@ -1,0 +1,214 @@
+"""Waiting workers are told of what is submitted: seldom where that is much, and never too little.
+
+The listeners here look only when they are told to, as a worker does that has nothing to do.
+"""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from engines import transactions
+from engines.models import TransactionRecord
+from engines.transactions.notifier import Notifier
+from engines.transactions.postgresql import CHANNEL
+from tests.durable import make_pipeline
+from tests.processes import ROOT, database_url, environment, eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
+
+BURST = 300
+
+
+class Listener:
+    """A connection that listens: what it was told, and how many rows it saw when it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.seen = 0
+        self._over = threading.Event()
+        self._connection = psycopg.connect(database_url(), autocommit=True)
+        self._connection.execute(f"LISTEN {CHANNEL}")
+        self._looking = psycopg.connect(database_url(), autocommit=True)
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while not self._over.is_set():
+            for notification in self._connection.notifies(timeout=0.05):
+                self.told.append(notification.payload)
+                row = self._looking.execute("SELECT count(*) FROM engines_transactionrecord").fetchone()
+                self.seen = row[0] if row else 0
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._connection.close()
+        self._looking.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    listening = Listener()
+    yield listening
+    listening.close()
+
+
+def will_see(listener: Listener, count: int) -> None:
+    eventually(lambda: listener.seen == count, f"somebody is told to look when {count} are there")
+
+
+def test_a_lone_transaction_is_told_of(listener: Listener) -> None:
+    pipeline = make_pipeline()
+    transactions.submit("orders", 1)
+    will_see(listener, 1)
+    assert listener.told == [str(pipeline.pk)]
+
+
+def test_what_was_there_before_is_not_told_of_again(listener: Listener) -> None:
+    make_pipeline()
+    transactions.submit("orders", 1, id="one")
+    will_see(listener, 1)
+    transactions.submit("orders", 1, id="one")
+    make_pipeline("mail")
+    transactions.submit("mail", 1)
+    will_see(listener, 2)
+    assert len(listener.told) == 2
+
+
+def test_of_a_burst_only_some_notify_but_somebody_looks_after_the_last(listener: Listener) -> None:
+    pipelines = [make_pipeline(), make_pipeline("mail")]
+    for number in range(BURST):
+        transactions.submit(pipelines[number % 2].name, number)
+    will_see(listener, BURST)
+    assert set(listener.told[-2:]) == {str(pipeline.pk) for pipeline in pipelines}
+    assert len(listener.told) < BURST
+
+
+def test_threads_that_submit_at_once_are_all_told_of(listener: Listener) -> None:
+    make_pipeline()
+
+    def submit() -> None:
+        for number in range(40):
+            transactions.submit("orders", number)
+        connection.close()
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    will_see(listener, 320)
+
+
+def test_within_the_callers_transaction_it_is_told_after_the_commit_and_once(listener: Listener) -> None:
+    make_pipeline()
+    marker = make_pipeline("marker")
+    with transaction.atomic():
+        for number in range(50):
+            transactions.submit("orders", number)
+        with psycopg.connect(database_url(), autocommit=True) as other:
+            other.execute("SELECT pg_notify(%s, %s)", [CHANNEL, str(marker.pk)])
+        eventually(lambda: listener.told == [str(marker.pk)], "somebody else's notification")
+    will_see(listener, 50)
+    assert len(listener.told) == 2
+
+
+def test_what_is_rolled_back_is_not_told_of(listener: Listener) -> None:
+    make_pipeline()
+    mail = make_pipeline("mail")
+    with transaction.atomic():
+        transactions.submit("orders", 1)
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        with transaction.atomic():
+            transactions.submit("orders", 1)
+            transaction.set_rollback(True)
+        transactions.submit("mail", 1)
+    will_see(listener, 1)
+    assert listener.told == [str(mail.pk)]
+
+
+def test_a_caller_who_commits_by_hand_is_served_too(listener: Listener) -> None:
+    make_pipeline()
+    transaction.set_autocommit(False)
+    try:
+        transactions.submit("orders", 1)
+        transaction.commit()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    will_see(listener, 1)
+
+
+def test_a_notification_that_fails_is_sent_later_and_the_submission_stands(listener: Listener) -> None:
+    pipeline = make_pipeline()
+    tries: list[str] = []
+
+    def send(_pipelines: object) -> None:
+        tries.append(threading.current_thread().name)
+        if len(tries) == 1:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+
+    Notifier(send).committed(pipeline.pk)
+    eventually(lambda: tries[1:] == ["ergon-notifier"], "it is tried again")
+
+
+SCRIPT = """
+import django, multiprocessing, os, signal, sys, time
+django.setup()
+from django.db import connections
+from engines import transactions
+
+def burst():
+    for number in range({burst}):
+        transactions.submit("orders", number)
+"""
+ENDS = {
+    "the end of the script": "burst()",
+    "SIGTERM": """
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        burst(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)""",
+    "a process of multiprocessing": """
+        burst_elsewhere = multiprocessing.get_context("fork").Process(target=burst)
+        burst_elsewhere.start(); burst_elsewhere.join()""",
+    "a process of billiard": """
+        from billiard.context import ForkContext
+        burst_elsewhere = ForkContext().Process(target=burst)
+        burst_elsewhere.start(); burst_elsewhere.join()""",
+    "a fork while a notification was put off": """
+        burst(); connections["default"].connection = None
+        if os.fork() == 0:
+            connections["default"].connection = None
+            burst(); sys.exit()
+        os.wait()""",
+}
+
+
+@contextmanager
+def running(script: str) -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=environment(DJANGO_SETTINGS_MODULE="ergon_site.settings"),
+        stderr=subprocess.PIPE,
+    ) as process:
+        yield process
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_that_ends_has_told_of_everything(end: str, listener: Listener) -> None:
+    make_pipeline()
+    script = SCRIPT.format(burst=30) + textwrap.dedent(ENDS[end])
+    with running(script) as process:
+        process.wait(60)
+    count = TransactionRecord.objects.count()
+    assert count == (60 if "fork" in end else 30), process.stderr and process.stderr.read()
+    will_see(listener, count)
