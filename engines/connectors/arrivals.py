@@ -1,8 +1,10 @@
 """Watches for work on behalf of waiting loops, so that a lone transaction need not wait for the next poll."""
 
+import select
 import threading
+import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -19,6 +21,8 @@ NOTICE = 0.5
 POLL = 0.05
 POOLED_POLL = 0.25
 RETRY = 1.0
+# A server that has said nothing for so long is asked whether it is still there, and has so long to answer.
+SILENCE, ANSWER_WITHIN = 5.0, 3.0
 
 log = structlog.get_logger("ergon.arrivals")
 
@@ -51,7 +55,7 @@ class Arrivals:
     def _watching(self) -> Callable[[], None]:
         if self._vendor != "postgresql":
             return self._look
-        return self._ask if pooler.is_shared(connection) else self._listen
+        return self._poll if pooler.is_shared(connection) else self._listen
 
     def _tell(self, pipeline_id: int | None = None) -> None:
         callbacks = dict(self._callbacks)
@@ -73,12 +77,10 @@ class Arrivals:
     def _listen(self) -> None:
         while not self._over.is_set():
             try:
-                with psycopg.connect(**_parameters(), autocommit=True) as listening:
-                    listening.execute(f"LISTEN {CHANNEL}")
+                with closing(psycopg.connect(**_parameters(), autocommit=True)) as listening:
+                    self._ask(listening, f"LISTEN {CHANNEL}")
                     self._tell()  # whatever was told while nobody listened
-                    while not self._over.is_set():
-                        for notification in listening.notifies(timeout=NOTICE):
-                            self._tell_of(notification.payload)
+                    self._hear(listening)
             except psycopg.Error:
                 # Loops poll as well, and say that the database is away.
                 self._over.wait(RETRY)
@@ -86,7 +88,7 @@ class Arrivals:
                 self._say(error)
                 self._over.wait(RETRY)
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         """One statement for all pipelines, a few times a second."""
         hint = f"behind a transaction pooler LISTEN cannot work: new work is looked for every {POOLED_POLL:g} s"
         log.warning("arrivals_polled", hint=hint)
@@ -104,6 +106,42 @@ class Arrivals:
             except Exception as error:  # noqa: BLE001 (told once)
                 self._say(error)
         connection.close()
+
+    def _hear(self, listening: "psycopg.Connection[Any]") -> None:
+        """Pass notifications on. A server that is gone without a word looks like one that has nothing to tell."""
+        heard_at = time.monotonic()
+        while not self._over.is_set():
+            for notification in listening.notifies(timeout=NOTICE):
+                heard_at = time.monotonic()
+                self._tell_of(notification.payload)
+            if time.monotonic() > heard_at + SILENCE:
+                self._ask(listening, "")
+                heard_at = time.monotonic()
+
+    def _ask(self, listening: "psycopg.Connection[Any]", statement: str) -> None:
+        """Execute a statement within a time limit, which a frozen server would not keep for us."""
+        pgconn, until = listening.pgconn, time.monotonic() + ANSWER_WITHIN
+        pgconn.send_query(statement.encode())
+        while not self._has_answered(pgconn):
+            left = until - time.monotonic()
+            is_readable, _, _ = select.select([pgconn.socket], [], [], max(0.0, min(left, NOTICE)))
+            if left <= 0 or self._over.is_set():
+                msg = f"the server has not answered within {ANSWER_WITHIN:g} s"
+                raise psycopg.OperationalError(msg)
+            if is_readable:
+                pgconn.consume_input()
+        while notification := pgconn.notifies():
+            self._tell_of(notification.extra.decode(errors="replace"))
+
+    def _has_answered(self, pgconn: psycopg.pq.abc.PGconn) -> bool:
+        pgconn.flush()
+        while not pgconn.is_busy():
+            result = pgconn.get_result()
+            if result is None:
+                return True
+            if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.OperationalError(result.get_error_message())
+        return False
 
     def _look(self) -> None:
         """A file's version changes with every commit of anybody else."""

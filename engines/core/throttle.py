@@ -4,10 +4,12 @@ import math
 
 # In seconds: how far apart the notifications of a process are, at least and at most.
 SHORTEST, LONGEST = 0.002, 0.030
-# Notifying takes at most one part in so many of a process's time.
-SHARE = 15
+# Notifying takes at most one part in so many of a process's time ...
+SHARE = 10
+# ... or one part in so many, where notifications take so long that the longest interval is too short for that.
+LEAST_SHARE = 4
 # From so many seconds between notifications on, a thread sends them, and whoever submits need not wait for it.
-TEDIOUS = LONGEST / 2
+TEDIOUS = 0.010
 # After so many seconds without a notification, what was learnt is forgotten.
 CALM = 0.25
 
@@ -27,7 +29,7 @@ class Throttle:
 
     def latest(self, since: float) -> float:
         """When a notification that waits since then must be sent."""
-        return min(max(self._next_at, since), since + LONGEST)
+        return min(max(self._next_at, since), since + self._interval)
 
     def begin(self, now: float) -> None:
         """One is being sent."""
@@ -35,4 +37,5 @@ class Throttle:
 
     def end(self, took: float) -> None:
         """Learn from how long it took; one that took long by chance counts for a quarter."""
-        self._interval += (min(max(took * SHARE, SHORTEST), LONGEST) - self._interval) / 4
+        longest = max(LONGEST, took * LEAST_SHARE)
+        self._interval += (min(max(took * SHARE, SHORTEST), longest) - self._interval) / 4

@@ -19,6 +19,7 @@ from engines.models import Worker
 from engines.transactions.postgresql import CHANNEL
 from tests.durable import count, make_pipeline, submit
 from tests.engines.test_database_connector import wait_for
+from tests.proxy import proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,6 +54,51 @@ def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> Non
         wait_for(lambda: _notified("7") and len(heard) > 0)
     finally:
         arrivals.close()
+
+
+@pytest.mark.postgresql
+def test_a_server_that_falls_silent_is_noticed_and_all_loops_are_told_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.connectors.arrivals.SILENCE", 0.1)
+    monkeypatch.setattr("engines.connectors.arrivals.ANSWER_WITHIN", 1.0)
+    connection.ensure_connection()
+    server = connection.settings_dict
+    heard: list[int] = []
+    with proxy(server["HOST"], int(server["PORT"])) as link:
+        monkeypatch.setitem(server, "HOST", "127.0.0.1")
+        monkeypatch.setitem(server, "PORT", str(link.port))
+        arrivals = Arrivals()
+        try:
+            arrivals.subscribe(7, lambda: heard.append(7))
+            arrivals.subscribe(8, lambda: heard.append(8))
+            wait_for(lambda: _notified("7") and 7 in heard)
+            link.swallow()
+            heard.clear()
+            wait_for(lambda: {7, 8} <= set(heard))
+            heard.clear()
+            wait_for(lambda: _notified("8") and 8 in heard)
+        finally:
+            arrivals.close()
+        assert link.accepted == 2
+
+
+@pytest.mark.postgresql
+def test_a_server_that_has_nothing_to_tell_is_asked_and_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.connectors.arrivals.SILENCE", 0.0)
+    connection.ensure_connection()
+    server = connection.settings_dict
+    heard: list[int] = []
+    with proxy(server["HOST"], int(server["PORT"])) as link:
+        monkeypatch.setitem(server, "HOST", "127.0.0.1")
+        monkeypatch.setitem(server, "PORT", str(link.port))
+        arrivals = Arrivals()
+        try:
+            arrivals.subscribe(7, lambda: heard.append(7))
+            for _ in range(3):
+                heard.clear()
+                wait_for(lambda: _notified("7") and 7 in heard)
+        finally:
+            arrivals.close()
+        assert link.accepted == 1
 
 
 def _notified(*payloads: str) -> bool:
