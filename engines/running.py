@@ -72,7 +72,7 @@ class Options:
         if self.concurrency is not None:
             loop["concurrency"] = ConcurrencyPolicy(value=self.concurrency)
         if self.batch is not None:
-            loop["batch"] = BatchPolicy(size=self.batch)
+            loop["batch"] = BatchPolicy(size=self.batch, oldest_first_every=policy.loop.batch.oldest_first_every)
         return replace(policy, loop=replace(policy.loop, **loop))
 
 

@@ -1,8 +1,9 @@
-"""A migration operation for what one database wants and the other has no words for."""
+"""Migration operations for what one database wants and the other has no words for."""
 
 from typing import Any
 
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.operations import AddIndex
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
@@ -35,3 +36,32 @@ class OnPostgreSQL(Operation):
         if schema_editor.connection.vendor == "postgresql":
             for statement in statements:
                 schema_editor.execute(statement, params=None)
+
+
+class AddIndexOnline(AddIndex):
+    """Adds an index, on PostgreSQL while others go on writing; what a broken try has left is replaced."""
+
+    atomic = False
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
+    ) -> None:
+        if schema_editor.connection.vendor != "postgresql":
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+            return
+        editor: Any = schema_editor
+        model = to_state.apps.get_model(app_label, self.model_name)
+        if self.allow_migrate_model(schema_editor.connection.alias, model):
+            editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {editor.quote_name(self.index.name)}")
+            editor.add_index(model, self.index, concurrently=True)
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
+    ) -> None:
+        if schema_editor.connection.vendor != "postgresql":
+            super().database_backwards(app_label, schema_editor, from_state, to_state)
+            return
+        editor: Any = schema_editor
+        model = from_state.apps.get_model(app_label, self.model_name)
+        if self.allow_migrate_model(schema_editor.connection.alias, model):
+            editor.remove_index(model, self.index, concurrently=True)

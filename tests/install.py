@@ -11,12 +11,15 @@ from typing import Any
 
 from ergon_site.embedded import RABBITMQ
 
+# Debian's, for what the oldest supported server does differently.
+OLDEST_POSTGRES = "/usr/lib/postgresql/15/bin/postgres"
 PACKAGES = {
     "chromium": ["chromium", "fonts-dejavu-core"],
     RABBITMQ: ["rabbitmq-server"],
     "faketime": ["faketime"],
     "ip": ["iproute2"],
     "pgbouncer": ["pgbouncer"],
+    OLDEST_POSTGRES: ["postgresql-15"],
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
 NO_SERVICES = "#!/bin/sh\nexit 101\n"

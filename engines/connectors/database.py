@@ -43,7 +43,7 @@ class DatabaseConnector:
         version, policy = policies.in_force(self.pipeline.policy_id)
         self._in_force: tuple[Any, str] = (adjust(policy), str(version))
         self.given_back = 0
-        self._done = 0
+        self._done = self._batches = 0
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[LeasedTransaction]:
         wanted = self._pace.wanted(batch_size, done=self._done, now=time.monotonic())
@@ -142,7 +142,12 @@ class DatabaseConnector:
 
     def _lease(self, count: int) -> list[LeasedTransaction]:
         self._station.require_connections()
-        batch = transactions.claim(self.pipeline.pk, count, self._station.worker.pk, is_own=True)
+        every = self._in_force[0].loop.batch.oldest_first_every
+        is_oldest_first = every is not None and (self._batches + 1) % every == 0
+        batch = transactions.claim(
+            self.pipeline.pk, count, self._station.worker.pk, is_own=True, is_oldest_first=is_oldest_first
+        )
+        self._batches += bool(batch)
         version = batch[0].lease.policy_version if batch else None
         if version is not None and str(version) != self._in_force[1]:
             self._in_force = (self._adjust(policies.of_version(version)), str(version))

@@ -74,6 +74,11 @@ class BatchPolicy(Policy):
     min_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "each"))
     max_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "each"))
     interval: float = field(default=0.0, metadata=DURATION | means(RESERVED, "seconds"))
+    oldest_first_every: int | None = field(
+        default=None,
+        metadata=WHOLE_OR_NONE
+        | means("Every so manieth batch from the database is of the oldest, whatever their priority.", "batches"),
+    )
 
     def check(self) -> None:
         if self.min_size is not None and self.min_size > self.size:

@@ -30,13 +30,18 @@ class Rescue(NamedTuple):
 
 
 @retry_conflicts
-def claim(pipeline_id: int, count: int, worker: int, *, is_own: bool = False) -> list[LeasedTransaction]:
+def claim(
+    pipeline_id: int, count: int, worker: int, *, is_own: bool = False, is_oldest_first: bool = False
+) -> list[LeasedTransaction]:
     """Lease the next ones of a pipeline: due, unpaused, by priority and then age. No two workers get the same.
 
-    `is_own` says that this thread's connection serves for little else, and may be set up for claims.
+    `is_own` says that this thread's connection serves for little else, and may be set up for claims. With
+    `is_oldest_first` priorities do not count.
     """
     confirmation = Confirmation.for_lease(settings().lease)
-    rows = statements().claim(pipeline_id, count, worker, settings().lease, is_own=is_own)
+    rows = statements().claim(
+        pipeline_id, count, worker, settings().lease, is_own=is_own, is_oldest_first=is_oldest_first
+    )
     return [_leased(pipeline_id, worker, confirmation, row) for row in rows]
 
 

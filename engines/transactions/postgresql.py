@@ -49,8 +49,8 @@ WITH p AS MATERIALIZED (
     ON policy.id = pipeline.policy_id WHERE pipeline.id = %s AND pipeline.paused_at IS NULL),
 c AS MATERIALIZED (
   SELECT id FROM engines_transactionrecord
-   WHERE state = 0 AND pipeline_id = %s AND available_at <= now() AND EXISTS (SELECT FROM p)
-   ORDER BY priority DESC, available_at, id LIMIT {count:d} FOR UPDATE SKIP LOCKED),
+   WHERE {pending} AND pipeline_id = %s AND available_at <= now() AND EXISTS (SELECT FROM p)
+   ORDER BY {order} LIMIT {count:d} FOR UPDATE SKIP LOCKED),
 u AS (
   UPDATE engines_transactionrecord t SET state = 1, started_at = CASE WHEN t.rescues = 0 THEN now() END,
     lease_owner = %s, lease_expires_at = clock_timestamp() + %s * interval '1 second',
@@ -61,8 +61,11 @@ u AS (
 SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
   COALESCE((error->>'spent')::int, 0), uid, payload, metadata,
   correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context)
-  ORDER BY priority DESC, available_at, id)::text FROM u
+  ORDER BY {order})::text FROM u
 """
+BY_PRIORITY = {"pending": "state = 0", "order": "priority DESC, available_at, id"}
+# Its index says "+ 0" as well, so that no other statement takes it instead of t_claim.
+OLDEST_FIRST = {"pending": "state + 0 = 0", "order": "available_at, id"}
 
 # A plan that is kept must not be one for the empty table that there was at first.
 TUNING = ("enable_seqscan", "enable_sort", "enable_bitmapscan")
@@ -208,10 +211,13 @@ notifier = Notifier(_notify)
 _hooks: dict[int, Callable[[], None]] = {}
 
 
-def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False) -> list[list[Any]]:
+def claim(
+    pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False, is_oldest_first: bool = False
+) -> list[list[Any]]:
     """`is_own`: on a connection that does nothing else, and may be prepared for it."""
     # The count is part of the text, because a plan that is kept must know it.
-    statement = CLAIM.format(count=count, commit=UNFLUSHED if is_own else "")
+    order = OLDEST_FIRST if is_oldest_first else BY_PRIORITY
+    statement = CLAIM.format(count=count, commit=UNFLUSHED if is_own else "", **order)
     ask = _asking() if is_own else _rows
     [(text,)] = ask(statement, [pipeline_id, pipeline_id, worker, lease])
     return payloads.decode(text) or []

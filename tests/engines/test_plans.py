@@ -1,6 +1,7 @@
 """The plans of the hot statements on a table with a long history: an index for each, and never the whole table."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,10 +9,10 @@ from django.db import connection
 
 from engines import waiting
 from engines.models import Pipeline
-from engines.transactions import postgresql
+from engines.transactions import postgresql, sqlite
 from tests.durable import make_pipeline, submit
 
-pytestmark = [pytest.mark.django_db, pytest.mark.postgresql]
+pytestmark = pytest.mark.django_db
 
 SEED = """
 INSERT INTO engines_transactionrecord (uid, pipeline_id, state, priority, available_at, payload, metadata, created_at,
@@ -31,11 +32,21 @@ RUNNING = """
 SELECT pipeline_id, count(*) FROM engines_transactionrecord
  WHERE lease_expires_at BETWEEN '1970-01-01' AND '9999-01-01' GROUP BY 1
 """
+# Of higher priorities than what is due.
+DELAYED = """
+INSERT INTO engines_transactionrecord (uid, pipeline_id, priority, available_at, payload, metadata)
+SELECT 'later-' || n, %s, 5 + n %% 3, now() + n * interval '1 hour', '{}', '{}' FROM generate_series(1, %s) n
+"""
 STATEMENTS: dict[str, tuple[str, list[Any], set[str]]] = {
     "claim": (
-        postgresql.CLAIM.format(count=100, commit=""),
+        postgresql.CLAIM.format(count=100, commit="", **postgresql.BY_PRIORITY),
         [1, 1, 1, 30.0],
         {"t_claim", "engines_transactionrecord_pkey"},
+    ),
+    "claim by age": (
+        postgresql.CLAIM.format(count=100, commit="", **postgresql.OLDEST_FIRST),
+        [1, 1, 1, 30.0],
+        {"t_age", "engines_transactionrecord_pkey"},
     ),
     "settle": (
         postgresql.SETTLE,
@@ -80,18 +91,22 @@ def scans(statement: str, parameters: list[Any]) -> dict[str, str]:
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
         found = cursor.fetchone()[0]
-    plan = json.loads(found) if isinstance(found, str) else found
     read: dict[str, str] = {}
-
-    def walk(node: dict[str, Any]) -> None:
+    for node in nodes(found):
         name = node.get("Index Name") or node.get("Relation Name")
         if name and "Scan" in node["Node Type"]:
             read[name] = node["Node Type"]
-        for inner in node.get("Plans", []):
-            walk(inner)
-
-    walk(plan[0]["Plan"])
     return read
+
+
+def nodes(found: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a plan."""
+    plan = json.loads(found) if isinstance(found, str) else found
+    waiting = [plan[0]["Plan"]]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += node.get("Plans", [])
 
 
 def check_plans(pipeline: Pipeline) -> None:
@@ -107,8 +122,10 @@ def check_plans(pipeline: Pipeline) -> None:
         read = scans(statement, ours)
         assert "engines_transactionrecord" not in read or read["engines_transactionrecord"] == "Bitmap Heap Scan", name
         assert indexes <= set(read), f"{name}: {read}"
+        assert ("t_age" in read) == ("t_age" in indexes), f"{name}: {read}"
 
 
+@pytest.mark.postgresql
 def test_hot_statements_use_their_indexes_on_a_long_history() -> None:
     pipeline = make_pipeline()
     seed(pipeline, 50_000)
@@ -122,7 +139,40 @@ def test_hot_statements_use_their_indexes_after_a_burst_onto_a_table_without_sta
     check_plans(pipeline)
 
 
+@pytest.mark.postgresql
+@pytest.mark.parametrize("order", [postgresql.BY_PRIORITY, postgresql.OLDEST_FIRST])
+def test_a_claim_passes_by_those_that_are_due_later_without_looking_at_their_rows(order: dict[str, str]) -> None:
+    pipeline = make_pipeline()
+    with connection.cursor() as cursor:
+        cursor.execute(DELAYED, [pipeline.pk, 100_000])
+    submit(pipeline, 2000)
+    parameters = [pipeline.pk, pipeline.pk, 1, 30.0]
+    with connection.cursor() as cursor:
+        # As the connections of workers are.
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off")
+        statement = postgresql.CLAIM.format(count=100, commit="", **order)
+        cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", parameters)
+        (chosen,) = [node for node in nodes(cursor.fetchone()[0]) if node.get("Index Name") in ("t_claim", "t_age")]
+    assert "available_at <= now()" in chosen["Index Cond"]
+    assert (chosen["Actual Rows"], chosen.get("Rows Removed by Filter", 0)) == (100, 0)
+
+
+@pytest.mark.parametrize(("order", "index"), [("BY_PRIORITY", "t_claim"), ("OLDEST_FIRST", "t_age")])
+def test_a_claim_reads_its_index_in_order_and_sorts_nothing_on_an_empty_table_either(order: str, index: str) -> None:
+    if connection.vendor == "sqlite":
+        parameters: dict[str, str | int] = {"now": "2026", "until": "2026", "worker": 1, "pipeline": 1, "count": 100}
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {getattr(sqlite, order)}", parameters)
+            plan = " / ".join(row[3] for row in cursor.fetchall())
+        assert "TEMP B-TREE FOR ORDER BY" not in plan
+        assert f"INDEX {index} (pipeline_id=?" in plan
+    else:
+        statement = postgresql.CLAIM.format(count=100, commit="", **getattr(postgresql, order))
+        assert index in scans(statement, [1, 1, 1, 30.0])
+
+
 @pytest.mark.soak
+@pytest.mark.postgresql
 def test_hot_statements_use_their_indexes_at_ten_million_rows() -> None:
     pipeline = make_pipeline()
     seed(pipeline, 10_000_000)
