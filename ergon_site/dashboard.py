@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from engines import pulse
 from engines.pulse import Pulse
-from ergon_site import boundary_watch, charts, engine_room, provider_watch
+from ergon_site import boundary_watch, charts, database_watch, engine_room, provider_watch
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
@@ -55,17 +55,19 @@ def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Con
     yield from engine_room.concerns(taken, now)
     yield from provider_watch.concerns((text for kind, _, text in told if kind == "provider"), now)
     yield from boundary_watch.concerns()
+    yield from database_watch.concerns(text for kind, _, text in told if kind == "snapshots")
     if holds(request, Right.ADMINISTER):
         yield from capped(_expiring_clients(told), reverse("admin:access_apiclient_changelist"))
         yield from capped(_people_without_role(told), reverse("admin:auth_user_changelist"))
 
 
 def _told(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]]:
-    """What is wrong with providers; clients whose last token expires, and people without a role, for those whom that
-    concerns. Kind, key and name, in one statement.
+    """What is wrong with providers; who holds old snapshots; clients whose last token expires, and people without a
+    role, for those whom that concerns. Kind, key and name, in one statement.
     """
+    others = [*database_watch.rows(), *(_people_and_clients() if is_administrator else ())]
     providers = provider_watch.rows(now)
-    return sorted(providers.union(*_people_and_clients(), all=True) if is_administrator else providers)
+    return sorted(providers.union(*others, all=True) if others else providers)
 
 
 def _people_and_clients() -> Iterator[QuerySet[Any, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from engines.core.errors import told
-from engines.diagnosis import executors, fleet, ground, work
+from engines.diagnosis import executors, fleet, ground, snapshots, work
 from engines.diagnosis.finding import Finding, Level, problem
 from ergon_site.access.waiting import migrations as waiting_migrations
 
@@ -17,6 +17,7 @@ REST: list[Check] = [
     ground.connection_pooler,
     ground.clock,
     ground.statistics,
+    snapshots.snapshots,
     ground.broker,
     ground.disk,
     work.tasks,

@@ -142,7 +142,8 @@ def test_a_silent_link_is_noticed_within_half_a_minute_unless_the_address_says_o
     assert options["tcp_user_timeout"] <= 30_000
     chosen = "keepalives=0&keepalives_idle=1&keepalives_interval=2&keepalives_count=3&tcp_user_timeout=4000"
     options = databases.database(f"postgresql://host/name?{chosen}&connect_timeout=5")["OPTIONS"]
-    assert "&".join(f"{name}={options[name]}" for name in options if name != "connect_timeout") == chosen
+    ours = [name for name in options if name.startswith(("keepalives", "tcp_"))]
+    assert "&".join(f"{name}={options[name]}" for name in ours) == chosen
     assert options["connect_timeout"] == 5
 
 

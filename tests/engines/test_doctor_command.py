@@ -61,6 +61,7 @@ def test_a_sound_system_is_well() -> None:
     assert {check for check, findings in found.items() if findings[0]["level"] == "ok"} == {
         *("database", "migrations", "clock", "statistics", "broker", "disk", "connections"),
         *("tasks", "pipelines", "policies", "executors", "workers", "lost workers", "boundaries", "providers"),
+        *(["snapshots"] if connection.vendor == "postgresql" else []),
     }
     assert found["maintenance"][0]["level"] == "warning"
     text = run("doctor")
