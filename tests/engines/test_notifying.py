@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pytest
@@ -212,3 +212,22 @@ def test_a_process_that_ends_has_told_of_everything(end: str, listener: Listener
     count = TransactionRecord.objects.count()
     assert count == (60 if "fork" in end else 30), process.stderr and process.stderr.read()
     will_see(listener, count)
+
+
+@pytest.mark.soak
+def test_whatever_many_processes_submit_and_however_they_end_all_of_it_is_told_of(listener: Listener) -> None:
+    make_pipeline()
+    for turn in range(20):
+        ends = [
+            "burst()",
+            "burst(); sys.exit(1)",
+            "burst(); time.sleep(0.05); burst()",
+            textwrap.dedent(ENDS["SIGTERM"]),
+        ]
+        with ExitStack() as processes:
+            crowd = [
+                processes.enter_context(running(SCRIPT.format(burst=10 + 7 * turn) + end)) for end in (*ends, *ends)
+            ]
+            for process in crowd:
+                process.wait(120)
+        will_see(listener, TransactionRecord.objects.count())
