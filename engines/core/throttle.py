@@ -18,22 +18,18 @@ class Throttle:
     """Keeps the notifications of a process apart: the longer one takes, the further."""
 
     def __init__(self) -> None:
-        self._next_at = -math.inf
+        self.next_at = -math.inf
         self._interval = SHORTEST
 
     def is_due(self, now: float) -> bool:
         """Whether whoever submits notifies by itself, now."""
-        if now > self._next_at + CALM:
+        if now > self.next_at + CALM:
             self._interval = SHORTEST
-        return now >= self._next_at and self._interval < TEDIOUS
-
-    def latest(self, since: float) -> float:
-        """When a notification that waits since then must be sent."""
-        return min(max(self._next_at, since), since + self._interval)
+        return now >= self.next_at and self._interval < TEDIOUS
 
     def begin(self, now: float) -> None:
         """One is being sent."""
-        self._next_at = now + self._interval
+        self.next_at = now + self._interval
 
     def end(self, took: float) -> None:
         """Learn from how long it took; one that took long by chance counts for a quarter."""

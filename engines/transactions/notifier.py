@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
@@ -34,13 +33,6 @@ PROCESS_POOLS = ("multiprocessing.util", "billiard.util")
 log = structlog.get_logger("ergon.notifier")
 
 
-class Notice(NamedTuple):
-    """The pipelines that a notification tells of, and since when the first of them waits for it."""
-
-    pipelines: frozenset[int]
-    since: float
-
-
 class Notifier:
     """Sends the notifications of this process."""
 
@@ -55,20 +47,18 @@ class Notifier:
         self._changed = threading.Condition()
         self._throttle = Throttle()
         self._pending: set[int] = set()
-        self._since = math.inf
         self._not_before = -math.inf
-        self._is_ending = False
+        self._is_ending = self._is_resting = False
         self._thread: threading.Thread | None = None
 
     def committed(self, pipeline_id: int) -> None:
         """Notify of new transactions that can be seen from now on: at once or soon."""
         with self._changed:
-            now = time.monotonic()
-            if not self._throttle.is_due(now) and self._put_off({pipeline_id}, now):
+            if not self._throttle.is_due(time.monotonic()) and self._put_off({pipeline_id}):
                 return
             self._pending.add(pipeline_id)
-            notice = self._take()
-        self._try(notice)
+            pipelines = self._take()
+        self._try(pipelines)
 
     def finish(self) -> None:
         """Send what was put off, now: the process ends."""
@@ -77,14 +67,13 @@ class Notifier:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is None, AT_EXIT)
 
-    def _put_off(self, pipelines: Collection[int], since: float) -> bool:
+    def _put_off(self, pipelines: Collection[int]) -> bool:
         """Leave it to another submission or to the thread; False if there can be no thread any more."""
         if self._is_ending or not self._has_thread():
             return False
-        if not self._pending:
-            self._changed.notify_all()
         self._pending.update(pipelines)
-        self._since = min(self._since, since)
+        if self._is_resting:  # else it will look by itself when the next one may be sent
+            self._changed.notify_all()
         return True
 
     def _has_thread(self) -> bool:
@@ -100,46 +89,54 @@ class Notifier:
                     sys.modules[name].Finalize(None, self.finish, exitpriority=0)
         return True
 
-    def _take(self) -> Notice:
-        now = time.monotonic()
-        notice = Notice(frozenset(self._pending), min(self._since, now))
-        self._pending, self._since = set(), math.inf
-        self._throttle.begin(now)
-        return notice
+    def _take(self) -> Collection[int]:
+        pipelines, self._pending = self._pending, set()
+        self._throttle.begin(time.monotonic())
+        return pipelines
 
-    def _try(self, notice: Notice) -> None:
+    def _try(self, pipelines: Collection[int]) -> None:
         """The transactions are kept whatever comes of this; a notification that fails is tried again."""
         try:
             connection.ensure_connection()  # which takes long, and only once
             began = time.monotonic()
-            self._send(notice.pipelines)
+            self._send(pipelines)
         except (DatabaseError, InterfaceError) as error:
             log.debug("notification_failed", error=headline(error))
             with self._changed:
                 if threading.current_thread() is self._thread:
                     self._not_before = time.monotonic() + RETRY
-                self._put_off(notice.pipelines, notice.since)
+                self._put_off(pipelines)
         else:
             with self._changed:
                 self._throttle.end(time.monotonic() - began)
 
     def _run(self) -> None:
         """Send what was put off, when it is time; end when nothing has been put off for a while."""
-        while notice := self._next():
-            self._try(notice)
+        while pipelines := self._next():
+            self._try(pipelines)
         close_connection()
 
-    def _next(self) -> Notice | None:
-        """What is to be sent, once it must be; None if the thread is not needed any more."""
+    def _next(self) -> Collection[int]:
+        """What is to be sent, once it may be; nothing if the thread is not needed any more."""
         with self._changed:
-            while self._changed.wait_for(lambda: self._pending or self._is_ending, LINGER) and self._pending:
-                left = max(self._throttle.latest(self._since), self._not_before) - time.monotonic()
-                if left <= 0 or self._is_ending:
-                    return self._take()
-                self._changed.wait(left)
+            while not self._is_ending:
+                left = max(self._throttle.next_at, self._not_before) - time.monotonic()
+                if left > 0:
+                    self._changed.wait(left)
+                elif self._pending or not self._rest():
+                    break
+            if self._pending:
+                return self._take()
             self._thread = None
             self._changed.notify_all()
-            return None
+            return ()
+
+    def _rest(self) -> bool:
+        """Wait until something is put off or the process ends; False if neither happens for a while."""
+        self._is_resting = True
+        is_wanted = self._changed.wait_for(lambda: self._pending or self._is_ending, LINGER)
+        self._is_resting = False
+        return bool(is_wanted)
 
 
 def close_connection() -> None:
