@@ -192,7 +192,7 @@ def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) 
 def _announce(pipeline_id: int) -> None:
     """Notify workers once the new transactions are committed, and never if they are rolled back."""
     if connection.in_atomic_block:
-        hook = _hooks.setdefault(pipeline_id, partial(notifier.committed, pipeline_id))
+        hook = _hooks.setdefault(pipeline_id, partial(_tell, pipeline_id))
         hooks: list[Any] = connection.run_on_commit
         # Once for all that are submitted in a row.
         if hooks[-1:] != [(set(connection.savepoint_ids), hook, True)]:
@@ -203,11 +203,15 @@ def _announce(pipeline_id: int) -> None:
         wake(pipeline_id)
 
 
-def _notify(pipelines: Collection[int]) -> None:
+def _tell(pipeline_id: int) -> None:
+    notifier.committed(pipeline_id)
+
+
+def notify(pipelines: Collection[int]) -> None:
     _prepared(NOTIFY, [f"{{{','.join(map(str, pipelines))}}}"])
 
 
-notifier = Notifier(_notify)
+notifier = Notifier(notify)
 _hooks: dict[int, Callable[[], None]] = {}
 
 
