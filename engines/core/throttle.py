@@ -7,7 +7,7 @@ SHORTEST, LONGEST = 0.002, 0.030
 # Notifying takes at most one part in so many of a process's time ...
 SHARE = 10
 # ... or one part in so many, where notifications take so long that the longest interval is too short for that.
-LEAST_SHARE = 4
+LEAST_SHARE = 6
 # From so many seconds between notifications on, a thread sends them, and whoever submits need not wait for it.
 TEDIOUS = 0.010
 # After so many seconds without a notification, what was learnt is forgotten.
