@@ -11,8 +11,8 @@ from ergon_site.environment import flag
 
 SCHEMES = ("postgresql", "postgres", "psql", "pgsql")
 # A link that goes down silently is noticed after 25 s, idle or not: before a worker's leases of 30 s lapse, and after
-# the few seconds that a switch or a firewall needs to fail over. The name is all that is sent to the server, and poolers
-# take it.
+# the few seconds that a switch or a firewall needs to fail over. Of all this only the name is sent to the server,
+# and poolers take it.
 DEFAULTS: dict[str, Any] = {
     "fallback_application_name": "ergon",
     "connect_timeout": 10,

@@ -26,7 +26,8 @@ NO_SERVICES = "#!/bin/sh\nexit 101\n"
 
 
 def main() -> None:
-    missing = [package for program, packages in PACKAGES.items() if not shutil.which(program) for package in packages]
+    groups = [packages for program, packages in PACKAGES.items() if not shutil.which(program)]
+    missing = [package for packages in groups for package in packages]
     if not missing:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -36,7 +37,10 @@ def main() -> None:
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
     with no_services():
         subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], check=False, **quiet)
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
+        if subprocess.run([*install, *missing], check=False, **quiet).returncode:
+            for packages in groups:  # one that this system does not have must not keep it from the others
+                subprocess.run([*install, *packages], check=False, **quiet)
 
 
 @contextmanager
