@@ -15,21 +15,28 @@ CALM = 0.25
 
 
 class Throttle:
-    """Keeps the notifications of a process apart: the longer one takes, the further."""
+    """Keeps the notifications of a busy process apart: the longer one takes, the further."""
 
     def __init__(self) -> None:
-        self.next_at = -math.inf
+        self.next_at = self._begun_at = self._submitted_at = -math.inf
         self._interval = SHORTEST
 
-    def is_due(self, now: float) -> bool:
-        """Whether whoever submits notifies by itself, now."""
+    def is_due(self, now: float, took: float) -> bool:
+        """Whether whoever has submitted, which took so long, notifies by itself now.
+
+        A process that submits for less than half of its time is not busy with it: there each submission notifies.
+        """
+        idle = now - took - self._submitted_at
+        self._submitted_at = now
+        if idle > took:
+            return now >= self._begun_at + SHORTEST
         if now > self.next_at + CALM:
             self._interval = SHORTEST
         return now >= self.next_at and self._interval < TEDIOUS
 
     def begin(self, now: float) -> None:
         """One is being sent."""
-        self.next_at = now + self._interval
+        self._begun_at, self.next_at = now, now + self._interval
 
     def end(self, took: float) -> None:
         """Learn from how long it took; one that took long by chance counts for a quarter."""

@@ -22,6 +22,8 @@ from django.db import DatabaseError, InterfaceError, connection
 from engines.core.errors import headline
 from engines.core.throttle import Throttle
 
+# In seconds: how long a submission is taken to last where that was not measured.
+USUAL = 0.005
 # How long the thread keeps its connection for the next burst.
 LINGER = 0.5
 RETRY = 1.0
@@ -51,10 +53,10 @@ class Notifier:
         self._is_ending = self._is_resting = False
         self._thread: threading.Thread | None = None
 
-    def committed(self, pipeline_id: int) -> None:
-        """Notify of new transactions that can be seen from now on: at once or soon."""
+    def committed(self, pipeline_id: int, took: float = USUAL) -> None:
+        """Notify of new transactions that can be seen from now on: at once or soon. To submit them took so long."""
         with self._changed:
-            if not self._throttle.is_due(time.monotonic()) and self._put_off({pipeline_id}):
+            if not self._throttle.is_due(time.monotonic(), took) and self._put_off({pipeline_id}):
                 return
             self._pending.add(pipeline_id)
             pipelines = self._take()

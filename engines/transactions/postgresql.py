@@ -1,5 +1,6 @@
 """The queue's statements on PostgreSQL. Batches travel as one JSON document; times are the server's."""
 
+import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
@@ -183,13 +184,14 @@ def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) 
 
     Plain ones have a new id and a payload and nothing else, which is quicker.
     """
+    began = time.monotonic()
     [(new, pipeline_id)] = _prepared(INSERT_PLAIN if is_plain else INSERT, [pipeline, document, count])
     if new is None or new:
-        _announce(pipeline_id)
+        _announce(pipeline_id, time.monotonic() - began)
     return None if new is None else set(new)
 
 
-def _announce(pipeline_id: int) -> None:
+def _announce(pipeline_id: int, took: float) -> None:
     """Notify workers once the new transactions are committed, and never if they are rolled back."""
     if connection.in_atomic_block:
         hook = _hooks.setdefault(pipeline_id, partial(_tell, pipeline_id))
@@ -198,7 +200,7 @@ def _announce(pipeline_id: int) -> None:
         if hooks[-1:] != [(set(connection.savepoint_ids), hook, True)]:
             transaction.on_commit(hook, robust=True)
     elif connection.get_autocommit():
-        notifier.committed(pipeline_id)
+        notifier.committed(pipeline_id, took)
     else:  # the caller commits by hand, which only the database sees
         wake(pipeline_id)
 

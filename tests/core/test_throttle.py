@@ -6,8 +6,9 @@ from engines.core.throttle import CALM, LEAST_SHARE, LONGEST, SHARE, SHORTEST, T
 
 
 def after(*took: float) -> Throttle:
-    """A throttle that has sent notifications at time 0, which took so long."""
+    """A throttle of a busy process that has sent notifications at time 0, which took so long."""
     throttle = Throttle()
+    throttle.is_due(0, 0)
     for seconds in took:
         throttle.begin(0)
         throttle.end(seconds)
@@ -30,11 +31,23 @@ def after(*took: float) -> Throttle:
     ],
 )
 def test_the_longer_notifications_take_the_further_apart_they_are(took: list[float], now: float, is_due: bool) -> None:  # noqa: FBT001
-    assert after(*took).is_due(now) is is_due
+    assert after(*took).is_due(now, now) is is_due
 
 
 def test_the_first_notification_is_sent_at_once() -> None:
-    assert Throttle().is_due(0.0)
+    assert Throttle().is_due(0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "took", "is_due"),
+    [(0.02, 0.005, True), (0.02, 0.015, False), (SHORTEST / 2, 0.0001, False), (SHORTEST, 0.0001, True)],
+)
+def test_where_submitting_takes_less_than_half_of_the_time_each_submission_notifies(
+    now: float,
+    took: float,
+    is_due: bool,  # noqa: FBT001
+) -> None:
+    assert after(*[0.005] * 20).is_due(now, took) is is_due
 
 
 @pytest.mark.parametrize(
