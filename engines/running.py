@@ -82,6 +82,7 @@ class Runner:
     def __init__(self, pipeline: Pipeline, connector: Any, options: Options, pools: Pools) -> None:
         self.pipeline, self._options = pipeline, options
         self.connector = connector
+        self._sink: Any = None  # where a producer sends to
         self.task = build(pipeline, self._given(), pools)
         self.task.abandoned_grace, self.task.pipeline_name = options.abandoned_grace, pipeline.name
         self._is_stopping = threading.Event()
@@ -94,7 +95,8 @@ class Runner:
         """A consumer gets the one that it fetches from; a producer also the one that it sends to."""
         if self.pipeline.direction == "inbound" or self.pipeline.connector == "database":
             return {self.pipeline.connector: self.connector}
-        return {"database": self.connector, self.pipeline.connector: registered_connector(self.pipeline)}
+        self._sink = registered_connector(self.pipeline, self._options)
+        return {"database": self.connector, self.pipeline.connector: self._sink}
 
     def run(self) -> None:
         """Until there is no more, the limit is reached, or somebody stops it; raises what ended it otherwise."""
@@ -107,6 +109,8 @@ class Runner:
             if self._event_loop is not None:
                 self._event_loop.close()
             self.connector.close()
+            if hasattr(self._sink, "close"):
+                self._sink.close()
 
     def stop(self) -> None:
         self._is_stopping.set()
@@ -116,6 +120,9 @@ class Runner:
 
     def cut(self) -> None:
         self.task.cut()
+        for connector in (self.connector, self._sink):
+            if "give_up" in getattr(connector, "ergon_offers", ()):
+                connector.give_up()
 
     def _consume(self) -> None:
         policy, _ = self.connector.policy_in_force()
@@ -188,17 +195,23 @@ def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Ite
     if pipeline.connector == "database" or pipeline.direction != "inbound":
         yield own
         return
-    allowance, inner = Allowance(), registered_connector(pipeline)
+    allowance, inner = Allowance(), registered_connector(pipeline, options)
     if options.is_draining and "drain" in getattr(inner, "ergon_offers", ()):
         inner.drain()
     yield Sharing(own, allowance)
     yield Sharing(ForeignConnector(pipeline, inner, station, options.applied_to), allowance)
 
 
-def registered_connector(pipeline: Pipeline) -> Any:
-    """The connector that a pipeline names, of those that somebody has registered."""
+def registered_connector(pipeline: Pipeline, options: Options) -> Any:
+    """The connector that a pipeline names. Where it can, it waits for a server that is away until it is stopped.
+
+    A drain is to end: it waits no longer than the connector itself would.
+    """
     _find_everything()
-    return registry.connectors.find(pipeline.connector)(pipeline.name)
+    connector = registry.connectors.find(pipeline.connector)(pipeline.name)
+    if not options.is_draining and "wait_out_outages" in getattr(connector, "ergon_offers", ()):
+        connector.wait_out_outages()
+    return connector
 
 
 def missing(pipeline: Pipeline) -> str | None:

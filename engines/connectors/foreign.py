@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import structlog
+
 from engines import dead_letters, policies, telemetry
 from engines.connectors import transactions_in
 from engines.connectors.outage import Outage
@@ -18,6 +20,8 @@ from engines.dead_letters import Grave
 from engines.models import Pipeline
 from engines.payloads import PayloadError, encode
 from engines.transaction import Transaction
+
+log = structlog.get_logger("ergon.worker")
 
 LARGEST_COPY = 16 * 1024 * 1024
 
@@ -33,8 +37,9 @@ class ForeignConnector:
         self._is_tracing = telemetry.is_tracing()
         self._thread, self._outage = ThreadPoolExecutor(1, "ergon-foreign"), Outage("keep a dead letter")
         self._tells_of_the_dead = hasattr(inner, "on_dead")
+        self._may_ask_whose = "is_ours" in getattr(inner, "ergon_offers", ())
         if self._tells_of_the_dead:
-            inner.on_dead = self._bury
+            inner.on_dead = self._bury_one_told_of
         version, policy = policies.in_force(pipeline.policy_id)
         self._in_force: tuple[Any, str] = (adjust(policy), str(version))
         self._paused = threading.Event()
@@ -76,31 +81,43 @@ class ForeignConnector:
         return batch
 
     def begin(self, transaction: Transaction) -> bool:
-        self._begun.add(transaction.id)
-        return bool(self._inner.begin(transaction)) if hasattr(self._inner, "begin") else True
+        is_ours = bool(self._inner.begin(transaction)) if hasattr(self._inner, "begin") else True
+        return self._note_begin(transaction, is_ours=is_ours)
 
     async def begin_async(self, transaction: Transaction) -> bool:
-        self._begun.add(transaction.id)
-        return bool(await self._inner.begin_async(transaction)) if hasattr(self._inner, "begin_async") else True
+        is_ours = bool(await self._inner.begin_async(transaction)) if hasattr(self._inner, "begin_async") else True
+        return self._note_begin(transaction, is_ours=is_ours)
+
+    def _note_begin(self, transaction: Transaction, *, is_ours: bool) -> bool:
+        if is_ours:
+            self._begun.add(transaction.id)
+        else:
+            self._forget([transaction])
+        return is_ours
 
     def note(self, transaction: Transaction, attempted: Attempted) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
         self._tried.setdefault(transaction.id, []).append((attempted, trace_id))
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
-        """A failure is kept before whoever gave the transaction may forget it."""
+        """A failure is kept before whoever gave the transaction may forget it; not if that gave it to another."""
         if isinstance(outcome, Failure) and not self._tells_of_the_dead:
+            if self._may_ask_whose and not self._inner.is_ours(transaction):
+                self._count_stale(transaction)
+                return
             self._bury(transaction, outcome)
-        if hasattr(self._inner, "acknowledge"):
-            self._inner.acknowledge(transaction, outcome)
-        self._count(transaction, outcome)
+        is_taken = self._inner.acknowledge(transaction, outcome) if hasattr(self._inner, "acknowledge") else True
+        self._count(transaction, outcome, is_stale=is_taken is False)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
         if isinstance(outcome, Failure) and not self._tells_of_the_dead:
+            if self._may_ask_whose and not await asyncio.to_thread(self._inner.is_ours, transaction):
+                self._count_stale(transaction)
+                return
             await asyncio.to_thread(self._bury, transaction, outcome)
-        if hasattr(self._inner, "acknowledge_async"):
-            await self._inner.acknowledge_async(transaction, outcome)
-        self._count(transaction, outcome)
+        has_a_say = hasattr(self._inner, "acknowledge_async")
+        is_taken = await self._inner.acknowledge_async(transaction, outcome) if has_a_say else True
+        self._count(transaction, outcome, is_stale=is_taken is False)
 
     def release(self, batch: Sequence[Transaction]) -> None:
         self._forget(batch)
@@ -135,7 +152,10 @@ class ForeignConnector:
         else:
             self._paused.clear()
 
-    def _count(self, transaction: Transaction, outcome: Outcome) -> None:
+    def _count(self, transaction: Transaction, outcome: Outcome, *, is_stale: bool = False) -> None:
+        if is_stale:
+            self._count_stale(transaction)
+            return
         self._forget([transaction])
         counts = self._station.settler.counts[self.pipeline.pk]
         if isinstance(outcome, Success):
@@ -144,10 +164,21 @@ class ForeignConnector:
             counts.failed += 1
         self._station.tally(self.pipeline.pk, is_success=isinstance(outcome, Success))
 
+    def _count_stale(self, transaction: Transaction) -> None:
+        self._forget([transaction])
+        self._station.settler.counts[self.pipeline.pk].stale += 1
+        log.warning("outcome_came_too_late", transaction=transaction.id, hint="another worker was given it meanwhile")
+
     def _forget(self, batch: Sequence[Transaction]) -> None:
         for transaction in batch:
             self._begun.discard(transaction.id)
             self._tried.pop(transaction.id, None)
+
+    def _bury_one_told_of(self, transaction: Transaction, failure: Failure) -> None:
+        is_refused = transaction.id not in self._begun  # at the fetch: nobody else counts it
+        self._bury(transaction, failure)
+        if is_refused:
+            self._count(transaction, failure)
 
     def _bury(self, transaction: Transaction, failure: Failure) -> None:
         grave = self._grave(transaction, failure, self._tried.get(transaction.id, []))

@@ -61,6 +61,10 @@ class ConnectorError(EngineError):
     """A connector is missing, ambiguous, or failed to take an outcome."""
 
 
+class UnreachableError(ConnectorError):
+    """The server behind a connector does not answer."""
+
+
 class UnrunnableError(EngineError):
     """A pipeline that cannot run here; the message says what is missing."""
 

@@ -13,7 +13,7 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from engines import pipelines, running
-from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnrunnableError, told
+from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError, told
 from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told, alone
@@ -171,7 +171,7 @@ class ServingCommand(BaseCommand):
         for error in crew.errors:
             if not isinstance(error, LoopTimeout):
                 self.stderr.write(f"ergon: {told(error)}")
-        if code == DEPENDENCY_MISSING:
+        if _is_cut_off(crew):
             self.stderr.write(f"ergon: {CUT_OFF}")
         shown.stopped(code)
         return code
@@ -206,10 +206,23 @@ def _is_left(crew: Crew, cut_at: float | None) -> bool:
 def _code(crew: Crew, *, is_timed: bool) -> int:
     if crew.is_abandoned:
         return ABANDONED
-    if crew.station.is_cut_off and crew.station.in_flight:
+    if _is_cut_off(crew):
         return DEPENDENCY_MISSING
-    if any(not isinstance(error, LoopTimeout) for error in crew.errors):
-        return LOOP_ERROR
+    faults = [error for error in crew.errors if not isinstance(error, LoopTimeout)]
+    if faults:
+        return DEPENDENCY_MISSING if all(map(_is_unreachable, faults)) else LOOP_ERROR
     if crew.is_running or (crew.given_back and not (is_timed and crew.errors)):
         return GIVEN_BACK
     return FINISHED
+
+
+def _is_cut_off(crew: Crew) -> bool:
+    return crew.station.is_cut_off and crew.station.in_flight > 0
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether a loop ended because a server does not answer, whatever that was wrapped in."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UnreachableError):
+        cause = cause.__cause__
+    return cause is not None

@@ -1,24 +1,28 @@
 """The connector: any thread and any event loop may use it, one thread of its own does the work."""
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from engines import telemetry
 from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import (
     Delivery,
     MalformedMessageError,
+    PoisonMessageError,
     delivery_of,
     error_headers,
     stand_in,
     transaction_in,
 )
 from engines.connectors.broker.owner import Owner, log
-from engines.core.errors import ConnectorError
+from engines.core.errors import ConnectorError, UnreachableError
 from engines.core.outcome import Failure, Outcome
+from engines.drivers.work import current_attempt
 from engines.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 # What AMQP can say, with room for the ending of a dead-letter queue.
 LONGEST_NAME = 250
 MOST_AT_ONCE = 65_535
+# How long a fetch waits for a broker that is away, where that is waited out, before it says that there is nothing yet.
+NOTHING_YET = 2.0
+# How long before the end of an attempt its publishing is given up, so that it can tell why.
+IN_TIME = 0.5
 
 OnDead = Callable[[Transaction, Failure], Any]
 
@@ -37,10 +45,15 @@ class BrokerConnector:
     A message is acknowledged once its outcome is final. One whose transaction has failed, or that holds none, goes to
     the dead-letter queue with the error in its headers; `on_dead` is told before. Delivery is at least once: what a
     process had in hand when it died, or when its connection was lost, comes back. On RabbitMQ that is at once; on Redis
-    and Valkey after `lease` seconds, which are renewed for as long as the process lives.
+    and Valkey after `lease` seconds, which are renewed for as long as the process lives. A message that has cost
+    several workers is not run again, but buried.
+
+    What another worker may have been given meanwhile is not begun, and its outcome is told to nobody: `acknowledge`
+    returns False then.
     """
 
     is_prefetching = True
+    ergon_offers = ("begin", "wait_out_outages", "give_up")
 
     def __init__(  # noqa: PLR0913 (each has a default that is right until somebody measures)
         self,
@@ -62,51 +75,73 @@ class BrokerConnector:
             msg = f"a queue's name has 1 to {LONGEST_NAME} bytes, and one fetch takes 1 to {MOST_AT_ONCE:,} messages"
             raise ValueError(msg)
         self._queue, self._prefetch, self._wait = queue, prefetch, wait
-        self._limit = wait + patience + 2 * ANSWER_LIMIT
         self.on_dead = on_dead
         self.given_back = 0
         self._owner = Owner(_line(url, queue, dead_letter_queue or f"{queue}.dead", lease), patience=patience)
+        self._fetching = threading.Lock()
+        self._on_its_way: Future[list[Delivery]] | None = None
+
+    def wait_out_outages(self) -> None:
+        """Wait for a broker that is away until somebody wants an end; a fetch comes back empty meanwhile."""
+        self._owner.patience = None
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
         """The next ones. Messages that are no transactions are buried on the way, and do not make a batch empty."""
         batch: list[Transaction] = []
         while not batch and (deliveries := self._take(min(batch_size, self._prefetch))):
-            refused = []
+            refused: list[tuple[Delivery, MalformedMessageError | PoisonMessageError]] = []
             for delivery in deliveries:
                 try:
                     batch.append(transaction_in(delivery))
-                except MalformedMessageError as error:
+                except (MalformedMessageError, PoisonMessageError) as error:
                     refused.append((delivery, error))
-            self._bury_malformed(refused, batch)
+            self._bury_refused(refused, batch)
         return batch
 
+    def begin(self, transaction: Transaction) -> bool:
+        """Whether a handler may start: not if the broker may have given the message to another worker."""
+        return self._owner.start(delivery_of(transaction))
+
     def dispatch_transactions(self, transactions: Sequence[Transaction]) -> int:
-        """Publish them; they are with the broker when this returns."""
+        """Publish them; they are with the broker when this returns. In a handler it takes no longer than that may."""
         messages = deque((transaction.id, transaction.to_json()) for transaction in transactions)
-        self._answer(self._owner.ask(lambda line: line.publish(messages)))
+        left = current_attempt().remaining
+        bound = None if left is None else max(0.0, left - IN_TIME)
+        shorter = min((one for one in (bound, self._owner.patience) if one is not None), default=None)
+        asked = self._owner.ask(lambda line: line.publish(messages), patience=shorter)
+        self._owner.answer(asked, limit=bound)
         return len(transactions)
 
-    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Its outcome is final: the broker may forget it, or keep it among the dead."""
+    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool:
+        """Its outcome is final: the broker may forget it, or keep it among the dead.
+
+        False if the broker has given it to somebody else meanwhile: then nothing is kept or told.
+        """
         delivery = delivery_of(transaction)
         if isinstance(outcome, Failure):
-            self._bury(transaction, delivery, outcome)
-        else:
-            self._answer(self._owner.acknowledge(delivery))
+            return self._bury(transaction, delivery, outcome)
+        return bool(self._owner.answer(self._owner.acknowledge(delivery)))
 
     def release(self, transactions: Sequence[Transaction]) -> None:
         """Put them back where they were, as if nobody had taken them."""
-        self._put_back([delivery_of(transaction) for transaction in transactions])
-        self.given_back += len(transactions)
+        self.given_back += self._put_back([delivery_of(transaction) for transaction in transactions])
+
+    def flush(self) -> None:
+        """Return once the broker has taken every outcome; raises if it has not."""
+        self._owner.flush()
 
     def count(self) -> int:
         """How many wait."""
-        waiting: int = self._answer(self._owner.ask(lambda line: line.count()))
+        waiting: int = self._owner.answer(self._owner.ask(lambda line: line.count()))
         return waiting
 
     def interrupt(self) -> None:
         """Somebody wants an end: a fetch that waits comes back with what it has."""
         self._owner.interrupt()
+
+    def give_up(self) -> None:
+        """Nobody waits any longer: what a broker that is away has not taken by now fails."""
+        self._owner.give_up()
 
     def close(self) -> None:
         """Give back what is in hand and leave."""
@@ -124,12 +159,18 @@ class BrokerConnector:
     async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
         return await asyncio.to_thread(self.dispatch_transactions, transactions)
 
-    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
+    async def begin_async(self, transaction: Transaction) -> bool:
+        may_start = self._owner.may_start_at_once(delivery_of(transaction))
+        return may_start or await asyncio.to_thread(self.begin, transaction)
+
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> bool:
         if isinstance(outcome, Failure):
             # Whoever is told of the dead may take their time over it.
-            await asyncio.to_thread(self.acknowledge, transaction, outcome)
-            return
-        await asyncio.shield(asyncio.wrap_future(self._owner.acknowledge(delivery_of(transaction))))
+            return await asyncio.to_thread(self.acknowledge, transaction, outcome)
+        return await asyncio.shield(asyncio.wrap_future(self._owner.acknowledge(delivery_of(transaction))))
+
+    async def flush_async(self) -> None:
+        await asyncio.to_thread(self.flush)
 
     async def release_async(self, transactions: Sequence[Transaction]) -> None:
         await asyncio.to_thread(self.release, transactions)
@@ -141,22 +182,35 @@ class BrokerConnector:
         await asyncio.to_thread(self.close)
 
     def _take(self, count: int) -> list[Delivery]:
-        asked = self._owner.take(count, self._wait)
+        with self._fetching:
+            asked, self._on_its_way = self._on_its_way, None
+        asked = asked or self._owner.take(count, self._wait)
+        patience = self._owner.patience
+        limit = self._wait + (NOTHING_YET if patience is None else patience + 2 * ANSWER_LIMIT)
         try:
-            taken: list[Delivery] = self._answer(asked)
-        except BaseException as error:
+            taken: list[Delivery] = self._owner.answer(asked, limit=limit, unwanted=self._owner.hurry)
+        except UnreachableError:
+            if patience is None and not self._owner.is_interrupted:
+                # Whoever fetches next goes on waiting for it.
+                self._on_its_way = None if asked.cancelled() else asked
+                return []
             asked.add_done_callback(self._put_back_unseen)
-            if isinstance(error, ConnectorError) and self._owner.is_interrupted:
+            if self._owner.is_interrupted:
                 return []
             raise
-        return taken
+        except BaseException:
+            asked.add_done_callback(self._put_back_unseen)
+            raise
+        if len(taken) > count:  # asked for when more were wanted
+            self._put_back(taken[count:])
+        return taken[:count]
 
-    def _bury_malformed(
-        self, refused: list[tuple[Delivery, MalformedMessageError]], batch: Sequence[Transaction]
+    def _bury_refused(
+        self, refused: list[tuple[Delivery, MalformedMessageError | PoisonMessageError]], batch: Sequence[Transaction]
     ) -> None:
         while refused:
             delivery, error = refused[0]
-            log.warning("message_is_no_transaction", queue=self._queue, error=str(error))
+            log.warning("message_is_not_run", queue=self._queue, error=str(error))
             try:
                 self._bury(stand_in(delivery), delivery, Failure(error))
             except BaseException:
@@ -164,14 +218,21 @@ class BrokerConnector:
                 raise
             refused.pop(0)
 
-    def _bury(self, transaction: Transaction, delivery: Delivery, failure: Failure) -> None:
+    def _bury(self, transaction: Transaction, delivery: Delivery, failure: Failure) -> bool:
         # Told first: if this process ends in between, the message comes back and is told of again, never the reverse.
-        if self.on_dead is not None:
-            self.on_dead(transaction, failure)
-        self._answer(self._owner.ask(lambda line: line.bury(delivery, error_headers(failure))))
+        # But not by whoever has lost it: another worker tells how it ends.
+        is_ours = self._owner.confirm(delivery)
+        if is_ours:
+            if self.on_dead is not None:
+                self.on_dead(transaction, failure)
+            is_ours = self._owner.answer(self._owner.ask(lambda line: line.bury(delivery, error_headers(failure))))
+        if not is_ours:
+            telemetry.stale.add(1)
+        return is_ours
 
-    def _put_back(self, deliveries: Sequence[Delivery]) -> None:
-        self._answer(self._owner.ask(lambda line: line.release(deliveries)))
+    def _put_back(self, deliveries: Sequence[Delivery]) -> int:
+        released: int = self._owner.answer(self._owner.ask(lambda line: line.release(deliveries)))
+        return released
 
     def _put_back_unseen(self, asked: "Future[list[Delivery]]") -> None:
         if not asked.cancelled() and asked.exception() is None:
@@ -184,15 +245,6 @@ class BrokerConnector:
     def _put_back_some_time(self, deliveries: Sequence[Delivery]) -> None:
         with suppress(ConnectorError):  # closed, and with that everything is given back
             self._owner.ask(lambda line: line.release(deliveries))
-
-    def _answer(self, asked: "Future[Any]") -> Any:
-        try:
-            return asked.result(self._limit)
-        except TimeoutError:
-            if asked.done():
-                raise
-            msg = f"the broker of the queue {self._queue!r} has not answered within {self._limit:g} s"
-            raise ConnectorError(msg) from None
 
 
 def _line(url: str, queue: str, dead: str, lease: float) -> Line:

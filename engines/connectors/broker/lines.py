@@ -7,6 +7,8 @@ from typing import Protocol
 from engines.connectors.broker.messages import Delivery
 
 CONNECT_LIMIT = 5.0
+# How long a broker may be silent when it is asked something, and until it has said that what was published is safe.
+SILENCE_LIMIT = 10.0
 ANSWER_LIMIT = 30.0
 
 
@@ -31,14 +33,23 @@ class Line(Protocol):
     def end(self) -> list[Delivery]:
         """Ask for no more; what had come in the meantime."""
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
-        """They are done: the broker may forget them. How many of them it had not taken back already."""
+    def is_ours(self, delivery: Delivery) -> bool | None:
+        """Whether the broker waits to hear of it from us; None if it must be asked. Any thread may call this."""
 
-    def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
-        """It has failed for good: move it to the dead-letter queue."""
+    def confirm(self) -> None:
+        """Ask the broker which deliveries are still ours: `is_ours` knows it afterwards."""
 
-    def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Put them back where they were."""
+    def start(self, delivery: Delivery) -> bool:
+        """Write down that one which came back before is now worked on, once; False if it is not ours any more."""
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """They are done: the broker may forget them. Returns those that it had taken back already."""
+
+    def bury(self, delivery: Delivery, headers: dict[str, str]) -> bool:
+        """It has failed for good: move it to the dead-letter queue. False if it is not ours any more."""
+
+    def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Put them back where they were. How many of them were still ours."""
 
     def publish(self, messages: deque[tuple[str, str]]) -> None:
         """Ids and texts, in order; those that have arrived are taken out."""

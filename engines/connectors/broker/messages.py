@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,8 @@ from engines.transaction import Transaction
 
 LONGEST_BODY = 16 * 1024 * 1024
 LONGEST_HEADER = 2000
+# A message that came back so often is taken to be what ends its workers.
+POISON = 3
 # What a submission may say and a broker cannot do: it has an order of its own and recognises nothing.
 _WITHOUT_MEANING = ("priority", "dedupe_key")
 _OWN = [one.name for one in fields(Transaction)]
@@ -29,6 +32,9 @@ class Delivery:
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
+    # How often it came back from a worker that died over it; and whether its next start is to be counted.
+    returns: int = 0
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,15 @@ class MalformedMessageError(TransactionException):
         super().__init__(message, ExceptionType.BUSINESS)
 
 
+class PoisonMessageError(TransactionException):
+    """A message whose workers never came back."""
+
+    error_type = "PoisonTransaction"
+
+    def __init__(self, returns: int) -> None:
+        super().__init__(f"came back {returns} times without an end: its workers died or hung while they ran it")
+
+
 def delivery_of(transaction: Transaction) -> Delivery:
     if not isinstance(transaction, DeliveredTransaction):
         msg = f"the transaction {transaction.id!r} did not come from this broker"
@@ -54,6 +69,12 @@ def delivery_of(transaction: Transaction) -> Delivery:
 
 def transaction_in(delivery: Delivery) -> DeliveredTransaction:
     """The transaction in a message; one without an id takes the message's."""
+    if delivery.returns >= POISON:
+        raise PoisonMessageError(delivery.returns)
+    return _delivered(delivery)
+
+
+def _delivered(delivery: Delivery) -> DeliveredTransaction:
     try:
         found = _parsed(delivery)
     except (ValueError, TypeError, RecursionError) as error:
@@ -63,7 +84,9 @@ def transaction_in(delivery: Delivery) -> DeliveredTransaction:
 
 
 def stand_in(delivery: Delivery) -> DeliveredTransaction:
-    """A message that is no transaction, as one whose payload is its text."""
+    """What a message that is not run is recorded as: its transaction, or one whose payload is its text."""
+    with suppress(MalformedMessageError):
+        return _delivered(delivery)
     text = failures.storable(delivery.body[:LONGEST_BODY].decode("utf-8", "replace"))
     return DeliveredTransaction(_id_of(delivery), text, delivery=delivery)
 

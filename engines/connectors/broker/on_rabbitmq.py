@@ -5,13 +5,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 import amqp
+import structlog
 from kombu import Connection
 
-from engines.connectors.broker.lines import ANSWER_LIMIT, CONNECT_LIMIT
+from engines.connectors.broker.lines import ANSWER_LIMIT, CONNECT_LIMIT, SILENCE_LIMIT
 from engines.connectors.broker.messages import Delivery
+from engines.connectors.freshness import age, now
 from engines.core.errors import ConnectorError
+
+log = structlog.get_logger("ergon.broker")
 
 HEARTBEAT = 30.0
 BURST = 200
@@ -19,6 +24,10 @@ BURST = 200
 LINGER = 0.005
 PERSISTENT = 2
 _CARRIED = ("content_type", "content_encoding", "message_id", "correlation_id", "timestamp", "type", "app_id")
+# For how long what the broker has said of a connection need not be asked again.
+TRUSTED = 1.0
+# How often a message has been started after it had come back; and what tells one copy of it from another.
+STARTS, COPY = "ergon-starts", "ergon-copy"
 
 
 class Publisher:
@@ -56,6 +65,45 @@ class Publisher:
         self._refused += self._confirm(tag, multiple)
 
 
+def carried_by(delivery: Delivery, *more: str) -> dict[str, Any]:
+    """What a copy of a message is to say of itself, as the message did."""
+    found = {name: delivery.properties.get(name) for name in (*_CARRIED, *more)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class Workbench:
+    """A queue of our own for messages that came back before: each is worked on as a copy that counts its starts.
+
+    RabbitMQ does not say how often it has delivered a message of a classic queue, and of a quorum queue it counts those
+    that nobody had begun. The copy belongs to this connection; if that is lost, it expires back into the queue.
+    """
+
+    def __init__(self, connection: Any, publisher: Publisher, queue: str) -> None:
+        self._connection, self._publisher = connection, publisher
+        self._name = f"ergon.started.{uuid4()}"
+        self._copies: dict[str, int] = {}
+        self.channel = connection.channel()
+        back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
+        ends = {"x-message-ttl": 1000, "x-expires": 300_000}
+        self.channel.queue_declare(self._name, durable=True, auto_delete=False, arguments={**back, **ends})
+        self.channel.auto_decode = False
+        self.channel.basic_consume(self._name, callback=self._arrive)
+
+    def copy(self, delivery: Delivery) -> int:
+        """The tag of its copy, which the broker has delivered on our channel."""
+        name = str(uuid4())
+        headers = {**delivery.headers, STARTS: delivery.returns + 1, COPY: name}
+        self._publisher.send(self._name, delivery.body, headers, **carried_by(delivery, "priority", "reply_to"))
+        self._publisher.flush()
+        while name not in self._copies:
+            self._connection.drain_events(timeout=SILENCE_LIMIT)
+        return self._copies.pop(name)
+
+    def _arrive(self, message: Any) -> None:
+        name = message.properties.get("application_headers", {}).get(COPY)
+        self._copies[str(name)] = int(message.delivery_tag)
+
+
 class RabbitLine:
     """One channel. A consumer lives only while a batch is fetched, so that no message waits here that nobody asked for.
 
@@ -74,7 +122,11 @@ class RabbitLine:
         self._session = 0
         self._wanted = self._prefetch = 0
         self._arrived: list[Delivery] = []
-        self._unsettled: set[int] = set()
+        # By tag of the delivery: on which channel, and with which tag there, it is settled.
+        self._unsettled: dict[int, tuple[Any, int]] = {}
+        self._heard_at = now()
+        self._workbench: Workbench | None = None
+        self._may_count = True
 
     def begin(self, count: int) -> None:
         channel = self._channel()
@@ -83,7 +135,9 @@ class RabbitLine:
             channel.basic_qos(0, count, a_global=False)
             self._prefetch = count
         self._wanted = count
+        asked_at = now()
         channel.basic_consume(self._queue, consumer_tag="ergon", callback=self._arrive)
+        self._heard_at = asked_at
 
     def collect(self, seconds: float) -> list[Delivery]:
         with suppress(TimeoutError):
@@ -93,28 +147,55 @@ class RabbitLine:
         return self._take()
 
     def end(self) -> list[Delivery]:
+        asked_at = now()
         self._channel().basic_cancel("ergon")
+        self._heard_at = asked_at
         return self._take()
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
-        known = [delivery for delivery in deliveries if self._is_open(delivery)]
-        for delivery in known:
-            self._opened.basic_ack(delivery.tag)
-            self._unsettled.discard(delivery.tag)
-        return len(known)
+    def is_ours(self, delivery: Delivery) -> bool | None:
+        if not self._is_open(delivery):
+            return False
+        return True if age(self._heard_at) < TRUSTED else None
 
-    def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
-        if self._is_open(delivery):
-            carried = {name: value for name in _CARRIED if (value := delivery.properties.get(name)) is not None}
-            self._publisher.send(self._dead, delivery.body, {**delivery.headers, **headers}, **carried)
-            self._publisher.flush()
-            self.acknowledge([delivery])
+    def confirm(self) -> None:
+        asked_at = now()
+        # Anything that is answered will do.
+        self._channel().basic_qos(0, self._prefetch, a_global=False)
+        self._heard_at = asked_at
 
-    def release(self, deliveries: Sequence[Delivery]) -> None:
+    def start(self, delivery: Delivery) -> bool:
+        if not self._is_open(delivery) or not self._may_count:
+            return self._is_open(delivery)
+        channel, tag = self._unsettled[delivery.tag]
+        if channel is self._opened and (workbench := self._open_workbench()) is not None:
+            self._unsettled[delivery.tag] = workbench.channel, workbench.copy(delivery)
+            channel.basic_ack(tag)
+        return self._is_open(delivery)
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        if age(self._heard_at) >= TRUSTED and any(map(self._is_open, deliveries)):
+            self.confirm()
+        late = [delivery for delivery in deliveries if not self._is_open(delivery)]
         for delivery in deliveries:
             if self._is_open(delivery):
-                self._opened.basic_reject(delivery.tag, requeue=True)
-                self._unsettled.discard(delivery.tag)
+                channel, tag = self._unsettled[delivery.tag]
+                channel.basic_ack(tag)
+                del self._unsettled[delivery.tag]
+        return late
+
+    def bury(self, delivery: Delivery, headers: dict[str, str]) -> bool:
+        if not self._is_open(delivery):
+            return False
+        self._publisher.send(self._dead, delivery.body, {**delivery.headers, **headers}, **carried_by(delivery))
+        self._publisher.flush()
+        return not self.acknowledge([delivery])
+
+    def release(self, deliveries: Sequence[Delivery]) -> int:
+        ours = [delivery for delivery in deliveries if self._is_open(delivery)]
+        for delivery in ours:
+            channel, tag = self._unsettled.pop(delivery.tag)
+            channel.basic_reject(tag, requeue=True)
+        return len(ours)
 
     def publish(self, messages: deque[tuple[str, str]]) -> None:
         self._channel()
@@ -139,7 +220,7 @@ class RabbitLine:
 
     def drop(self) -> None:
         connection, self._connection, self._opened = self._connection, None, None
-        self._arrived, self._prefetch = [], 0
+        self._arrived, self._prefetch, self._workbench = [], 0, None
         self._unsettled.clear()
         if connection is not None:
             with suppress(*self.broken):
@@ -159,15 +240,28 @@ class RabbitLine:
             self.drop()
             self._connection = Connection(self._url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_LIMIT)
             self._connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
+            # A broker that has fallen silent is noticed wherever an answer is waited for.
+            self._connection.connection.transport.sock.settimeout(SILENCE_LIMIT)
             channel = self._connection.channel()
             self._declare(channel, self._dead, {})
             dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._dead}
             self._declare(channel, self._queue, dead_letters)
             channel.auto_decode = False
             self._publisher = Publisher(self._connection, channel)
-            self._opened = channel
             self._session += 1
+            self._heard_at = now()
+            self._opened = channel
         return self._opened
+
+    def _open_workbench(self) -> Workbench | None:
+        if self._workbench is None:
+            try:
+                self._workbench = Workbench(self._connection, self._publisher, self._queue)
+            except amqp.AccessRefused:
+                self._may_count = False
+                hint = "let this user configure, read and write queues named ergon.started.*"
+                log.warning("starts_are_not_counted", broker=str(self), hint=hint)
+        return self._workbench
 
     def _declare(self, channel: Any, name: str, arguments: dict[str, str]) -> None:
         """A queue that is there is used as it is, whoever made it and however."""
@@ -180,10 +274,19 @@ class RabbitLine:
     def _arrive(self, message: Any) -> None:
         properties = dict(message.properties)
         headers = properties.pop("application_headers", None) or {}
-        tag = int(message.delivery_tag)
-        self._unsettled.add(tag)
+        headers.pop(COPY, None)
+        tag, starts = int(message.delivery_tag), _starts(headers)
+        self._unsettled[tag] = self._opened, tag
         self._arrived.append(
-            Delivery(tag=tag, session=self._session, body=bytes(message.body), headers=headers, properties=properties)
+            Delivery(
+                tag=tag,
+                session=self._session,
+                body=bytes(message.body),
+                headers=headers,
+                properties=properties,
+                returns=starts,
+                is_suspect=starts > 0 or bool(message.delivery_info.get("redelivered")),
+            )
         )
 
     def _take(self) -> list[Delivery]:
@@ -194,3 +297,8 @@ class RabbitLine:
     def _is_open(self, delivery: Delivery) -> bool:
         """Whether the broker waits to hear of it, from this connection. Anything else it has taken back."""
         return delivery.session == self._session and delivery.tag in self._unsettled
+
+
+def _starts(headers: Mapping[str, Any]) -> int:
+    counted = headers.get(STARTS)
+    return counted if isinstance(counted, int) else 0

@@ -15,58 +15,122 @@ from typing import Any
 from uuid import uuid4
 
 import redis
+import structlog
 from kombu import Connection, Producer
 
-from engines.connectors.broker.lines import ANSWER_LIMIT, CONNECT_LIMIT
+from engines.connectors.broker.lines import CONNECT_LIMIT, SILENCE_LIMIT
 from engines.connectors.broker.messages import Delivery
+from engines.connectors.freshness import Moment, age, now
+
+log = structlog.get_logger("ergon.broker")
 
 ROUND_TRIP = 1000
+# The part of a lease in which nobody need be asked whether it is still ours.
+TRUSTED = 0.9
+LOST = "this process was too slow to renew them; they are not begun, and what comes of those that run does not count"
 PERSISTENT = 2
 _NOW = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 """
+# KEYS begin with: what is held, until when, how often what came back did so, and which of that has been started. What
+# comes back has no name of its own: it is known by the digest of its text.
 _PUT_BACK = """
-local function put_back(tag)
+local function put_back(tag, queue)
   local item = redis.call('HGET', KEYS[1], tag)
   redis.call('HDEL', KEYS[1], tag)
   redis.call('ZREM', KEYS[2], tag)
-  if item then redis.call('RPUSH', KEYS[3], item) end
+  if item then redis.call('RPUSH', queue, item) end
+  return item
+end
+"""
+# A worker that dies takes with it all that it holds, most of it never started. Who is poison shows from the second time
+# on: what came back before counts again only if it was started.
+_LAPSE = """
+local function lapse(tag, queue)
+  local was_started = redis.call('SREM', KEYS[4], tag) == 1
+  local item = put_back(tag, queue)
+  if item then
+    local digest = redis.sha1hex(item)
+    if was_started or redis.call('HEXISTS', KEYS[3], digest) == 0 then
+      redis.call('HINCRBY', KEYS[3], digest, 1)
+    end
+    redis.call('EXPIRE', KEYS[3], 604800)
+  end
+end
+"""
+_END = """
+local has_returned = redis.call('HLEN', KEYS[3]) > 0
+local function finish(tag)
+  local item = has_returned and redis.call('HGET', KEYS[1], tag)
+  local is_ours = redis.call('HDEL', KEYS[1], tag) == 1
+  if is_ours then
+    redis.call('ZREM', KEYS[2], tag)
+    redis.call('SREM', KEYS[4], tag)
+    if item then redis.call('HDEL', KEYS[3], redis.sha1hex(item)) end
+  end
+  return is_ours
 end
 """
 
-# KEYS: what is held, until when, the queue's list, the last tag, and then the queue's lists by priority.
-TAKE = f"""{_NOW}{_PUT_BACK}
+# Further KEYS: the queue's list, the last tag, and then the queue's lists by priority.
+TAKE = f"""{_NOW}{_PUT_BACK}{_LAPSE}
 local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)
-for place = #lapsed, 1, -1 do put_back(lapsed[place]) end
+for place = #lapsed, 1, -1 do lapse(lapsed[place], KEYS[5]) end
+local has_returned = redis.call('HLEN', KEYS[3]) > 0
 local taken = {{}}
-for place = 5, #KEYS do
-  while #taken < 2 * tonumber(ARGV[1]) do
+for place = 7, #KEYS do
+  while #taken < 3 * tonumber(ARGV[1]) do
     local item = redis.call('RPOP', KEYS[place])
     if not item then break end
     local tag
-    repeat tag = redis.call('INCR', KEYS[4]) until redis.call('HSETNX', KEYS[1], tag, item) == 1
+    repeat tag = redis.call('INCR', KEYS[6]) until redis.call('HSETNX', KEYS[1], tag, item) == 1
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[2]), tag)
     taken[#taken + 1] = tag
     taken[#taken + 1] = item
+    taken[#taken + 1] = has_returned and redis.call('HGET', KEYS[3], redis.sha1hex(item)) or 0
   end
 end
 return taken
 """
-RELEASE = f"""{_PUT_BACK}
-for place = #ARGV, 1, -1 do put_back(ARGV[place]) end
-"""
-# KEYS[3] is the dead-letter queue. Who has lost the lease buries nothing.
-BURY = """
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
-  redis.call('ZREM', KEYS[2], ARGV[1])
-  redis.call('LPUSH', KEYS[3], ARGV[2])
+# Of those that are not held any more, here and below: nothing changes, and the caller hears of it.
+ACKNOWLEDGE = f"""{_END}
+local late = {{}}
+for place = 1, #ARGV do
+  if not finish(ARGV[place]) then late[#late + 1] = tonumber(ARGV[place]) end
 end
+return late
+"""
+# KEYS[5] is the queue's list. What is given back was not started, whatever was written down.
+RELEASE = f"""{_PUT_BACK}
+local released = 0
+for place = #ARGV, 1, -1 do
+  redis.call('SREM', KEYS[4], ARGV[place])
+  if put_back(ARGV[place], KEYS[5]) then released = released + 1 end
+end
+return released
+"""
+# KEYS[5] is the dead-letter queue.
+BURY = f"""{_END}
+local is_ours = finish(ARGV[1])
+if is_ours then redis.call('LPUSH', KEYS[5], ARGV[2]) end
+return is_ours and 1 or 0
+"""
+START = """
+local is_ours = redis.call('HEXISTS', KEYS[1], ARGV[1])
+if is_ours == 1 then redis.call('SADD', KEYS[4], ARGV[1]) end
+return is_ours
 """
 RENEW = f"""{_NOW}
+local lost = {{}}
 for place = 2, #ARGV do
-  redis.call('ZADD', KEYS[2], 'XX', now + tonumber(ARGV[1]), ARGV[place])
+  if redis.call('HEXISTS', KEYS[1], ARGV[place]) == 1 then
+    redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), ARGV[place])
+  else
+    lost[#lost + 1] = tonumber(ARGV[place])
+  end
 end
+return lost
 """
 
 
@@ -79,12 +143,13 @@ class RedisLine:
     def __init__(self, url: str, queue: str, dead: str, *, lease: float) -> None:
         self._url, self._queue, self._dead, self._lease = url, queue, dead, lease
         self.tick = lease / 3
-        self._kept = [f"ergon:held:{queue}", f"ergon:held_until:{queue}"]
+        self._kept = [f"ergon:{what}:{queue}" for what in ("held", "held_until", "returned", "started")]
         self._connection: Any = None
         self._opened: Any = None
         self._speaking: Any = None
         self._leaving = ExitStack()
-        self._held: dict[int, None] = {}
+        # By tag: since when it is known that the broker holds it for us.
+        self._held: dict[int, Moment] = {}
         self._wanted = 0
 
     def begin(self, count: int) -> None:
@@ -92,29 +157,44 @@ class RedisLine:
 
     def collect(self, seconds: float) -> list[Delivery]:
         keys = [*self._kept, self._queue, f"ergon:tag:{self._queue}", *self._lists()]
+        asked_at = now()
         taken = self._run(TAKE, keys, self._wanted, self._lease)
         if not taken:
             time.sleep(seconds)
-        found = [_delivery(tag, item) for tag, item in zip(taken[::2], taken[1::2], strict=True)]
-        self._held.update((delivery.tag, None) for delivery in found)
+        each = zip(taken[::3], taken[1::3], taken[2::3], strict=True)
+        found = [_delivery(tag, item, int(returns)) for tag, item, returns in each]
+        self._held.update((delivery.tag, asked_at) for delivery in found)
         return found
 
     def end(self) -> list[Delivery]:
         return []
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
+    def is_ours(self, delivery: Delivery) -> bool | None:
+        confirmed = self._held.get(delivery.tag)
+        if confirmed is None:
+            return False
+        return True if age(confirmed) < self._lease * TRUSTED else None
+
+    def confirm(self) -> None:
+        self.keep_alive()
+
+    def start(self, delivery: Delivery) -> bool:
+        return bool(self._run(START, self._kept, delivery.tag))
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         tags = [delivery.tag for delivery in deliveries]
-        with self._client().pipeline() as pipe:
-            known, _ = pipe.hdel(self._kept[0], *tags).zrem(self._kept[1], *tags).execute()
+        late = set(self._run(ACKNOWLEDGE, self._kept, *tags))
         self._let_go(tags)
-        return int(known)
+        return [delivery for delivery in deliveries if delivery.tag in late]
 
-    def bury(self, delivery: Delivery, headers: dict[str, str]) -> None:
-        self._run(BURY, [*self._kept, self._dead], delivery.tag, _dead_item(delivery, headers, self._dead))
+    def bury(self, delivery: Delivery, headers: dict[str, str]) -> bool:
+        item = _dead_item(delivery, headers, self._dead)
+        is_ours = bool(self._run(BURY, [*self._kept, self._dead], delivery.tag, item))
         self._let_go([delivery.tag])
+        return is_ours
 
-    def release(self, deliveries: Sequence[Delivery]) -> None:
-        self._put_back([delivery.tag for delivery in deliveries])
+    def release(self, deliveries: Sequence[Delivery]) -> int:
+        return self._put_back([delivery.tag for delivery in deliveries])
 
     def publish(self, messages: deque[tuple[str, str]]) -> None:
         producer = Producer(self._channel(), routing_key=self._queue)
@@ -130,8 +210,13 @@ class RedisLine:
         return sum(int(self._client().llen(name)) for name in self._lists())
 
     def keep_alive(self) -> None:
-        if self._held:
-            self._run(RENEW, self._kept, self._lease, *self._held)
+        if held := list(self._held):
+            asked_at = now()
+            lost = self._run(RENEW, self._kept, self._lease, *held)
+            self._held.update(dict.fromkeys(held, asked_at))
+            self._let_go(lost)
+            if lost:
+                log.warning("leases_lost", queue=self._queue, messages=len(lost), hint=LOST)
 
     def drop(self) -> None:
         connection, self._connection, self._opened = self._connection, None, None
@@ -148,10 +233,10 @@ class RedisLine:
     def __str__(self) -> str:
         return str(Connection(self._url).as_uri())
 
-    def _put_back(self, tags: list[int]) -> None:
-        if tags:
-            self._run(RELEASE, [*self._kept, self._queue], *tags)
-            self._let_go(tags)
+    def _put_back(self, tags: list[int]) -> int:
+        released = int(self._run(RELEASE, [*self._kept, self._queue], *tags)) if tags else 0
+        self._let_go(tags)
+        return released
 
     def _let_go(self, tags: Iterable[int]) -> None:
         for tag in tags:
@@ -172,7 +257,9 @@ class RedisLine:
     def _channel(self) -> Any:
         if self._opened is None:
             self.drop()
-            limits = {"socket_timeout": ANSWER_LIMIT, "socket_connect_timeout": CONNECT_LIMIT}
+            # Who waits for longer than it takes to renew what is held would lose it.
+            answer = max(CONNECT_LIMIT, min(SILENCE_LIMIT, self.tick))
+            limits = {"socket_timeout": answer, "socket_connect_timeout": CONNECT_LIMIT}
             self._connection = Connection(self._url, transport_options=limits)
             self._connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
             channel = self._connection.channel()
@@ -181,8 +268,9 @@ class RedisLine:
         return self._opened
 
 
-def _delivery(tag: int, item: bytes) -> Delivery:
+def _delivery(tag: int, item: bytes, returns: int) -> Delivery:
     """The message in an item of the list; one that is not in kombu's format is its own body."""
+    counted: dict[str, Any] = {"returns": returns, "is_suspect": returns > 0}
     try:
         envelope = json.loads(item)
         properties = envelope["properties"]
@@ -193,9 +281,10 @@ def _delivery(tag: int, item: bytes) -> Delivery:
             body=_body(envelope["body"], properties.get("body_encoding")),
             headers=dict(envelope.get("headers") or {}),
             properties={**carried, **known_as},
+            **counted,
         )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return Delivery(tag=tag, body=item)
+        return Delivery(tag=tag, body=item, **counted)
 
 
 def _body(text: str, encoding: str | None) -> bytes:

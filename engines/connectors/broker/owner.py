@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -15,13 +15,19 @@ import structlog
 from engines import telemetry
 from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import Delivery
+from engines.connectors.freshness import since_boot
 from engines.core.backoff import exponential
-from engines.core.errors import ConnectorError, told
+from engines.core.errors import ConnectorError, UnreachableError, told
 
 # How long a fetch that waits keeps an acknowledgement waiting.
 SLICE = 0.02
 # How long a broker that did not answer in all our patience is taken not to answer.
 HOPELESS = 5.0
+# How often whoever waits for an answer looks whether it is still wanted, and how long a last answer may take then.
+LOOK = 0.2
+LAST_ANSWER = 1.0
+# How long giving back at the end may take: shorter than a process that is told to end waits for its pipelines.
+CLOSE_LIMIT = 3.0
 
 log = structlog.get_logger("ergon.broker")
 
@@ -32,25 +38,41 @@ class Errand(NamedTuple):
     call: Callable[[Line], Any]
     future: "Future[Any]"
     is_patient: bool
+    patience: float | None
+    unwanted: threading.Event  # from then on it is not tried again
 
 
 class Owner:
-    """Takes errands from any thread and runs them in its own, one after the other; connects anew when it has to."""
+    """Takes errands from any thread and runs them in its own, one after the other; connects anew when it has to.
 
-    def __init__(self, line: Line, *, patience: float) -> None:
-        self._line, self._patience = line, patience
+    `patience` is how long an errand is tried again while the broker does not answer; None: until it is unwanted. An
+    interruption makes fetches unwanted, giving up everything else.
+    """
+
+    def __init__(self, line: Line, *, patience: float | None) -> None:
+        self._line, self.patience = line, patience
         self._errands: SimpleQueue[Errand | None] = SimpleQueue()
         self._postponed: deque[Errand] = deque()
         self._done: deque[Delivery] = deque()
+        self._late: set[Delivery] = set()
+        self._untold: set[Future[bool]] = set()  # outcomes that the broker has not taken yet
+        self._has_lost_outcomes = False
         self._lock = threading.Lock()
         self._is_closed = False
-        self._hurry = threading.Event()
+        self.hurry, self._given_up = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._tick_at = 0.0
-        self._is_in_trouble = False
+        self._lost_at: float | None = None
         self._hopeless_until = 0.0
 
-    def ask(self, call: Callable[[Line], Any], *, is_patient: bool = False) -> "Future[Any]":
+    def ask(
+        self,
+        call: Callable[[Line], Any],
+        *,
+        is_patient: bool = False,
+        patience: float | None = None,
+        unwanted: threading.Event | None = None,
+    ) -> "Future[Any]":
         with self._lock:
             if self._is_closed:
                 msg = f"the connector of {self._line} is closed"
@@ -58,36 +80,98 @@ class Owner:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="ergon-broker", daemon=True)
                 self._thread.start()
-            errand = Errand(call, Future(), is_patient)
+            patience = self.patience if patience is None else patience
+            errand = Errand(call, Future(), is_patient, patience, unwanted or self._given_up)
             self._errands.put(errand)
         return errand.future
 
     def take(self, count: int, wait: float) -> "Future[list[Delivery]]":
         """Up to so many messages; if there is none, the first that comes within the wait."""
-        return self.ask(lambda line: self._take(line, count, wait), is_patient=True)
+        return self.ask(lambda line: self._take(line, count, wait), is_patient=True, unwanted=self.hurry)
 
-    def acknowledge(self, delivery: Delivery) -> "Future[None]":
-        """Whoever comes first takes along what the others have brought."""
+    def acknowledge(self, delivery: Delivery) -> "Future[bool]":
+        """Whether the broker still waited to hear of it. Whoever comes first takes along what others have brought."""
         self._done.append(delivery)
-        return self.ask(self._settle)
+        asked = self.ask(lambda line: self._settle(line, delivery))
+        self._untold.add(asked)
+        asked.add_done_callback(self._forget_outcome)
+        return asked
+
+    def start(self, delivery: Delivery) -> bool:
+        """Whether it may be worked on: it is ours, and if it came back before that is written down."""
+        if not delivery.is_suspect and (known := self._line.is_ours(delivery)) is not None:
+            return known
+        verb = self._start if delivery.is_suspect else self._confirm
+        asked = self.ask(lambda line: verb(line, delivery), unwanted=self.hurry)
+        try:
+            return bool(self.answer(asked, unwanted=self.hurry))
+        except UnreachableError:
+            if self.is_interrupted:
+                return False
+            raise
+
+    def may_start_at_once(self, delivery: Delivery) -> bool:
+        return not delivery.is_suspect and self._line.is_ours(delivery) is True
+
+    def confirm(self, delivery: Delivery) -> bool:
+        """Whether the broker still waits to hear of it from us, by its own word."""
+        return bool(self.answer(self.ask(lambda line: self._confirm(line, delivery))))
+
+    def answer(
+        self, asked: "Future[Any]", *, limit: float | None = None, unwanted: threading.Event | None = None
+    ) -> Any:
+        """What came of it. Raises if that takes too long, or a moment after nobody wants it any more."""
+        unwanted = unwanted or self._given_up
+        if limit is None and self.patience is not None:
+            limit = self.patience + 2 * ANSWER_LIMIT
+        until = None if limit is None else time.monotonic() + limit
+        unwanted_until: float | None = None
+        while True:
+            try:
+                return asked.result(LOOK if until is None else min(LOOK, max(0.0, until - time.monotonic())))
+            except TimeoutError:
+                if asked.done():
+                    raise
+            now = time.monotonic()
+            if unwanted_until is None and unwanted.is_set():
+                unwanted_until = now + LAST_ANSWER
+            if any(end is not None and now >= end for end in (until, unwanted_until)):
+                asked.cancel()
+                msg = f"the broker {self._line} does not answer"
+                raise UnreachableError(msg) from None
+
+    def flush(self) -> None:
+        """Return once the broker has taken every outcome, or say that it has not."""
+        with suppress(ConnectorError, CancelledError):  # told below
+            for asked in list(self._untold):
+                self.answer(asked)
+        if self._has_lost_outcomes or self._untold:
+            msg = f"the broker {self._line} has not taken all outcomes; their messages will come again"
+            raise UnreachableError(msg)
 
     def interrupt(self) -> None:
-        """Wait no longer, neither for messages nor for a broker that does not answer."""
-        self._hurry.set()
+        """Wait no longer for messages, nor for a broker that does not answer before one begins."""
+        self.hurry.set()
 
     @property
     def is_interrupted(self) -> bool:
-        return self._hurry.is_set()
+        return self.hurry.is_set()
+
+    def give_up(self) -> None:
+        """Wait no longer for a broker that does not answer, whatever for."""
+        self.interrupt()
+        self._given_up.set()
 
     def close(self) -> None:
         """Do what was asked for, give back what is in hand, and end."""
-        self.interrupt()
+        limit = LAST_ANSWER if self._given_up.is_set() else CLOSE_LIMIT
+        self.give_up()
         with self._lock:
             is_closed, self._is_closed = self._is_closed, True
             if not is_closed:
                 self._errands.put(None)
         if self._thread is not None:
-            self._thread.join(ANSWER_LIMIT)
+            self._thread.join(limit)
 
     def _run(self) -> None:
         while (errand := self._next()) is not None:
@@ -102,42 +186,45 @@ class Owner:
             if self._postponed:
                 return self._postponed.popleft()
             try:
-                return self._errands.get(timeout=max(0.0, self._tick_at - time.monotonic()))
+                return self._errands.get(timeout=max(0.0, self._tick_at - since_boot()))
             except Empty:
                 continue
 
     def _keep_alive(self) -> None:
-        if time.monotonic() < self._tick_at:
-            return
-        self._tick_at = time.monotonic() + self._line.tick
         try:
-            self._line.keep_alive()
+            self._keep_alive_on(self._line)
         except Exception as error:  # noqa: BLE001 (the thread lives on, with a new connection)
             self._lose(error)
+            self._tick_at = since_boot() + self._line.tick
+
+    def _keep_alive_on(self, line: Line) -> None:
+        if since_boot() >= self._tick_at:
+            self._tick_at = since_boot() + line.tick
+            line.keep_alive()
 
     def _carry_out(self, errand: Errand) -> None:
         if not errand.future.running() and not errand.future.set_running_or_notify_cancel():
             return
         try:
-            errand.future.set_result(self._insist(errand.call))
+            errand.future.set_result(self._insist(errand))
         except BaseException as error:  # noqa: BLE001 (handed to whoever asked)
             errand.future.set_exception(error)
 
-    def _insist(self, call: Callable[[Line], Any]) -> Any:
+    def _insist(self, errand: Errand) -> Any:
         """Do it, on a new connection if this one breaks, for as long as our patience lasts."""
-        until = time.monotonic() + self._patience
+        until = None if errand.patience is None else time.monotonic() + errand.patience
         for failures in itertools.count():
             try:
-                value = call(self._line)
+                value = errand.call(self._line)
             except self._line.refused as error:
                 self._line.drop()
                 msg = f"the broker {self._line} refuses us: {told(error)}"
                 raise ConnectorError(msg) from error
             except self._line.broken as error:
                 self._lose(error)
-                if not self._may_try_again(failures, until):
+                if not self._may_try_again(failures, until, errand.unwanted):
                     msg = f"the broker {self._line} does not answer: {told(error)}"
-                    raise ConnectorError(msg) from error
+                    raise UnreachableError(msg) from error
             except ConnectorError:
                 raise
             except Exception:
@@ -149,45 +236,65 @@ class Owner:
         return None
 
     def _lose(self, error: Exception) -> None:
-        if not self._is_in_trouble:
-            log.warning("broker_lost", broker=str(self._line), error=told(error))
-        self._is_in_trouble = True
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            hint = "it is tried again until it answers"
+            log.warning("broker_lost", broker=str(self._line), error=told(error), hint=hint)
         self._line.drop()
+        self._tick_at = 0.0  # what is held is renewed first thing on the next connection
 
     def _find_again(self) -> None:
-        if self._is_in_trouble:
-            log.info("broker_found_again", broker=str(self._line))
-        self._is_in_trouble, self._hopeless_until = False, 0.0
+        if self._lost_at is not None:
+            log.info("broker_found_again", broker=str(self._line), after=round(time.monotonic() - self._lost_at, 1))
+        self._lost_at, self._hopeless_until = None, 0.0
 
-    def _may_try_again(self, failures: int, until: float) -> bool:
+    def _may_try_again(self, failures: int, until: float | None, unwanted: threading.Event) -> bool:
         now = time.monotonic()
-        if self._hurry.is_set() or now < self._hopeless_until:
+        if unwanted.is_set() or (until is not None and now < self._hopeless_until):
             return False
-        if now >= until:
+        if until is not None and now >= until:
             self._hopeless_until = now + HOPELESS
             return False
-        self._hurry.wait(exponential(failures, backoff=0.05, multiplier=2, cap=2.0))
-        return True
+        return not unwanted.wait(exponential(failures, backoff=0.05, multiplier=2, cap=2.0))
 
     def _take(self, line: Line, count: int, wait: float) -> list[Delivery]:
         until = time.monotonic() + wait
+        self._keep_alive_on(line)  # before anybody looks for leases that have lapsed: they may be ours
         line.begin(count)
         taken = line.collect(SLICE)
-        while not taken and time.monotonic() < until and not self._hurry.is_set():
+        while not taken and time.monotonic() < until and not self.hurry.is_set():
             self._serve_others(line)
             taken = line.collect(SLICE)
         return taken + line.end()
 
-    def _settle(self, line: Line) -> None:
+    def _start(self, line: Line, delivery: Delivery) -> bool:
+        return line.start(delivery)
+
+    def _confirm(self, line: Line, delivery: Delivery) -> bool:
+        if line.is_ours(delivery) is not False:
+            line.confirm()
+        return line.is_ours(delivery) is not False
+
+    def _settle(self, line: Line, delivery: Delivery) -> bool:
         if done := list(self._done):
-            if (late := len(done) - line.acknowledge(done)) > 0:
-                telemetry.stale.add(late)
+            late = line.acknowledge(done)
+            self._late.update(late)
             for _ in done:
                 self._done.popleft()
+            if late:
+                telemetry.stale.add(len(late))
+        is_late = delivery in self._late
+        self._late.discard(delivery)
+        return not is_late
+
+    def _forget_outcome(self, asked: "Future[bool]") -> None:
+        if asked.cancelled() or asked.exception() is not None:
+            self._has_lost_outcomes = True
+        self._untold.discard(asked)
 
     def _serve_others(self, line: Line) -> None:
         """What came in while a fetch waits. If the connection breaks over it, it is done after the fetch."""
-        self._keep_alive()
+        self._keep_alive_on(line)
         while not self._errands.empty():
             errand = self._errands.get()
             if errand is None or errand.is_patient:

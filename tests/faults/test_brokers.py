@@ -1,0 +1,371 @@
+"""What consumers of a broker survive, with real processes: frozen workers, outages, silence, poison, orders to end."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import kombu
+import pytest
+
+from engines import Transaction, overview
+from engines.connectors.broker import BrokerConnector
+from engines.models import DeadLetter, Pipeline
+from ergon_site import embedded
+from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
+from tests.engines.test_broker import dead_messages
+from tests.faults.broker_tasks import PATIENCE
+from tests.faults.relay import Relay, relay_to
+from tests.processes import eventually
+from tests.servers import Restartable
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TASKS = "tests.tasks,tests.faults.broker_tasks"
+ONE_SLOT = {
+    "loop": {"concurrency": {"value": 1}, "batch": {"size": 20}, "empty_queue": {"backoff": 0.05, "backoff_cap": 0.2}},
+}
+
+
+@pytest.fixture(params=["valkey", "rabbitmq"])
+def address(request: pytest.FixtureRequest) -> str:
+    """The address of each broker in turn."""
+    if request.param == "valkey":
+        return os.environ["CELERY_BROKER_URL"]
+    return str(request.getfixturevalue("rabbitmq"))
+
+
+@pytest.fixture(params=["valkey", "rabbitmq"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
+    """Each broker in turn, to be stopped and started."""
+    if request.param == "rabbitmq":
+        yield request.getfixturevalue("our_rabbitmq")
+        return
+    valkey = Restartable(embedded.valkey, tmp_path)
+    yield valkey
+    valkey.stop()
+
+
+@pytest.fixture
+def relay(address: str) -> Iterator[Relay]:
+    with relay_to(address) as between:
+        yield between
+
+
+def make(task: str = "tests.act", connector: str = "hasty-broker", policy: Any = None, **plan: Any) -> Pipeline:
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    policy = make_policy("brokers", {**ONE_SLOT, **(policy or {})}, plan.pop("kind", "consumer"))
+    return make_pipeline(name, task, connector=connector, policy=policy, **plan)
+
+
+def publish(address: str, pipeline: Pipeline, *payloads: dict[str, Any]) -> None:
+    with closing(BrokerConnector(address, pipeline.name)) as connector:
+        connector.dispatch_transactions([Transaction(f"m{n}", payload) for n, payload in enumerate(payloads)])
+
+
+def consuming(pipeline: Pipeline, address: str, *arguments: str) -> Any:
+    return consumer(pipeline.name, *arguments, CELERY_BROKER_URL=address, ERGON_TASKS=TASKS)
+
+
+def ended(pipeline: Pipeline) -> tuple[int, int]:
+    totals = overview.totals_by_pipeline().get(pipeline.pk, {})
+    return totals.get("succeeded", 0), totals.get("failed", 0)
+
+
+def runs(mark: Path) -> list[tuple[str, int]]:
+    """Which messages were begun, and by which processes."""
+    lines = mark.read_text().splitlines() if mark.exists() else []
+    return [(line.split()[0], int(line.split()[1])) for line in lines]
+
+
+class Frozen:
+    """A consumer that is stopped in the middle of a message, until what it holds has been given to another."""
+
+    def __init__(self, process: subprocess.Popen[str], relay: Relay) -> None:
+        self._process, self._relay = process, relay
+
+    def __enter__(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+        if self._relay.address.startswith("amqp"):
+            # RabbitMQ takes back what a lost connection held; Valkey waits for the lease to lapse.
+            self._relay.cut()
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
+    """How it ends, and what it told."""
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
+
+
+def last_counts(output: str) -> dict[str, int]:
+    stopped = [json.loads(line) for line in output.splitlines() if '"stopped"' in line][-1]
+    return {name: stopped[name] for name in ("succeeded", "failed", "stale")}
+
+
+@pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
+@pytest.mark.parametrize("then", [{"fail": "too late"}, {}], ids=["failure", "success"])
+def test_the_outcome_of_a_worker_that_lost_its_message_while_frozen_tells_nobody(
+    task: str, then: dict[str, Any], address: str, relay: Relay, tmp_path: Path
+) -> None:
+    pipeline, mark, gate = make(task), tmp_path / "mark", tmp_path / "gate"
+    publish(address, pipeline, {"id": "m", "mark": str(mark), "gate": str(gate), "then": then})
+    with consuming(pipeline, relay.address) as frozen:
+        eventually(lambda: len(runs(mark)) == 1, "it has begun")
+        with Frozen(frozen, relay), consuming(pipeline, address) as other:
+            eventually(lambda: ended(pipeline) == (1, 0), "another worker has done it")
+            gate.touch()
+            assert stop(other)[0] == 0
+        publish(address, pipeline, {"id": "next", "mark": str(mark), "gate": str(gate), "then": {}})
+        eventually(lambda: ended(pipeline)[0] == 2, "it works on")
+        code, output, _ = stop(frozen)
+    assert code == 0
+    assert last_counts(output) == {"succeeded": 1, "failed": 0, "stale": 1}
+    assert ended(pipeline) == (2, 0)
+    assert not DeadLetter.objects.exists()
+    assert dead_messages(address, pipeline.name) == []
+
+
+@pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
+def test_a_worker_that_was_frozen_begins_nothing_that_another_was_given_meanwhile(
+    task: str, address: str, relay: Relay, tmp_path: Path
+) -> None:
+    pipeline, mark, gate = make(task), tmp_path / "mark", tmp_path / "gate"
+    payload = {"mark": str(mark), "gate": str(gate), "then": {}}
+    with consuming(pipeline, relay.address) as frozen:
+        wait_until_started(frozen)
+        publish(address, pipeline, *({"id": f"m{n}", **payload} for n in range(20)))
+        eventually(lambda: len(runs(mark)) == 1, "the first has begun, and the others are in reserve")
+        with Frozen(frozen, relay), consuming(pipeline, address) as other:
+            gate.touch()
+            eventually(lambda: ended(pipeline) == (20, 0), "another worker has done all of them")
+            assert stop(other)[0] == 0
+        publish(address, pipeline, {"id": "new", **payload})
+        eventually(lambda: "new" in dict(runs(mark)), "it works on")
+        assert stop(frozen)[0] == 0
+    begun = Counter(process for _, process in runs(mark))
+    assert begun[frozen.pid] == 2
+    assert not DeadLetter.objects.exists()
+
+
+class Watched:
+    """A consumer's log, read while it runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process, self.lines = process, list[str]()
+        self._readers = [
+            threading.Thread(target=self._read, args=[pipe], daemon=True) for pipe in (process.stdout, process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def has_said(self, word: str) -> int:
+        return sum(word in line for line in self.lines)
+
+    def stop(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self._process.wait(60)
+        for reader in self._readers:
+            reader.join(10)
+        return code
+
+    def counts(self) -> dict[str, int]:
+        return last_counts("\n".join(line for line in self.lines if line.startswith("{")))
+
+    def _read(self, pipe: Any) -> None:
+        self.lines.extend(pipe)
+
+
+@pytest.mark.parametrize("task", ["tests.act", "tests.act_async"])
+def test_an_outage_of_the_broker_is_waited_out_while_other_pipelines_work(
+    task: str, server: Restartable, tmp_path: Path
+) -> None:
+    pipeline, durable = make(task), make_pipeline("durable", policy="brokers")
+    publish(server.address, pipeline, {"n": 1})
+    with consumer(pipeline.name, "durable", CELERY_BROKER_URL=server.address, ERGON_TASKS=TASKS) as process:
+        watched = Watched(process)
+        eventually(lambda: ended(pipeline) == (1, 0), "it works")
+        server.stop()
+        try:
+            eventually(lambda: watched.has_said("broker_lost") == 1, "the outage is told")
+            # Longer than the connector's patience.
+            (uid,) = submit(durable, sleep=3 * PATIENCE)
+            eventually(lambda: states(uid) == ["succeeded"], "other pipelines go on")
+            assert process.poll() is None
+        finally:
+            server.start()
+        publish(server.address, pipeline, {"n": 2})
+        eventually(lambda: ended(pipeline) == (2, 0), "it works again")
+        assert watched.stop() == 0
+    assert (watched.has_said("broker_lost"), watched.has_said("broker_found_again")) == (1, 1)
+
+
+@pytest.mark.parametrize("then", [{"fail": "broken"}, {}], ids=["failure", "success"])
+def test_an_outcome_that_came_during_an_outage_is_kept_for_the_broker(
+    then: dict[str, Any], server: Restartable, tmp_path: Path
+) -> None:
+    pipeline, mark, gate = make("tests.first_fails", "broker"), tmp_path / "mark", tmp_path / "gate"
+    publish(server.address, pipeline, {"id": "m", "mark": str(mark), "gate": str(gate), "then": then})
+    with consuming(pipeline, server.address) as process:
+        watched = Watched(process)
+        eventually(lambda: len(runs(mark)) == 1, "it has begun")
+        server.stop()
+        try:
+            gate.touch()
+            eventually(lambda: watched.has_said("broker_lost") == 1, "the outage is told")
+        finally:
+            server.start()
+        eventually(lambda: sum(ended(pipeline)) == 1, "it has ended")
+        assert watched.stop() == 0
+    assert runs(mark)[0] == ("m", process.pid)
+    if server.address.startswith("redis"):
+        # The lease has outlived the outage, and with it the only run.
+        assert (len(runs(mark)), watched.counts()["stale"], len(ended_badly())) == (1, 0, len(then))
+    else:
+        # RabbitMQ has taken it back with the connection: what came of the first run is told to nobody.
+        assert (len(runs(mark)), watched.counts()["stale"], len(ended_badly())) == (2, 1, 0)
+
+
+def ended_badly() -> list[str]:
+    return list(DeadLetter.objects.values_list("uid", flat=True))
+
+
+NOWHERE = {"redis": "redis://127.0.0.1:1/0", "amqp": "amqp://127.0.0.1:1/%2F"}
+
+
+@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+def test_a_drain_that_cannot_reach_its_broker_ends_with_69(scheme: str) -> None:
+    pipeline = make()
+    run = consume(pipeline.name, "--drain", CELERY_BROKER_URL=NOWHERE[scheme], ERGON_TASKS=TASKS)
+    assert run.code == 69
+    assert "does not answer" in run.errors
+
+
+def test_a_wrong_password_ends_the_process_in_words(address: str) -> None:
+    wrong = address.replace(urlsplit(address).password or "", "wrong-one")
+    run = consume(make().name, CELERY_BROKER_URL=wrong, ERGON_TASKS=TASKS)
+    assert run.code == 1
+    assert "refuses us" in run.errors
+    assert "wrong-one" not in run.errors
+
+
+@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+def test_a_consumer_that_has_nothing_in_hand_is_stopped_during_an_outage_with_0(scheme: str) -> None:
+    with consuming(make(), NOWHERE[scheme], "--grace", "20") as process:
+        watched = Watched(process)
+        eventually(lambda: watched.has_said("broker_lost") == 1, "the outage is told")
+        assert watched.stop() == 0
+
+
+@pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
+def test_a_consumer_that_is_stopped_while_the_broker_is_silent_says_what_it_could_not_tell(
+    task: str, address: str, relay: Relay, tmp_path: Path
+) -> None:
+    pipeline, mark, gate = make(task), tmp_path / "mark", tmp_path / "gate"
+    publish(address, pipeline, {"id": "m", "mark": str(mark), "gate": str(gate), "then": {}})
+    with consuming(pipeline, relay.address, "--grace", "1") as process:
+        watched = Watched(process)
+        eventually(lambda: len(runs(mark)) == 1, "it has begun")
+        relay.silence()
+        gate.touch()
+        began = time.monotonic()
+        assert watched.stop() == 69, watched.lines
+        # The grace, and a few seconds to leave.
+        assert time.monotonic() - began < 20
+    assert any("outcome" in line and "broker" in line for line in watched.lines)
+    assert ended(pipeline) == (0, 0)
+    relay.cut()
+    with consuming(pipeline, address) as other:
+        eventually(lambda: ended(pipeline) == (1, 0), "another worker is given it")
+        assert stop(other)[0] == 0
+    assert len(runs(mark)) == 2
+
+
+def test_a_consumer_whose_broker_falls_silent_goes_on_once_it_answers(
+    address: str, relay: Relay, tmp_path: Path
+) -> None:
+    pipeline = make()
+    publish(address, pipeline, {"n": 1})
+    with consuming(pipeline, relay.address) as process:
+        watched = Watched(process)
+        eventually(lambda: ended(pipeline) == (1, 0), "it works")
+        relay.silence()
+        eventually(lambda: watched.has_said("broker_lost") == 1, "the silence is noticed", within=60)
+        relay.cut()
+        relay.resume()
+        publish(address, pipeline, {"n": 2})
+        eventually(lambda: ended(pipeline) == (2, 0), "it works again")
+        assert watched.stop() == 0
+
+
+def test_a_producer_waits_for_its_broker_no_longer_than_an_attempt_may_take(server: Restartable) -> None:
+    policy = {"steps": {"produce": {"retry": {"max_attempts": 2, "timeout": 3.0}}}}
+    pipeline = make("tests.publish", direction="outbound", kind="producer", policy={"loop": {}, **policy})
+    with consumer(pipeline.name, command="produce", CELERY_BROKER_URL=server.address, ERGON_TASKS=TASKS) as process:
+        watched = Watched(process)
+        (first,) = submit(pipeline, n=1)
+        eventually(lambda: states(first) == ["succeeded"], "it works")
+        server.stop()
+        try:
+            (lost,) = submit(pipeline, n=2)
+            eventually(lambda: states(lost) == ["failed"], "its attempts are spent")
+            (waiting,) = submit(pipeline, n=3)
+            eventually(lambda: states(waiting) == ["running"], "the next one waits for the broker")
+        finally:
+            server.start()
+        eventually(lambda: states(waiting)[0] in ("succeeded", "failed"), "it has ended")
+        (last,) = submit(pipeline, n=4)
+        eventually(lambda: states(last) == ["succeeded"], "it works again")
+        assert watched.stop() == 0
+    letter = DeadLetter.objects.get(uid=lost)
+    assert "does not answer" in letter.message
+    with closing(BrokerConnector(server.address, pipeline.name, wait=0.5)) as connector:
+        published = {one.id for one in connector.fetch_transactions(10)}
+    assert {first, last} <= published
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_a_message_that_kills_its_worker_every_time_is_buried_and_its_neighbours_are_not(
+    address: str, queue_type: str, tmp_path: Path
+) -> None:
+    pipeline, mark = make(), tmp_path / "mark"
+    declare(address, pipeline.name, queue_type)
+    good = [{"id": f"good-{n}", "mark": str(mark)} for n in range(6)]
+    publish(address, pipeline, *good[:3], {"id": "bad", "mark": str(mark), "kill": True}, *good[3:])
+    with consumer(pipeline.name, "--processes", "2", CELERY_BROKER_URL=address, ERGON_TASKS=TASKS) as parent:
+        watched = Watched(parent)
+        eventually(DeadLetter.objects.exists, "the poison is out", within=60)
+        eventually(lambda: {one["id"] for one in good} < {name for name, _ in runs(mark)}, "the rest is done")
+        assert watched.stop() == 0
+    letter = DeadLetter.objects.get()
+    assert (letter.uid, letter.error_type) == ("m3", "PoisonTransaction")
+    assert letter.payload == {"id": "bad", "mark": str(mark), "kill": True}
+    begun = Counter(name for name, _ in runs(mark))
+    assert 3 <= begun["bad"] <= 4
+    (message,) = dead_messages(address, pipeline.name)
+    assert message.headers["ergon-error-type"] == "PoisonTransaction"
+    assert Transaction.from_json(message.body).payload["id"] == "bad"
+
+
+def declare(address: str, queue: str, queue_type: str) -> None:
+    if address.startswith("redis"):
+        if queue_type != "classic":
+            pytest.skip("a kind of queue that only RabbitMQ has")
+        return
+    with kombu.Connection(address) as connection, connection.channel() as channel:
+        channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-queue-type": queue_type})
