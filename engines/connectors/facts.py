@@ -7,10 +7,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import structlog
 
+from engines.connectors.freshness import Moment, age, now
 from engines.connectors.outage import Outage
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Outcome
@@ -22,9 +25,17 @@ from facts.ledger import holding, reading
 OFFSET = "offset"
 # How often a drain looks whether another process has let go; one that has died holds on until its term is over.
 LOOK = 0.5
-PATIENCE = holding.TERM.total_seconds() + 4 * LOOK
+# The part of a term in which nobody need be asked whether this process still reads.
+TRUSTED = 0.9
 
 log = structlog.get_logger("ergon.facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFact(Transaction):
+    """A fact, and the hold on the consumer under which it was read."""
+
+    hold: int = field(default=0, compare=False)
 
 
 class FactsConnector:
@@ -32,14 +43,15 @@ class FactsConnector:
 
     A transaction has the message id as its id, `{"envelope": …, "fact": …}` as its payload and the offset in its
     metadata. A fact is confirmed once it and all before it have ended. One process reads as a consumer at a time;
-    others get nothing until its term is over. What had not been confirmed then comes again.
+    others get nothing until its term is over. What had not been confirmed then comes again: a process that finds its
+    term over begins nothing more of what it has read, and what comes of that counts for nothing.
     """
 
     is_prefetching = True
-    ergon_offers = ("drain",)
+    ergon_offers = ("begin", "drain", "is_ours")
 
-    def __init__(self, consumer: str) -> None:
-        self._name, self._holder = consumer, holding.new_holder()
+    def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
+        self._name, self._holder, self._term = consumer, holding.new_holder(), term
         self._outage = Outage(f"read facts as {consumer}")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
         self._lock = threading.Lock()
@@ -48,7 +60,8 @@ class FactsConnector:
         # Up to where facts have been given out, and confirmed; unknown until this process holds the consumer.
         self._position: int | None = None
         self._confirmed = -1
-        self._hold_until = 0.0
+        self._held_at: Moment | None = None
+        self._hold_number = 0  # each time that it had been lost, another
         self._is_settling = self._is_draining = False
         # While another process reads: until when a drain waits for its turn.
         self._patient_until: float | None = None
@@ -71,18 +84,34 @@ class FactsConnector:
         """Append them; they are kept when this returns. The payload of each is `{"envelope": …, "fact": …}`."""
         return self._thread.submit(self._append, transactions).result()
 
-    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
-        """It has ended, one way or the other; a failure has its dead letter."""
+    def begin(self, transaction: Transaction) -> bool:
+        """Whether a handler may start: not if another process may have read on from the cursor."""
+        if self._is_known():
+            return self._is_of_this_hold(transaction)
+        return self.is_ours(transaction)
+
+    def is_ours(self, transaction: Transaction) -> bool:
+        """Whether this process still reads as the consumer: the database is asked unless it has said so just now."""
+        if self._is_of_this_hold(transaction):
+            self._thread.submit(self._keep_hold).result()
+        return self._is_known() and self._is_of_this_hold(transaction)
+
+    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool:
+        """It has ended, one way or the other; a failure has its dead letter. False if another process reads by now."""
+        if not self.begin(transaction):
+            return False
         with self._lock:
             self._out.discard(transaction.metadata[OFFSET])
             is_first, self._is_settling = not self._is_settling, True
         if is_first:  # the others go with it
             self._thread.submit(self._settle)
+        return True
 
     def release(self, transactions: Sequence[Transaction]) -> None:
+        ours = {one.metadata[OFFSET]: one for one in transactions if self._is_of_this_hold(one)}
         with self._lock:
-            self._returned |= {one.metadata[OFFSET]: one for one in transactions}
-        self.given_back += len(transactions)
+            self._returned |= ours
+        self.given_back += len(ours)
 
     def count(self) -> int:
         """How many wait."""
@@ -120,8 +149,13 @@ class FactsConnector:
     async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
         return await asyncio.wrap_future(self._thread.submit(self._append, transactions))
 
-    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
-        self.acknowledge(transaction, outcome)
+    async def begin_async(self, transaction: Transaction) -> bool:
+        return self.begin(transaction) if self._is_known() else await asyncio.to_thread(self.begin, transaction)
+
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> bool:
+        if self._is_known():
+            return self.acknowledge(transaction, outcome)
+        return await asyncio.to_thread(self.acknowledge, transaction, outcome)
 
     async def release_async(self, transactions: Sequence[Transaction]) -> None:
         self.release(transactions)
@@ -160,13 +194,14 @@ class FactsConnector:
     def _transaction(self, offset: int, content: str) -> Transaction:
         fact = json.loads(content)
         envelope = fact["envelope"]
-        return Transaction(
+        return ReadFact(
             envelope["message_id"],
             fact,
             {OFFSET: offset},
             correlation_id=envelope.get("correlation_id"),
             parent_id=envelope.get("causation_id"),
             source=f"facts:{self._name}",
+            hold=self._hold_number,
         )
 
     def _settle(self) -> None:
@@ -198,18 +233,27 @@ class FactsConnector:
 
     def _hold(self, consumer: Any) -> bool:
         """Asked of the database a few times in each term; who has lost the consumer begins anew at its cursor."""
-        now = time.monotonic()
-        if now < self._hold_until:
+        if self._held_at is not None and age(self._held_at) < self._term.total_seconds() / 3:
             return True
-        is_held = holding.hold(consumer, self._holder)
-        if not is_held:
+        asked_at = now()
+        is_held = holding.hold(consumer, self._holder, term=self._term)
+        if not is_held or consumer.held_by != self._holder:  # somebody else may have had it, and let go of it
             self._forget()
-            self._patient_until = self._patient_until or now + PATIENCE
-        else:
+        if is_held:
             self._patient_until = None
-        self._hold_until = now + holding.TERM.total_seconds() / 3 if is_held else 0.0
+        else:
+            patience = self._term.total_seconds() + 4 * LOOK
+            self._patient_until = self._patient_until or time.monotonic() + patience
+        self._held_at = asked_at if is_held else None
         self._start_heart()
         return is_held
+
+    def _is_known(self) -> bool:
+        held_at = self._held_at
+        return held_at is not None and age(held_at) < self._term.total_seconds() * TRUSTED
+
+    def _is_of_this_hold(self, transaction: Transaction) -> bool:
+        return self._held_at is not None and getattr(transaction, "hold", None) == self._hold_number
 
     def _awaits_its_turn(self) -> bool:
         if not self._is_draining or self._patient_until is None or self._is_interrupted.is_set():
@@ -221,6 +265,7 @@ class FactsConnector:
 
     def _forget(self) -> None:
         with self._lock:
+            self._hold_number += 1
             self._position = None
             self._out.clear()
             self._returned.clear()
@@ -232,17 +277,18 @@ class FactsConnector:
 
     def _beat(self) -> None:
         """Handlers may take long, and nothing is fetched meanwhile."""
-        while not self._is_over.wait(holding.TERM.total_seconds() / 5):
+        while not self._is_over.wait(self._term.total_seconds() / 5):
             if self._position is not None:
                 with suppress(RuntimeError):  # closed a moment ago
                     self._thread.submit(self._keep_hold)
 
     def _keep_hold(self) -> None:
+        """Ask for another term; a database that does not answer until somebody gives up has not said no."""
         self._outage.wait_out(lambda: self._hold(reading.find_consumer(self._name)))
 
     def _leave(self) -> None:
         self._settle()
-        if self._hold_until:
+        if self._held_at is not None:
             self._outage.wait_out(lambda: holding.let_go(reading.find_consumer(self._name), self._holder))
         self._outage.close_connection()
 

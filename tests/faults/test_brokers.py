@@ -21,8 +21,11 @@ from engines import Transaction, overview
 from engines.connectors.broker import BrokerConnector
 from engines.models import DeadLetter, Pipeline
 from ergon_site import embedded
+from facts import ledger, provisioning
+from facts.models import Consumer
 from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
 from tests.engines.test_broker import dead_messages
+from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.faults.broker_tasks import PATIENCE
 from tests.faults.relay import Relay, relay_to
 from tests.processes import eventually
@@ -369,3 +372,35 @@ def declare(address: str, queue: str, queue_type: str) -> None:
         return
     with kombu.Connection(address) as connection, connection.channel() as channel:
         channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-queue-type": queue_type})
+
+
+@pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
+def test_a_reader_of_facts_that_was_frozen_begins_nothing_more_and_its_failure_tells_nobody(
+    task: str, tmp_path: Path
+) -> None:
+    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    make_boundary()
+    provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    pipeline = make_pipeline("erp", task, connector="hasty-facts", policy=make_policy("brokers", ONE_SLOT))
+    said = {"mark": str(mark), "gate": str(gate), "then": {"fail": "too late"}}
+    with consumer("erp", ERGON_TASKS=TASKS) as frozen:
+        wait_until_started(frozen)
+        ledger.append_many(draft(n, object_json={"id": f"f{n}", **said}) for n in range(10))
+        eventually(lambda: len(runs(mark)) == 1, "the first has begun")
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            with consumer("erp", ERGON_TASKS=TASKS) as other:
+                # It begins the others first of all, and would fail at each of them: it is not to.
+                mark.write_text("".join(f"f{n} {frozen.pid} 0\n" for n in range(10)))
+                eventually(lambda: ended(pipeline) == (10, 0), "another process has done all of them")
+                assert stop(other)[0] == 0
+        finally:
+            gate.touch()
+            frozen.send_signal(signal.SIGCONT)
+        ledger.append(draft(10, object_json={"id": "f0", **said}))
+        eventually(lambda: ended(pipeline) == (11, 0), "it works on")
+        code, output, _ = stop(frozen)
+    assert code == 0
+    assert last_counts(output) == {"succeeded": 1, "failed": 0, "stale": 1}
+    assert Consumer.objects.get().cursor == 10
+    assert not DeadLetter.objects.exists()
