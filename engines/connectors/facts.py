@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,14 +48,15 @@ class FactsConnector:
     """
 
     is_prefetching = True
-    ergon_offers = ("begin", "drain", "is_ours")
+    ergon_offers = ("begin", "drain", "is_lost", "is_ours", "on_lost")
 
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term
         self._outage = Outage(f"read facts as {consumer}")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
         self._lock = threading.Lock()
-        self._out: set[int] = set()
+        self._out: dict[int, Transaction] = {}
+        self._on_lost: Callable[[Sequence[Transaction]], Any] | None = None
         self._returned: dict[int, Transaction] = {}
         # Up to where facts have been given out, and confirmed; unknown until this process holds the consumer.
         self._position: int | None = None
@@ -90,6 +91,14 @@ class FactsConnector:
             return self._is_of_this_hold(transaction)
         return self.is_ours(transaction)
 
+    def is_lost(self, transaction: Transaction) -> bool:
+        """Whether it is known that another process may have read it by now."""
+        return not self._is_of_this_hold(transaction)
+
+    def on_lost(self, callback: Callable[[Sequence[Transaction]], Any] | None) -> None:
+        """Say what to call with the facts that had not ended when this process lost the consumer."""
+        self._on_lost = callback
+
     def is_ours(self, transaction: Transaction) -> bool:
         """Whether this process still reads as the consumer: the database is asked unless it has said so just now."""
         if self._is_of_this_hold(transaction):
@@ -101,7 +110,7 @@ class FactsConnector:
         if not self.begin(transaction):
             return False
         with self._lock:
-            self._out.discard(transaction.metadata[OFFSET])
+            self._out.pop(transaction.metadata[OFFSET], None)
             is_first, self._is_settling = not self._is_settling, True
         if is_first:  # the others go with it
             self._thread.submit(self._settle)
@@ -186,10 +195,11 @@ class FactsConnector:
         if returned:
             return returned
         found = reading.after(consumer.boundary, self._position, size)
+        batch = {offset: self._transaction(offset, content) for offset, content in found}
         with self._lock:
-            self._out |= {offset for offset, _ in found}
+            self._out |= batch
             self._position = found[-1].offset if found else self._position
-        return [self._transaction(offset, content) for offset, content in found]
+        return list(batch.values())
 
     def _transaction(self, offset: int, content: str) -> Transaction:
         fact = json.loads(content)
@@ -267,8 +277,11 @@ class FactsConnector:
         with self._lock:
             self._hold_number += 1
             self._position = None
+            lost = list(self._out.values())
             self._out.clear()
             self._returned.clear()
+        if lost and self._on_lost is not None:
+            self._on_lost(lost)
 
     def _start_heart(self) -> None:
         if self._heart is None:

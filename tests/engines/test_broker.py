@@ -34,6 +34,7 @@ from engines.connectors.broker import BrokerConnector
 from engines.registry import connectors
 from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
+from tests.faults.relay import relay_to
 from tests.processes import ROOT, eventually
 from tests.servers import Restartable
 
@@ -313,6 +314,28 @@ def test_on_redis_long_work_outlives_its_lease_while_its_process_lives(queue: st
     working.acknowledge(transaction, Success(None))
     working.close()
     other.close()
+
+
+def test_whoever_asks_is_told_of_messages_that_the_broker_has_taken_back(
+    url: str, queue: str, connect: Connect
+) -> None:
+    lost: list[str] = []
+    with relay_to(url) as relay:
+        connector = BrokerConnector(relay.address, queue, wait=0.2, lease=1.0)
+        connector.on_lost(lambda transactions: lost.extend(one.id for one in transactions))
+        connector.dispatch_transactions(numbered(2))
+        ours, done = connector.fetch_transactions(2)
+        assert connector.begin(ours)
+        assert connector.acknowledge(done, Success(None))
+        if url.startswith("amqp"):
+            relay.cut()
+        else:
+            with closing(redis.Redis.from_url(url)) as client:
+                client.delete(f"ergon:held:{queue}")  # as if somebody else had done it
+        eventually(lambda: bool(connector.fetch_transactions(1)) or bool(lost), "it is noticed")
+        assert (lost, connector.is_lost(ours), connector.begin(ours)) == (["0"], True, False)
+        assert connector.acknowledge(ours, Failure(TransactionException("too late"))) is False
+        connector.close()
 
 
 def test_any_thread_may_settle_while_another_fetches(connect: Connect) -> None:

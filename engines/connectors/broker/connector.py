@@ -37,6 +37,7 @@ NOTHING_YET = 2.0
 IN_TIME = 0.5
 
 OnDead = Callable[[Transaction, Failure], Any]
+OnLost = Callable[[Sequence[Transaction]], Any]
 
 
 class BrokerConnector:
@@ -53,7 +54,7 @@ class BrokerConnector:
     """
 
     is_prefetching = True
-    ergon_offers = ("begin", "wait_out_outages", "give_up")
+    ergon_offers = ("begin", "is_lost", "on_lost", "wait_out_outages", "give_up")
 
     def __init__(  # noqa: PLR0913 (each has a default that is right until somebody measures)
         self,
@@ -77,7 +78,11 @@ class BrokerConnector:
         self._queue, self._prefetch, self._wait = queue, prefetch, wait
         self.on_dead = on_dead
         self.given_back = 0
-        self._owner = Owner(_line(url, queue, dead_letter_queue or f"{queue}.dead", lease), patience=patience)
+        line = _line(url, queue, dead_letter_queue or f"{queue}.dead", lease)
+        line.on_lost = self._tell_of_the_lost
+        self._owner = Owner(line, patience=patience)
+        self._in_hand: dict[Delivery, Transaction] = {}
+        self._on_lost: OnLost | None = None
         self._fetching = threading.Lock()
         self._on_its_way: Future[list[Delivery]] | None = None
 
@@ -96,7 +101,16 @@ class BrokerConnector:
                 except (MalformedMessageError, PoisonMessageError) as error:
                     refused.append((delivery, error))
             self._bury_refused(refused, batch)
+        self._in_hand.update((delivery_of(transaction), transaction) for transaction in batch)
         return batch
+
+    def is_lost(self, transaction: Transaction) -> bool:
+        """Whether it is known that the broker has given it to somebody else, or will."""
+        return self._owner.is_lost(delivery_of(transaction))
+
+    def on_lost(self, callback: OnLost | None) -> None:
+        """Say what to call with transactions that the broker has taken back; from any thread."""
+        self._on_lost = callback
 
     def begin(self, transaction: Transaction) -> bool:
         """Whether a handler may start: not if the broker may have given the message to another worker."""
@@ -109,7 +123,11 @@ class BrokerConnector:
         bound = None if left is None else max(0.0, left - IN_TIME)
         shorter = min((one for one in (bound, self._owner.patience) if one is not None), default=None)
         asked = self._owner.ask(lambda line: line.publish(messages), patience=shorter)
-        self._owner.answer(asked, limit=bound)
+        try:
+            self._owner.answer(asked, limit=bound)
+        except UnreachableError:
+            asked.cancel()  # if it has not begun, it is not to happen later
+            raise
         return len(transactions)
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool:
@@ -118,13 +136,17 @@ class BrokerConnector:
         False if the broker has given it to somebody else meanwhile: then nothing is kept or told.
         """
         delivery = delivery_of(transaction)
+        self._in_hand.pop(delivery, None)
         if isinstance(outcome, Failure):
             return self._bury(transaction, delivery, outcome)
         return bool(self._owner.answer(self._owner.acknowledge(delivery)))
 
     def release(self, transactions: Sequence[Transaction]) -> None:
         """Put them back where they were, as if nobody had taken them."""
-        self.given_back += self._put_back([delivery_of(transaction) for transaction in transactions])
+        deliveries = [delivery_of(transaction) for transaction in transactions]
+        for delivery in deliveries:
+            self._in_hand.pop(delivery, None)
+        self.given_back += self._put_back(deliveries)
 
     def flush(self) -> None:
         """Return once the broker has taken every outcome; raises if it has not."""
@@ -167,7 +189,9 @@ class BrokerConnector:
         if isinstance(outcome, Failure):
             # Whoever is told of the dead may take their time over it.
             return await asyncio.to_thread(self.acknowledge, transaction, outcome)
-        return await asyncio.shield(asyncio.wrap_future(self._owner.acknowledge(delivery_of(transaction))))
+        delivery = delivery_of(transaction)
+        self._in_hand.pop(delivery, None)
+        return await asyncio.shield(asyncio.wrap_future(self._owner.acknowledge(delivery)))
 
     async def flush_async(self) -> None:
         await asyncio.to_thread(self.flush)
@@ -192,7 +216,7 @@ class BrokerConnector:
         except UnreachableError:
             if patience is None and not self._owner.is_interrupted:
                 # Whoever fetches next goes on waiting for it.
-                self._on_its_way = None if asked.cancelled() else asked
+                self._on_its_way = asked
                 return []
             asked.add_done_callback(self._put_back_unseen)
             if self._owner.is_interrupted:
@@ -229,6 +253,12 @@ class BrokerConnector:
         if not is_ours:
             telemetry.stale.add(1)
         return is_ours
+
+    def _tell_of_the_lost(self) -> None:
+        lost = [delivery for delivery in list(self._in_hand) if self._owner.is_lost(delivery)]
+        transactions = [self._in_hand.pop(delivery) for delivery in lost if delivery in self._in_hand]
+        if transactions and (tell := self._on_lost) is not None:
+            tell(transactions)
 
     def _put_back(self, deliveries: Sequence[Delivery]) -> int:
         released: int = self._owner.answer(self._owner.ask(lambda line: line.release(deliveries)))

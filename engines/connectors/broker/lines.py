@@ -1,7 +1,7 @@
 """What the two kinds of brokers have in common, as the one thread that owns a connection sees them."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engines.connectors.broker.messages import Delivery
@@ -23,6 +23,9 @@ class Line(Protocol):
 
     tick: float
     """How often to call `keep_alive`."""
+
+    on_lost: Callable[[], None]
+    """What it calls when deliveries have been lost: `is_ours` says which."""
 
     def begin(self, count: int) -> None:
         """Ask for so many messages."""

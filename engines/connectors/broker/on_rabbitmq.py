@@ -1,7 +1,7 @@
 """RabbitMQ: the broker keeps what was delivered until it is acknowledged, and has it back when a connection is lost."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -116,6 +116,7 @@ class RabbitLine:
 
     def __init__(self, url: str, queue: str, dead: str) -> None:
         self._url, self._queue, self._dead = url, queue, dead
+        self.on_lost: Callable[[], None] = lambda: None
         self._connection: Any = None
         self._opened: Any = None
         self._publisher: Any = None
@@ -221,10 +222,13 @@ class RabbitLine:
     def drop(self) -> None:
         connection, self._connection, self._opened = self._connection, None, None
         self._arrived, self._prefetch, self._workbench = [], 0, None
+        has_lost = bool(self._unsettled)
         self._unsettled.clear()
         if connection is not None:
             with suppress(*self.broken):
                 connection.collect()
+        if has_lost:
+            self.on_lost()
 
     def close(self) -> None:
         if self._connection is not None:

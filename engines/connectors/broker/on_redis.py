@@ -8,7 +8,7 @@ import json
 import time
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any
@@ -143,6 +143,7 @@ class RedisLine:
     def __init__(self, url: str, queue: str, dead: str, *, lease: float) -> None:
         self._url, self._queue, self._dead, self._lease = url, queue, dead, lease
         self.tick = lease / 3
+        self.on_lost: Callable[[], None] = lambda: None
         self._kept = [f"ergon:{what}:{queue}" for what in ("held", "held_until", "returned", "started")]
         self._connection: Any = None
         self._opened: Any = None
@@ -217,6 +218,7 @@ class RedisLine:
             self._let_go(lost)
             if lost:
                 log.warning("leases_lost", queue=self._queue, messages=len(lost), hint=LOST)
+                self.on_lost()
 
     def drop(self) -> None:
         connection, self._connection, self._opened = self._connection, None, None

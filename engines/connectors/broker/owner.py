@@ -113,6 +113,9 @@ class Owner:
     def may_start_at_once(self, delivery: Delivery) -> bool:
         return not delivery.is_suspect and self._line.is_ours(delivery) is True
 
+    def is_lost(self, delivery: Delivery) -> bool:
+        return self._line.is_ours(delivery) is False
+
     def confirm(self, delivery: Delivery) -> bool:
         """Whether the broker still waits to hear of it from us, by its own word."""
         return bool(self.answer(self.ask(lambda line: self._confirm(line, delivery))))
@@ -136,7 +139,6 @@ class Owner:
             if unwanted_until is None and unwanted.is_set():
                 unwanted_until = now + LAST_ANSWER
             if any(end is not None and now >= end for end in (until, unwanted_until)):
-                asked.cancel()
                 msg = f"the broker {self._line} does not answer"
                 raise UnreachableError(msg) from None
 
@@ -250,10 +252,11 @@ class Owner:
 
     def _may_try_again(self, failures: int, until: float | None, unwanted: threading.Event) -> bool:
         now = time.monotonic()
-        if unwanted.is_set() or (until is not None and now < self._hopeless_until):
+        if unwanted.is_set() or now < self._hopeless_until:
             return False
         if until is not None and now >= until:
-            self._hopeless_until = now + HOPELESS
+            if self.patience is not None:  # where outages are waited out, nothing is to fail at once
+                self._hopeless_until = now + HOPELESS
             return False
         return not unwanted.wait(exponential(failures, backoff=0.05, multiplier=2, cap=2.0))
 
