@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -122,8 +123,14 @@ def last_counts(output: str) -> dict[str, int]:
     return {name: stopped[name] for name in ("succeeded", "failed", "stale")}
 
 
-@pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
-@pytest.mark.parametrize("then", [{"fail": "too late"}, {}], ids=["failure", "success"])
+@pytest.mark.parametrize(
+    ("task", "then"),
+    [
+        ("tests.first_fails", {"fail": "too late"}),
+        ("tests.first_fails", {}),
+        ("tests.first_fails_async", {"fail": "too late"}),
+    ],
+)
 def test_the_outcome_of_a_worker_that_lost_its_message_while_frozen_tells_nobody(
     task: str, then: dict[str, Any], address: str, relay: Relay, tmp_path: Path
 ) -> None:
@@ -145,6 +152,7 @@ def test_the_outcome_of_a_worker_that_lost_its_message_while_frozen_tells_nobody
     assert dead_messages(address, pipeline.name) == []
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
 def test_a_worker_that_was_frozen_begins_nothing_that_another_was_given_meanwhile(
     task: str, address: str, relay: Relay, tmp_path: Path
@@ -198,11 +206,9 @@ class Watched:
         self.lines.extend(pipe)
 
 
-@pytest.mark.parametrize("task", ["tests.act", "tests.act_async"])
-def test_an_outage_of_the_broker_is_waited_out_while_other_pipelines_work(
-    task: str, server: Restartable, tmp_path: Path
-) -> None:
-    pipeline, durable = make(task), make_pipeline("durable", policy="brokers")
+@pytest.mark.once
+def test_an_outage_of_the_broker_is_waited_out_while_other_pipelines_work(server: Restartable) -> None:
+    pipeline, durable = make(), make_pipeline("durable", policy="brokers")
     publish(server.address, pipeline, {"n": 1})
     with consumer(pipeline.name, "durable", CELERY_BROKER_URL=server.address, ERGON_TASKS=TASKS) as process:
         watched = Watched(process)
@@ -222,10 +228,9 @@ def test_an_outage_of_the_broker_is_waited_out_while_other_pipelines_work(
     assert (watched.has_said("broker_lost"), watched.has_said("broker_found_again")) == (1, 1)
 
 
-@pytest.mark.parametrize("then", [{"fail": "broken"}, {}], ids=["failure", "success"])
-def test_an_outcome_that_came_during_an_outage_is_kept_for_the_broker(
-    then: dict[str, Any], server: Restartable, tmp_path: Path
-) -> None:
+@pytest.mark.once
+def test_an_outcome_that_came_during_an_outage_is_kept_for_the_broker(server: Restartable, tmp_path: Path) -> None:
+    then = {"fail": "broken"}
     pipeline, mark, gate = make("tests.first_fails", "broker"), tmp_path / "mark", tmp_path / "gate"
     publish(server.address, pipeline, {"id": "m", "mark": str(mark), "gate": str(gate), "then": then})
     with consuming(pipeline, server.address) as process:
@@ -242,7 +247,7 @@ def test_an_outcome_that_came_during_an_outage_is_kept_for_the_broker(
     assert runs(mark)[0] == ("m", process.pid)
     if server.address.startswith("redis"):
         # The lease has outlived the outage, and with it the only run.
-        assert (len(runs(mark)), watched.counts()["stale"], len(ended_badly())) == (1, 0, len(then))
+        assert (len(runs(mark)), watched.counts()["stale"], ended_badly()) == (1, 0, ["m0"])
     else:
         # RabbitMQ has taken it back with the connection: what came of the first run is told to nobody.
         assert (len(runs(mark)), watched.counts() in NOT_COUNTED, ended_badly()) == (2, True, [])
@@ -255,6 +260,7 @@ def ended_badly() -> list[str]:
 NOWHERE = {"redis": "redis://127.0.0.1:1/0", "amqp": "amqp://127.0.0.1:1/%2F"}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scheme", ["redis", "amqp"])
 def test_a_drain_that_cannot_reach_its_broker_ends_with_69(scheme: str) -> None:
     pipeline = make()
@@ -263,6 +269,7 @@ def test_a_drain_that_cannot_reach_its_broker_ends_with_69(scheme: str) -> None:
     assert "does not answer" in run.errors
 
 
+@pytest.mark.once
 def test_a_wrong_password_ends_the_process_in_words(address: str) -> None:
     wrong = address.replace(urlsplit(address).password or "", "wrong-one")
     run = consume(make().name, CELERY_BROKER_URL=wrong, ERGON_TASKS=TASKS)
@@ -271,6 +278,7 @@ def test_a_wrong_password_ends_the_process_in_words(address: str) -> None:
     assert "wrong-one" not in run.errors
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scheme", ["redis", "amqp"])
 def test_a_consumer_that_has_nothing_in_hand_is_stopped_during_an_outage_with_0(scheme: str) -> None:
     with consuming(make(), NOWHERE[scheme], "--grace", "20") as process:
@@ -279,6 +287,7 @@ def test_a_consumer_that_has_nothing_in_hand_is_stopped_during_an_outage_with_0(
         assert watched.stop() == 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
 def test_a_consumer_that_is_stopped_while_the_broker_is_silent_says_what_it_could_not_tell(
     task: str, address: str, relay: Relay, tmp_path: Path
@@ -303,6 +312,7 @@ def test_a_consumer_that_is_stopped_while_the_broker_is_silent_says_what_it_coul
     assert len(runs(mark)) == 2
 
 
+@pytest.mark.once
 def test_a_consumer_whose_broker_falls_silent_goes_on_once_it_answers(
     address: str, relay: Relay, tmp_path: Path
 ) -> None:
@@ -320,6 +330,8 @@ def test_a_consumer_whose_broker_falls_silent_goes_on_once_it_answers(
         assert watched.stop() == 0
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("server", ["valkey"], indirect=True)
 def test_a_producer_waits_for_its_broker_no_longer_than_an_attempt_may_take(server: Restartable) -> None:
     policy = {"steps": {"produce": {"retry": {"max_attempts": 2, "timeout": 3.0}}}}
     pipeline = make("tests.publish", direction="outbound", kind="producer", policy={"loop": {}, **policy})
@@ -346,7 +358,10 @@ def test_a_producer_waits_for_its_broker_no_longer_than_an_attempt_may_take(serv
     assert {first, last} <= published
 
 
-@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("address", "queue_type"), [("valkey", ""), ("rabbitmq", "classic"), ("rabbitmq", "quorum")], indirect=["address"]
+)
 def test_a_message_that_kills_its_worker_every_time_is_buried_and_its_neighbours_are_not(
     address: str, queue_type: str, tmp_path: Path
 ) -> None:
@@ -370,9 +385,8 @@ def test_a_message_that_kills_its_worker_every_time_is_buried_and_its_neighbours
 
 
 def declare(address: str, queue: str, queue_type: str) -> None:
-    if address.startswith("redis"):
-        if queue_type != "classic":
-            pytest.skip("a kind of queue that only RabbitMQ has")
+    """Make a queue of a kind that only RabbitMQ has."""
+    if not queue_type:
         return
     with kombu.Connection(address) as connection, connection.channel() as channel:
         channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-queue-type": queue_type})
@@ -408,3 +422,54 @@ def test_a_reader_of_facts_that_was_frozen_begins_nothing_more_and_its_failure_t
     assert last_counts(output) in NOT_COUNTED
     assert Consumer.objects.get().cursor == 10
     assert not DeadLetter.objects.exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_outage_of_most_of_a_minute_is_waited_out_with_the_connector_that_comes_with_ergon(
+    processes: str, server: Restartable
+) -> None:
+    pipeline, durable = make(connector="broker"), make_pipeline("durable", policy="brokers")
+    names = (pipeline.name, "durable", "--processes", processes)
+    with consumer(*names, CELERY_BROKER_URL=server.address, ERGON_TASKS=TASKS) as process:
+        watched = Watched(process)
+        publish(server.address, pipeline, {"n": 1})
+        eventually(lambda: ended(pipeline) == (1, 0), "it works")
+        server.stop()
+        try:
+            for _ in range(9):
+                (uid,) = submit(durable, sleep=5)
+                eventually(lambda uid=uid: states(uid) == ["succeeded"], "other pipelines go on")  # type: ignore[misc]
+            assert process.poll() is None
+        finally:
+            server.start()
+        publish(server.address, pipeline, {"n": 2})
+        eventually(lambda: ended(pipeline) == (2, 0), "it works again")
+        assert watched.stop() == 0
+    assert watched.has_said("broker_lost") == watched.has_said("broker_found_again") == int(processes)
+
+
+@pytest.mark.soak
+def test_workers_that_are_frozen_cut_off_and_killed_at_random_lose_nothing_and_tell_no_failure(
+    address: str, tmp_path: Path
+) -> None:
+    pipeline, mark, how_many = make(), tmp_path / "mark", 600
+    publish(address, pipeline, *({"id": f"m{n}", "mark": str(mark), "sleep": 0.05} for n in range(how_many)))
+    chance = random.Random(13)  # noqa: S311 (not a secret)
+    for _ in range(8):
+        with relay_to(address) as relay, consuming(pipeline, relay.address) as one, consuming(pipeline, address) as two:
+            wait_until_started(one)
+            wait_until_started(two)
+            with Frozen(one, relay):
+                done = len(runs(mark))
+                eventually(lambda done=done: len(runs(mark)) > done + 30, "the other goes on")  # type: ignore[misc]
+            time.sleep(chance.uniform(0.1, 1.0))
+            one.kill() if chance.random() < 0.5 else relay.cut()
+            stop(two)
+    with consuming(pipeline, address) as last, closing(BrokerConnector(address, pipeline.name)) as queue:
+        eventually(lambda: len({name for name, _ in runs(mark)}) == how_many, "everything has run", within=120)
+        eventually(lambda: queue.count() == 0, "nothing waits")
+        assert stop(last)[0] in (0, 3)
+    assert not DeadLetter.objects.exists()
+    assert dead_messages(address, pipeline.name) == []
+    print(f"{len(runs(mark)) - how_many} of {how_many} ran twice")
