@@ -159,6 +159,10 @@ class Consumer(models.Model):
     confirmed_at = models.DateTimeField(null=True)
     held_by = models.CharField(max_length=150, null=True, help_text="The pipeline's process that reads.")  # noqa: DJ001
     held_until = models.DateTimeField(null=True, help_text="Then another process may.")
+    started = models.JSONField(
+        null=True,
+        help_text="By offset: how often a fact was begun after a process had died over some, and did not end.",
+    )
 
     class Meta:
         ordering: ClassVar = ["name"]

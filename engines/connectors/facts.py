@@ -15,8 +15,8 @@ import structlog
 
 from engines.connectors.freshness import Moment, age, now
 from engines.connectors.outage import Outage
-from engines.core.errors import ConnectorError
-from engines.core.outcome import Outcome
+from engines.core.errors import POISON, ConnectorError, PoisonError
+from engines.core.outcome import Failure, Outcome
 from engines.transaction import Transaction
 from facts import ledger
 from facts.core.errors import FactError
@@ -27,6 +27,8 @@ OFFSET = "offset"
 LOOK = 0.5
 # The part of a term in which nobody need be asked whether this process still reads.
 TRUSTED = 0.9
+# How many facts after its cursor a process that died may have begun.
+SUSPECTS = 2000
 
 log = structlog.get_logger("ergon.facts")
 
@@ -48,7 +50,7 @@ class FactsConnector:
     """
 
     is_prefetching = True
-    ergon_offers = ("begin", "drain", "is_lost", "is_ours", "on_lost")
+    ergon_offers = ("begin", "drain", "is_lost", "on_lost")
 
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term
@@ -63,6 +65,10 @@ class FactsConnector:
         self._confirmed = -1
         self._held_at: Moment | None = None
         self._hold_number = 0  # each time that it had been lost, another
+        # After a process has died: up to where the start of a fact is written down, and of which it was.
+        self._suspect_until = -1
+        self._noted: set[int] = set()
+        self.on_dead: Callable[[Transaction, Failure], Any] | None = None
         self._is_settling = self._is_draining = False
         # While another process reads: until when a drain waits for its turn.
         self._patient_until: float | None = None
@@ -87,9 +93,11 @@ class FactsConnector:
 
     def begin(self, transaction: Transaction) -> bool:
         """Whether a handler may start: not if another process may have read on from the cursor."""
-        if self._is_known():
-            return self._is_of_this_hold(transaction)
-        return self.is_ours(transaction)
+        is_ours = self._is_of_this_hold(transaction) if self._is_known() else self.is_ours(transaction)
+        offset = transaction.metadata[OFFSET]
+        if is_ours and offset <= self._suspect_until and offset not in self._noted:
+            self._thread.submit(self._note_start, offset).result()
+        return is_ours
 
     def is_lost(self, transaction: Transaction) -> bool:
         """Whether it is known that another process may have read it by now."""
@@ -106,9 +114,12 @@ class FactsConnector:
         return self._is_known() and self._is_of_this_hold(transaction)
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool:
-        """It has ended, one way or the other; a failure has its dead letter. False if another process reads by now."""
-        if not self.begin(transaction):
+        """It has ended, one way or the other; a failure is told first. False if another process reads by now."""
+        is_known = self._is_known() and not isinstance(outcome, Failure)
+        if not (self._is_of_this_hold(transaction) if is_known else self.is_ours(transaction)):
             return False
+        if isinstance(outcome, Failure) and self.on_dead is not None:
+            self.on_dead(transaction, outcome)
         with self._lock:
             self._out.pop(transaction.metadata[OFFSET], None)
             is_first, self._is_settling = not self._is_settling, True
@@ -159,10 +170,11 @@ class FactsConnector:
         return await asyncio.wrap_future(self._thread.submit(self._append, transactions))
 
     async def begin_async(self, transaction: Transaction) -> bool:
-        return self.begin(transaction) if self._is_known() else await asyncio.to_thread(self.begin, transaction)
+        is_quick = self._is_known() and transaction.metadata[OFFSET] > self._suspect_until
+        return self.begin(transaction) if is_quick else await asyncio.to_thread(self.begin, transaction)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> bool:
-        if self._is_known():
+        if self._is_known() and not isinstance(outcome, Failure):
             return self.acknowledge(transaction, outcome)
         return await asyncio.to_thread(self.acknowledge, transaction, outcome)
 
@@ -194,12 +206,28 @@ class FactsConnector:
             returned = [self._returned.pop(offset) for offset in sorted(self._returned)[:size]]
         if returned:
             return returned
-        found = reading.after(consumer.boundary, self._position, size)
-        batch = {offset: self._transaction(offset, content) for offset, content in found}
-        with self._lock:
-            self._out |= batch
-            self._position = found[-1].offset if found else self._position
+        batch: dict[int, Transaction] = {}
+        while not batch and (found := reading.after(consumer.boundary, self._position, size)):
+            batch = {offset: self._transaction(offset, content) for offset, content in found}
+            self._bury_poison(batch, consumer.started or {})
+            with self._lock:
+                self._out |= batch
+                self._position = found[-1].offset
+        if not batch and self._noted:
+            self._settle()  # what was buried last of all has ended
         return list(batch.values())
+
+    def _bury_poison(self, batch: dict[int, Transaction], started: dict[str, int]) -> None:
+        """Take out what has ended its workers again and again. Where nobody keeps dead letters it runs once more."""
+        for offset, starts in started.items():
+            if starts >= POISON and int(offset) in batch and self.on_dead is not None:
+                self.on_dead(batch[int(offset)], Failure(PoisonError(starts)))
+                del batch[int(offset)]
+                self._noted.add(int(offset))
+
+    def _note_start(self, offset: int) -> None:
+        self._outage.wait_out(lambda: holding.note_start(reading.find_consumer(self._name), offset))
+        self._noted.add(offset)
 
     def _transaction(self, offset: int, content: str) -> Transaction:
         fact = json.loads(content)
@@ -224,6 +252,10 @@ class FactsConnector:
         if reached > self._confirmed:
             confirmed = self._outage.wait_out(lambda: ledger.confirm(self._name, reached))
             self._confirmed = self._confirmed if confirmed is None else confirmed
+        if self._noted and min(self._noted) <= self._confirmed:
+            reached = self._confirmed
+            self._outage.wait_out(lambda: holding.forget_starts(reading.find_consumer(self._name), reached))
+            self._noted = {offset for offset in self._noted if offset > reached}
 
     def _append(self, transactions: Sequence[Transaction]) -> int:
         results = self._outage.wait_out(lambda: ledger.append_many([one.payload for one in transactions]))
@@ -249,6 +281,8 @@ class FactsConnector:
         is_held = holding.hold(consumer, self._holder, term=self._term)
         if not is_held or consumer.held_by != self._holder:  # somebody else may have had it, and let go of it
             self._forget()
+            has_died = consumer.held_by is not None or consumer.started is not None
+            self._suspect_until = consumer.cursor + SUSPECTS if is_held and has_died else -1
         if is_held:
             self._patient_until = None
         else:
@@ -280,6 +314,7 @@ class FactsConnector:
             lost = list(self._out.values())
             self._out.clear()
             self._returned.clear()
+            self._noted.clear()
         if lost and self._on_lost is not None:
             self._on_lost(lost)
 

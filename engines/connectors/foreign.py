@@ -37,7 +37,6 @@ class ForeignConnector:
         self._is_tracing = telemetry.is_tracing()
         self._thread, self._outage = ThreadPoolExecutor(1, "ergon-foreign"), Outage("keep a dead letter")
         self._tells_of_the_dead = hasattr(inner, "on_dead")
-        self._may_ask_whose = "is_ours" in getattr(inner, "ergon_offers", ())
         if self._tells_of_the_dead:
             inner.on_dead = self._bury_one_told_of
         version, policy = policies.in_force(pipeline.policy_id)
@@ -102,18 +101,12 @@ class ForeignConnector:
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
         """A failure is kept before whoever gave the transaction may forget it; not if that gave it to another."""
         if isinstance(outcome, Failure) and not self._tells_of_the_dead:
-            if self._may_ask_whose and not self._inner.is_ours(transaction):
-                self._count_stale(transaction)
-                return
             self._bury(transaction, outcome)
         is_taken = self._inner.acknowledge(transaction, outcome) if hasattr(self._inner, "acknowledge") else True
         self._count(transaction, outcome, is_stale=is_taken is False)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
         if isinstance(outcome, Failure) and not self._tells_of_the_dead:
-            if self._may_ask_whose and not await asyncio.to_thread(self._inner.is_ours, transaction):
-                self._count_stale(transaction)
-                return
             await asyncio.to_thread(self._bury, transaction, outcome)
         has_a_say = hasattr(self._inner, "acknowledge_async")
         is_taken = await self._inner.acknowledge_async(transaction, outcome) if has_a_say else True

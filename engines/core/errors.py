@@ -43,6 +43,19 @@ class TransactionException(EngineError):  # noqa: N818 (the documents' name)
         self.transaction_id = transaction_id
 
 
+# What came back so often from workers that died over it is taken to be what ends them.
+POISON = 3
+
+
+class PoisonError(TransactionException):
+    """The workers of a transaction never came back."""
+
+    error_type = "PoisonTransaction"
+
+    def __init__(self, returns: int) -> None:
+        super().__init__(f"came back {returns} times without an end: its workers died or hung while they ran it")
+
+
 class RetryLater(TransactionException):
     """The handler asks to be tried again, `after` so many seconds if it says when, and leaves its place to others."""
 

@@ -1,10 +1,14 @@
-"""VERBS: hold, let go. One process at a time hands over a boundary, or reads as a consumer for a pipeline."""
+"""VERBS: hold, let go, note start, forget starts.
+
+One process at a time hands over a boundary, or reads as a consumer for a pipeline.
+"""
 
 import os
 import secrets
 import socket
 from datetime import timedelta
 
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
@@ -29,3 +33,22 @@ def let_go(row: Boundary | Consumer, holder: str) -> None:
     """Somebody else may have it at once."""
     rows = type(row)._default_manager.filter(pk=row.pk, held_by=holder)  # noqa: SLF001
     rows.update(held_by=None, held_until=None)
+
+
+@transaction.atomic
+def note_start(consumer: Consumer, offset: int) -> None:
+    """Write down that a fact is begun once more: what kills its process every time is known by that."""
+    started = _started(consumer)
+    started[str(offset)] = started.get(str(offset), 0) + 1
+    Consumer.objects.filter(pk=consumer.pk).update(started=started)
+
+
+@transaction.atomic
+def forget_starts(consumer: Consumer, up_to: int) -> None:
+    """Facts up to this offset have ended."""
+    left = {offset: count for offset, count in _started(consumer).items() if int(offset) > up_to}
+    Consumer.objects.filter(pk=consumer.pk).update(started=left or None)
+
+
+def _started(consumer: Consumer) -> dict[str, int]:
+    return dict(Consumer.objects.select_for_update().get(pk=consumer.pk).started or {})

@@ -424,6 +424,24 @@ def test_a_reader_of_facts_that_was_frozen_begins_nothing_more_and_its_failure_t
     assert not DeadLetter.objects.exists()
 
 
+def test_a_fact_that_kills_its_worker_every_time_is_buried_and_the_cursor_moves_on(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    make_boundary()
+    provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    make_pipeline("erp", "tests.act_on_fact", connector="hasty-facts", policy=make_policy("brokers", ONE_SLOT))
+    said = [{"id": f"f{n}", "mark": str(mark), **({"kill": True} if n == 3 else {})} for n in range(7)]
+    ledger.append_many(draft(n, object_json=one) for n, one in enumerate(said))
+    with consumer("erp", "--processes", "2", ERGON_TASKS=TASKS) as parent:
+        watched = Watched(parent)
+        eventually(lambda: Consumer.objects.get().cursor == 6, "all have ended", within=60)
+        assert watched.stop() == 0
+    letter = DeadLetter.objects.get()
+    assert (letter.error_type, letter.payload) == ("PoisonTransaction", draft(3, object_json=said[3]))
+    assert letter.message.startswith("came back 3 times")
+    assert {name for name, _ in runs(mark)} == {f"f{n}" for n in range(7) if n != 3}
+    assert Consumer.objects.get().started is None
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_outage_of_most_of_a_minute_is_waited_out_with_the_connector_that_comes_with_ergon(

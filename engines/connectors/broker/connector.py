@@ -13,14 +13,13 @@ from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import (
     Delivery,
     MalformedMessageError,
-    PoisonMessageError,
     delivery_of,
     error_headers,
     stand_in,
     transaction_in,
 )
 from engines.connectors.broker.owner import Owner, log
-from engines.core.errors import ConnectorError, UnreachableError
+from engines.core.errors import ConnectorError, PoisonError, UnreachableError
 from engines.core.outcome import Failure, Outcome
 from engines.drivers.work import current_attempt
 from engines.transaction import Transaction
@@ -94,11 +93,11 @@ class BrokerConnector:
         """The next ones. Messages that are no transactions are buried on the way, and do not make a batch empty."""
         batch: list[Transaction] = []
         while not batch and (deliveries := self._take(min(batch_size, self._prefetch))):
-            refused: list[tuple[Delivery, MalformedMessageError | PoisonMessageError]] = []
+            refused: list[tuple[Delivery, MalformedMessageError | PoisonError]] = []
             for delivery in deliveries:
                 try:
                     batch.append(transaction_in(delivery))
-                except (MalformedMessageError, PoisonMessageError) as error:
+                except (MalformedMessageError, PoisonError) as error:
                     refused.append((delivery, error))
             self._bury_refused(refused, batch)
         self._in_hand.update((delivery_of(transaction), transaction) for transaction in batch)
@@ -230,7 +229,7 @@ class BrokerConnector:
         return taken[:count]
 
     def _bury_refused(
-        self, refused: list[tuple[Delivery, MalformedMessageError | PoisonMessageError]], batch: Sequence[Transaction]
+        self, refused: list[tuple[Delivery, MalformedMessageError | PoisonError]], batch: Sequence[Transaction]
     ) -> None:
         while refused:
             delivery, error = refused[0]

@@ -10,14 +10,12 @@ from typing import Any
 import uuid_utils
 
 from engines.core import failures
-from engines.core.errors import ConnectorError, ExceptionType, TransactionException
+from engines.core.errors import POISON, ConnectorError, ExceptionType, PoisonError, TransactionException
 from engines.core.outcome import Failure
 from engines.transaction import Transaction
 
 LONGEST_BODY = 16 * 1024 * 1024
 LONGEST_HEADER = 2000
-# A message that came back so often is taken to be what ends its workers.
-POISON = 3
 # What a submission may say and a broker cannot do: it has an order of its own and recognises nothing.
 _WITHOUT_MEANING = ("priority", "dedupe_key")
 _OWN = [one.name for one in fields(Transaction)]
@@ -51,15 +49,6 @@ class MalformedMessageError(TransactionException):
         super().__init__(message, ExceptionType.BUSINESS)
 
 
-class PoisonMessageError(TransactionException):
-    """A message whose workers never came back."""
-
-    error_type = "PoisonTransaction"
-
-    def __init__(self, returns: int) -> None:
-        super().__init__(f"came back {returns} times without an end: its workers died or hung while they ran it")
-
-
 def delivery_of(transaction: Transaction) -> Delivery:
     if not isinstance(transaction, DeliveredTransaction):
         msg = f"the transaction {transaction.id!r} did not come from this broker"
@@ -70,7 +59,7 @@ def delivery_of(transaction: Transaction) -> Delivery:
 def transaction_in(delivery: Delivery) -> DeliveredTransaction:
     """The transaction in a message; one without an id takes the message's."""
     if delivery.returns >= POISON:
-        raise PoisonMessageError(delivery.returns)
+        raise PoisonError(delivery.returns)
     return _delivered(delivery)
 
 
