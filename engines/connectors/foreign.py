@@ -94,6 +94,18 @@ class ForeignConnector:
             self._forget([transaction])
         return is_ours
 
+    def on_lost(self, callback: Callable[[Sequence[Transaction]], None] | None) -> None:
+        """Of what is lost, nobody brings an outcome or gives it back."""
+        if callback is None:
+            self._inner.on_lost(None)
+            return
+
+        def lose(lost: Sequence[Transaction]) -> None:
+            self._forget(lost)
+            callback(lost)
+
+        self._inner.on_lost(lose)
+
     def note(self, transaction: Transaction, attempted: Attempted) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
         self._tried.setdefault(transaction.id, []).append((attempted, trace_id))

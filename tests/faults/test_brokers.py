@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import kombu
 import pytest
+from django.db import connection
 
 from engines import Transaction, overview
 from engines.connectors.broker import BrokerConnector
@@ -102,13 +104,34 @@ class Frozen:
         self._process, self._relay = process, relay
 
     def __enter__(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self._process)
         if self._relay.address.startswith("amqp"):
             # RabbitMQ takes back what a lost connection held; Valkey waits for the lease to lapse.
             self._relay.cut()
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGCONT)
+
+
+def freeze(process: subprocess.Popen[str]) -> None:
+    """Stop a process, but not while it writes to SQLite: nobody else could write until it goes on."""
+    process.send_signal(signal.SIGSTOP)
+    while is_locked():
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+
+
+def is_locked() -> bool:
+    if connection.vendor != "sqlite":
+        return False
+    with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), timeout=0.5, uri=True)) as probe:
+        try:
+            probe.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        probe.rollback()
+    return False
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
@@ -388,7 +411,7 @@ def declare(address: str, queue: str, queue_type: str) -> None:
     """Make a queue of a kind that only RabbitMQ has."""
     if not queue_type:
         return
-    with kombu.Connection(address) as connection, connection.channel() as channel:
+    with kombu.Connection(address) as broker, broker.channel() as channel:
         channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-queue-type": queue_type})
 
 
@@ -405,7 +428,7 @@ def test_a_reader_of_facts_that_was_frozen_begins_nothing_more_and_its_failure_t
         wait_until_started(frozen)
         ledger.append_many(draft(n, object_json={"id": f"f{n}", **said}) for n in range(10))
         eventually(lambda: len(runs(mark)) == 1, "the first has begun")
-        frozen.send_signal(signal.SIGSTOP)
+        freeze(frozen)
         try:
             with consumer("erp", ERGON_TASKS=TASKS) as other:
                 # It begins the others first of all, and would fail at each of them: it is not to.
