@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import kombu
+import psutil
 import pytest
 from django.db import connection
 
@@ -115,11 +116,12 @@ class Frozen:
 
 def freeze(process: subprocess.Popen[str]) -> None:
     """Stop a process, but not while it writes to SQLite: nobody else could write until it goes on."""
-    process.send_signal(signal.SIGSTOP)
-    while is_locked():
-        process.send_signal(signal.SIGCONT)
-        time.sleep(0.01)
+    while True:
         process.send_signal(signal.SIGSTOP)
+        eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "it is frozen")
+        if not is_locked():
+            return
+        process.send_signal(signal.SIGCONT)
 
 
 def is_locked() -> bool:
