@@ -6,7 +6,7 @@ A script says what each hook does for a transaction; whether it is called by a t
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +33,8 @@ from engines import (
 from engines.connectors.memory import MemoryConnector
 
 FOREVER = 3600.0
-# How long a busy machine may keep a thread waiting for its turn.
-SLACK = 1.0
+# How long a busy machine may keep a thread waiting for its turn: far less than what would happen if a limit were none.
+SLACK = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,19 @@ class Pause:
 
     seconds: float
     then: Any = None
+
+
+@dataclass(frozen=True)
+class Until:
+    """A hook that waits until something holds, at most `SLACK` seconds, and then returns a value or raises."""
+
+    holds: Callable[[], bool]
+    then: Any = None
+
+    def pauses(self) -> Iterator[float]:
+        ends_at = time.monotonic() + SLACK
+        while not self.holds() and time.monotonic() < ends_at:
+            yield 0.005
 
 
 @dataclass
@@ -68,6 +81,10 @@ class Script:
         return [argument for called, _, argument in self.calls if called == stage]
 
 
+def _pauses(answer: Pause | Until) -> Iterable[float]:
+    return answer.pauses() if isinstance(answer, Until) else [answer.seconds]
+
+
 def settle(answer: Any) -> Any:
     if isinstance(answer, BaseException):
         raise answer
@@ -81,8 +98,9 @@ class Threaded(HybridTask):
 
     def _do(self, stage: str, transaction: Transaction, argument: Any = None) -> Any:
         answer = self.script.answer(stage, transaction, argument)
-        if isinstance(answer, Pause):
-            time.sleep(answer.seconds)
+        if isinstance(answer, Pause | Until):
+            for seconds in _pauses(answer):
+                time.sleep(seconds)
             answer = answer.then
         return settle(answer)
 
@@ -107,8 +125,9 @@ class Awaited(AsyncHybridTask):
 
     async def _do(self, stage: str, transaction: Transaction, argument: Any = None) -> Any:
         answer = self.script.answer(stage, transaction, argument)
-        if isinstance(answer, Pause):
-            await asyncio.sleep(answer.seconds)
+        if isinstance(answer, Pause | Until):
+            for seconds in _pauses(answer):
+                await asyncio.sleep(seconds)
             answer = answer.then
         return settle(answer)
 

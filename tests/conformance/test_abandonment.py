@@ -12,7 +12,7 @@ import pytest
 from engines import AbandonedAttemptsError, RetryPolicy, Transaction
 from engines.connectors.memory import MemoryConnector
 from engines.drivers.eventloop import EventLoop
-from tests.conformance.harness import Engine, Script, some
+from tests.conformance.harness import SLACK, Engine, Script, some
 from tests.processes import eventually
 
 # Until then nothing that hangs ends by itself; a test that is over lets go of it.
@@ -27,19 +27,24 @@ class Hook:
     """A hook that hangs, whatever is done to it, until it is let go."""
 
     def __init__(self, *hanging: str) -> None:
-        self.hanging, self.begun = hanging, [""][:0]
+        self.hanging, self.begun, self.begun_meanwhile = hanging, [""][:0], [""][:0]
         self.is_over = threading.Event()
 
-    def work(self, transaction: Transaction) -> str:
+    def _begin(self, transaction: Transaction) -> bool:
+        """Whether it hangs."""
         self.begun.append(transaction.id)
-        if transaction.id in self.hanging or not self.hanging:
+        if not self.is_over.is_set():
+            self.begun_meanwhile.append(transaction.id)
+        return transaction.id in self.hanging or not self.hanging
+
+    def work(self, transaction: Transaction) -> str:
+        if self._begin(transaction):
             self.is_over.wait(HANGING)
         return "done"
 
     async def work_async(self, transaction: Transaction) -> str:
-        self.begun.append(transaction.id)
-        until = time.monotonic() + HANGING
-        while (transaction.id in self.hanging or not self.hanging) and not self.is_over.is_set():
+        until, hangs = time.monotonic() + HANGING, self._begin(transaction)
+        while hangs and not self.is_over.is_set():
             try:
                 await asyncio.sleep(0.02)
             except asyncio.CancelledError:
@@ -78,12 +83,12 @@ def test_a_worker_full_of_them_begins_nothing_more_and_ends_when_its_grace_is_ov
     connector = Prefetching(some(40))
     task = hook.given_to(consumer.task(Script(), {"m": connector}), consumer)
     task.abandoned_grace, task.pipeline_name = 0.5, "orders"
-    retry = RetryPolicy(max_attempts=3, timeout=0.2, backoff=20)
+    retry = RetryPolicy(max_attempts=3, timeout=0.2, backoff=2 * SLACK)
     policy = consumer.policy(work=retry, concurrency=2, batch=10, streaming=is_streaming)
     with pytest.raises(AbandonedAttemptsError, match=r"2 abandoned attempts have not ended within 0\.5 s") as caught:
         run(consumer.start(task, [], policy))
     assert caught.value.report is not None
-    assert caught.value.report.elapsed < 0.2 + 0.5 + 5, "it waits for no retry"
+    assert caught.value.report.elapsed < 0.2 + 0.5 + SLACK, "it waits for no retry"
     assert sorted(hook.begun) == ["t0", "t1"]
     assert connector.count() == 38, "what fills a process is not given to the next as if nothing had happened"
     assert connector.outcomes == []
@@ -92,11 +97,17 @@ def test_a_worker_full_of_them_begins_nothing_more_and_ends_when_its_grace_is_ov
 def test_what_waits_begins_once_they_have_ended(consumer: Engine) -> None:
     hook = Hook("t0")
     task = hook.given_to(consumer.task(Script(), {"m": Prefetching(some(3))}), consumer)
-    threading.Timer(1.5, hook.is_over.set).start()
-    policy = consumer.policy(work=RetryPolicy(timeout=0.5), batch=3, streaming=True, limit=3)
+
+    def let_go() -> None:
+        eventually(lambda: task.abandoned_attempts == 1, "the first is abandoned")
+        hook.is_over.wait(0.3)  # in which nothing may begin
+        hook.is_over.set()
+
+    threading.Thread(target=let_go).start()
+    policy = consumer.policy(work=RetryPolicy(timeout=1), batch=3, streaming=True, limit=3)
     report = consumer.drive(lambda: consumer.start(task, [], policy))
     assert (report.succeeded, report.failed) == (2, 1)
-    assert report.elapsed >= 1.5, "not before"
+    assert hook.begun_meanwhile == ["t0"], "the others not before"
 
 
 def test_what_a_producers_call_leaves_behind_counts_in_the_next(

@@ -5,13 +5,15 @@ import contextvars
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from engines import RetryPolicy, Transaction, with_context, with_context_async
+from engines import EmptyQueuePolicy, RetryPolicy, Transaction, with_context, with_context_async
 from engines.connectors.memory import MemoryConnector
-from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, some
+from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, Until, some
+from tests.processes import eventually
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 
@@ -36,7 +38,8 @@ class Gauge:
             self.inside[name] -= 1
 
 
-def gauged(engine: Engine, transactions: list[Transaction], **options: Any) -> tuple[Gauge, Any]:
+def gauged(engine: Engine, transactions: list[Transaction], *, together: int = 0, **options: Any) -> tuple[Gauge, Any]:
+    """Run them; the first ones go on only when so many are inside at once."""
     gauge, script = Gauge(), Script()
     task = engine.task(script, {"memory": MemoryConnector(transactions)})
 
@@ -45,6 +48,8 @@ def gauged(engine: Engine, transactions: list[Transaction], **options: Any) -> t
         async def work(transaction: Transaction) -> str:
             gauge.enter(transaction.id)
             await asyncio.sleep(0.005)
+            for seconds in Until(lambda: gauge.most >= together).pauses():
+                await asyncio.sleep(seconds)
             gauge.leave(transaction.id)
             return "done"
     else:
@@ -52,6 +57,8 @@ def gauged(engine: Engine, transactions: list[Transaction], **options: Any) -> t
         def work(transaction: Transaction) -> str:  # type: ignore[misc]
             gauge.enter(transaction.id)
             time.sleep(0.005)
+            for seconds in Until(lambda: gauge.most >= together).pauses():
+                time.sleep(seconds)
             gauge.leave(transaction.id)
             return "done"
 
@@ -61,7 +68,7 @@ def gauged(engine: Engine, transactions: list[Transaction], **options: Any) -> t
 
 
 def test_never_more_at_once_than_the_policy_allows(engine: Engine) -> None:
-    gauge, report = gauged(engine, some(60), concurrency=4, batch=20)
+    gauge, report = gauged(engine, some(60), together=4, concurrency=4, batch=20)
     assert gauge.most == 4
     assert report.succeeded == 60
 
@@ -88,19 +95,23 @@ def test_a_producer_skips_and_counts_the_later_twin(producer: Engine) -> None:
     assert (report.processed, report.skipped) == (1, 5)
 
 
-def slow_first() -> Script:
-    return Script(work=lambda transaction: Pause(0.8, "slow") if transaction.id == "t0" else Pause(0.01, "quick"))
+def slow_first(others: int) -> Script:
+    """The first one ends when all others have succeeded."""
+    script = Script()
+    slow = Until(lambda: len(successes(script)) == others, "slow")
+    script.work = lambda transaction: slow if transaction.id == "t0" else Pause(0.01, "quick")
+    return script
 
 
-def last_success(script: Script) -> str:
-    return [name for stage, name, _ in script.calls if stage == "success"][-1]
+def successes(script: Script) -> list[str]:
+    return [name for stage, name, _ in script.calls if stage == "success"]
 
 
 def test_slots_are_refilled_while_a_slow_one_runs(engine: Engine) -> None:
-    script = slow_first()
+    script = slow_first(20)
     report = engine.run(script, some(21), concurrency=2, batch=21)
     assert report.succeeded == 21
-    assert last_success(script) == "t0"
+    assert successes(script)[-1] == "t0"
 
 
 def test_a_thousand_at_once_in_asyncio() -> None:
@@ -114,10 +125,10 @@ def test_a_connector_that_prefetches_keeps_every_slot_busy(consumer: Engine) -> 
     class Prefetching(MemoryConnector):
         is_prefetching = True
 
-    script = slow_first()
+    script = slow_first(19)
     report = consumer.run(script, [], connectors={"m": Prefetching(some(20))}, concurrency=2, batch=2)
     assert report.succeeded == 20
-    assert last_success(script) == "t0"
+    assert successes(script)[-1] == "t0"
 
 
 def test_a_transaction_sees_the_callers_context_and_nothing_of_another_transactions(engine: Engine) -> None:
@@ -175,7 +186,7 @@ def test_with_context_async_carries_a_copy_of_the_context_into_any_task() -> Non
 
 def test_abandoned_attempts_are_counted_until_they_end() -> None:
     engine = Engine(is_consumer=False, is_async=False)
-    task = engine.task(Script(work=Pause(1.5, "late")))
+    task = engine.task(Script(work=Pause(FOREVER)))
     counts: list[int] = []
     script_answer = task.script.answer
 
@@ -194,30 +205,29 @@ def test_a_worker_whose_slots_worth_of_attempts_is_abandoned_stops_fetching_and_
 ) -> None:
     from engines import AbandonedAttemptsError
 
-    connector = MemoryConnector(some(10))
+    connector, is_over = MemoryConnector(some(10)), threading.Event()
 
-    def stubborn(transaction: Transaction) -> Any:
-        time.sleep(1.0)  # a blocked thread; in asyncio a coroutine that ignores its cancellation
-        return "late"
+    def stubborn(_: Transaction) -> None:
+        is_over.wait(FOREVER)  # a blocked thread; in asyncio a coroutine that ignores its cancellation
+
+    async def ignore(_: Transaction) -> None:
+        while not is_over.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.02)
+
+    async def start() -> Any:
+        try:
+            return await consumer.start(task, [], policy)
+        finally:
+            is_over.set()  # else the event loop would wait for them at its end
 
     task = consumer.task(Script(), {"m": connector})
-    if consumer.is_async:
-
-        async def ignore(_: Transaction) -> None:
-            until = time.monotonic() + 1
-            while time.monotonic() < until:
-                try:
-                    await asyncio.sleep(1)
-                except asyncio.CancelledError:
-                    continue
-
-        task.process_transaction = ignore
-    else:
-        task.process_transaction = stubborn
+    task.process_transaction = ignore if consumer.is_async else stubborn
     task.abandoned_grace = 0.2
     policy = consumer.policy(work=RetryPolicy(timeout=0.05), concurrency=2, batch=2, streaming=True)
     with pytest.raises(AbandonedAttemptsError, match="2 abandoned attempts"):
-        consumer.drive(lambda: consumer.start(task, [], policy))
+        consumer.drive(start if consumer.is_async else lambda: consumer.start(task, [], policy))
+    is_over.set()
     assert connector.count() == 8
 
 
@@ -245,7 +255,8 @@ def test_stop_lets_what_runs_end_and_gives_back_the_rest(consumer: Engine) -> No
 def test_stop_ends_an_idle_stream_at_once(consumer: Engine) -> None:
     task = consumer.task(Script(), {"m": MemoryConnector()})
     threading.Timer(0.1, task.stop).start()
-    report = consumer.drive(lambda: consumer.start(task, [], consumer.policy(streaming=True)))
+    waits = EmptyQueuePolicy(backoff=FOREVER, backoff_cap=FOREVER)
+    report = consumer.drive(lambda: consumer.start(task, [], consumer.policy(streaming=True, empty_queue=waits)))
     assert report.stopped_by == "stopped"
     assert report.elapsed < 0.1 + SLACK
 
@@ -265,7 +276,7 @@ def test_a_cancelled_async_loop_gives_everything_back() -> None:
 
     async def cancel() -> None:
         running = asyncio.ensure_future(engine.start(engine.task(script, {"m": connector}), [], policy))
-        await asyncio.sleep(0.05)
+        await asyncio.to_thread(eventually, lambda: len(script.calls) == 2, "both slots are taken")
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -34,6 +34,8 @@ from tests.processes import eventually
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
 THREADS = Engine(is_consumer=True, is_async=False)
 ASYNCIO = Engine(is_consumer=True, is_async=True)
+# How long a slow connector takes: time to be interrupted in it, also on a busy machine.
+SLOW = 1.5
 
 
 @pytest.fixture
@@ -93,12 +95,12 @@ class Slow(MemoryConnector):
 class SlowToSettle(Slow):
     def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
         self.busy += 1
-        time.sleep(SLACK)
+        time.sleep(SLOW)
         super().acknowledge(transaction, outcome)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Any) -> None:
         self.busy += 1
-        await asyncio.sleep(SLACK)
+        await asyncio.sleep(SLOW)
         MemoryConnector.acknowledge(self, transaction, outcome)
 
 
@@ -123,7 +125,7 @@ def test_what_is_being_acknowledged_when_the_loop_is_cancelled_is_not_given_back
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        await asyncio.sleep(1.5 * SLACK)
+        await asyncio.to_thread(eventually, lambda: len(source.outcomes) == 2, "both are settled")
 
     asyncio.run(cancel())
     assert sorted(name for name, _ in source.outcomes) == ["t0", "t1"]
@@ -136,7 +138,7 @@ def test_an_interrupted_fetch_loses_nothing() -> None:
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
             batch = super().fetch_transactions(batch_size)
             self.busy += 1
-            time.sleep(SLACK)
+            time.sleep(SLOW)
             return batch
 
     source = SlowToFetch(some(3))
@@ -187,11 +189,11 @@ def test_a_hanging_fetch_is_retried_in_a_stream_too(consumer: Engine) -> None:
     class Hanging(MemoryConnector):
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
             asked.append(batch_size)
-            time.sleep(0.5)
+            time.sleep(FOREVER)
 
         async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
             asked.append(batch_size)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(FOREVER)
 
     fetch = FetchPolicy(retry=RetryPolicy(max_attempts=3, timeout=0.05))
     with pytest.raises(FetchTimeoutException):
@@ -260,7 +262,7 @@ def test_a_producer_does_the_good_ones_before_it_tells_that_its_input_failed(pro
 
 
 def test_stop_is_heard_while_waiting_for_the_abandoned() -> None:
-    task = THREADS.task(Script(work=Pause(5)), {"m": MemoryConnector(some(4))})
+    task = THREADS.task(Script(work=Pause(FOREVER)), {"m": MemoryConnector(some(4))})
     threading.Timer(0.3, task.stop).start()
     policy = THREADS.policy(work=RetryPolicy(timeout=0.05), streaming=True)
     report = THREADS.start(task, [], policy)
@@ -270,11 +272,16 @@ def test_stop_is_heard_while_waiting_for_the_abandoned() -> None:
 
 @pytest.mark.usefixtures("_interruptible")
 def test_a_backoff_does_not_keep_an_interrupted_loops_slots() -> None:
-    retry = RetryPolicy(max_attempts=2, backoff=30)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    retry, script = RetryPolicy(max_attempts=2, backoff=FOREVER), Script(work=SYSTEM)
+
+    def interrupt() -> None:
+        eventually(lambda: script.stages() == ["work"], "it waits for its second attempt")
+        os.kill(os.getpid(), signal.SIGINT)
+
     before = set(threading.enumerate())
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        THREADS.run(Script(work=SYSTEM), some(1), work=retry)
+        THREADS.run(script, some(1), work=retry)
     eventually(
         lambda: not any(one.name.startswith("ergon-Threaded") for one in set(threading.enumerate()) - before),
         "the slots to end",
@@ -298,9 +305,14 @@ def test_a_slow_line_is_not_lost_to_a_fetch_that_gave_up() -> None:
         source = JsonLinesConnector(Pipe(lines))
         fetch = FetchPolicy(retry=RetryPolicy(timeout=0.25, max_attempts=20))
         report = engine.run(Script(), [], connectors={"lines": source}, batch=3, fetch=fetch)
-        time.sleep(0.3)
-        left = source.fetch_transactions(10)
-        assert report.processed + len(left) == 3
+        left = report.processed
+
+        def all_are_there(source: Any = source) -> bool:
+            nonlocal left
+            left += len(source.fetch_transactions(10))
+            return left == 3
+
+        eventually(all_are_there, "each line is fetched once")
 
 
 def test_a_loop_timeout_survives_pickling() -> None:

@@ -19,7 +19,7 @@ from engines import (
     Transaction,
 )
 from engines.connectors.memory import MemoryConnector
-from tests.conformance.harness import SLACK, Engine, Pause, Script, some
+from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, some
 from tests.processes import eventually
 
 
@@ -121,12 +121,12 @@ def test_a_fetch_that_fails_for_good_ends_the_loop_after_what_runs_has_ended(con
 def test_a_fetch_that_is_too_slow_is_a_fetch_timeout(consumer: Engine) -> None:
     class Slow(MemoryConnector):
         def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
-            time.sleep(5)
+            time.sleep(FOREVER)
 
         async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
             import asyncio
 
-            await asyncio.sleep(5)
+            await asyncio.sleep(FOREVER)
 
     started = time.monotonic()
     with pytest.raises(FetchTimeoutException, match=r"0\.1 s"):

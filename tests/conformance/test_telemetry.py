@@ -300,15 +300,21 @@ from engines import EmptyQueuePolicy, RetryPolicy
 from engines.connectors.memory import MemoryConnector
 from tests.conformance.harness import Engine, Pause, Script, some
 from tests.conformance.test_telemetry import BUSINESS
+class Empty(MemoryConnector):
+    asked = 0
+    def fetch_transactions(self, batch_size):
+        self.asked += 1
+        if self.asked == 3:
+            self.at_last()
+        return super().fetch_transactions(batch_size)
 for is_async in (False, True):
     engine = Engine(is_consumer=True, is_async=is_async)
     script = Script(work=lambda one: BUSINESS if one.id == "t0" else Pause(3) if one.id == "t1" else "done")
     waits = EmptyQueuePolicy(backoff=0.01)
     source = MemoryConnector(some(5))
     engine.run(script, [], connectors={"m": source}, batch=4, work=RetryPolicy(timeout=1), limit=5)
-    task = engine.task(Script(), {"m": MemoryConnector()})
-    import threading
-    threading.Timer(0.1, task.stop).start()
+    task = engine.task(Script(), {"m": (empty := Empty())})
+    empty.at_last = task.stop
     engine.drive(lambda: engine.start(task, [], engine.policy(streaming=True, empty_queue=waits)))
 found = {}
 for resource in reader.get_metrics_data().resource_metrics:
