@@ -85,7 +85,7 @@ def consumer(*arguments: str, command: str = "consume", **changes: str) -> Itera
 def consume(*arguments: str, command: str = "consume", **changes: str) -> "Run":
     """Run a consumer to its end."""
     with consumer(*arguments, command=command, **changes) as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=2 * LIMIT)
         return Run(process.returncode, [json.loads(line) for line in output.splitlines()], errors)
 
 

@@ -1,14 +1,12 @@
 """Real processes on the test's database."""
 
 import os
-import secrets
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -16,11 +14,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
 
-from tests import warm
+from tests import ports, warm
 
 ROOT = warm.ROOT
-LIMIT = 30.0
-PORTS = range(10_000, 32_000)
+# For what takes seconds at most on a machine that has time: one that has none must not fail a test.
+LIMIT = 60.0
+free_port = ports.free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def environment(**changes: str) -> dict[str, str]:
 def run(*command: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in the project's folder."""
     return subprocess.run(
-        command, cwd=ROOT, env=environment(**changes), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, env=environment(**changes), capture_output=True, text=True, timeout=2 * LIMIT, check=False
     )
 
 
@@ -52,17 +51,8 @@ def manage(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run a command of `manage.py` to its end."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with warm.start(arguments, environment(**changes), stdin=subprocess.DEVNULL, **pipes) as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=2 * LIMIT)
     return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
-
-
-def free_port() -> int:
-    """A port that nobody listens on, of those that no system gives away by itself: another run could be given it."""
-    while True:
-        port = secrets.choice(PORTS)
-        with closing(socket.socket()) as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @contextmanager

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from ergon_site import embedded
+from tests.ports import free_port
 
 OURS = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_")
 
@@ -105,10 +105,11 @@ class Restartable:
     def __init__(self, start: Callable[..., AbstractContextManager[str]], folder: Path) -> None:
         self._start, self._folder = start, folder
         self._running = ExitStack()
-        self.address = self._running.enter_context(start(folder))
+        self._port = free_port()  # while it is stopped, nobody else must be given its port
+        self.address = self._running.enter_context(start(folder, port=self._port))
 
     def start(self) -> None:
-        self._running.enter_context(self._start(self._folder, port=urlsplit(self.address).port))
+        self._running.enter_context(self._start(self._folder, port=self._port))
 
     def stop(self) -> None:
         self._running.close()

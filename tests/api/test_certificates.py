@@ -21,7 +21,7 @@ from ergon_site.access.clients import CertificateTakenError, Grant
 from ergon_site.access.core.certificates import UnusableIdentityError
 from ergon_site.access.models import ApiClient, AuditEntry
 from tests.api.ground import problem
-from tests.processes import eventually, serve
+from tests.processes import LIMIT, eventually, serve
 
 pytestmark = pytest.mark.django_db
 
@@ -259,9 +259,12 @@ def test_a_server_believes_the_proxies_that_it_was_told_of(proxies: str, status:
     make()
     with serve(ERGON_CERTIFICATE_HEADER="ErgonCertificate", ERGON_TRUSTED_PROXIES=proxies) as site:
         for name in ("ErgonCertificate", "ergoncertificate"):
-            assert httpx.get(f"{site.url}/api/v1/client", headers={name: PRESS}).status_code == status
+            assert httpx.get(f"{site.url}/api/v1/client", headers={name: PRESS}, timeout=LIMIT).status_code == status
         for wrong in ("CN=stranger", "", f"{PRESS}, {PRESS}"):
-            answer = httpx.get(f"{site.url}/api/v1/client", headers={"ErgonCertificate": wrong})
+            answer = httpx.get(f"{site.url}/api/v1/client", headers={"ErgonCertificate": wrong}, timeout=LIMIT)
             assert answer.status_code == 401
         # A name without a hyphen has no second spelling that a caller could send past the proxy.
-        assert httpx.get(f"{site.url}/api/v1/client", headers={"Ergon_Certificate": PRESS}).status_code == 401
+        assert (
+            httpx.get(f"{site.url}/api/v1/client", headers={"Ergon_Certificate": PRESS}, timeout=LIMIT).status_code
+            == 401
+        )

@@ -16,7 +16,7 @@ from ergon_site.access import callers, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem, run, succeeded
-from tests.processes import Site
+from tests.processes import LIMIT, Site
 
 pytestmark = pytest.mark.django_db
 
@@ -225,7 +225,9 @@ def test_a_decision_needs_a_reason(api: Client, verb: str, reason: Any) -> None:
 def test_ids_travel_through_a_real_server(site: Site) -> None:
     make_pipeline()
     token = clients.create("erp", Grant(scopes=["transactions:submit", "transactions:read"]), by="tests").token.text
-    with httpx.Client(base_url=f"{site.url}/api/v1", headers={"Authorization": f"Bearer {token}"}) as http:
+    with httpx.Client(
+        base_url=f"{site.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT
+    ) as http:
         for uid in ("order 7/a.b:c", "urn:x:1", "ä+%&?#", "a//b", "/a"):
             body = {"pipeline": "invoices", "payload": 1, "id": uid}
             assert http.post("/transactions", json=body).json() == {"id": uid, "state": "pending"}

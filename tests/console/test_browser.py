@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from engines import bulk, transactions
 from tests.console import scenes
-from tests.processes import Site
+from tests.processes import LIMIT, Site
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.once
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-sync", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 WIDTHS = {"wide": 1280, "narrow": 400}
+# How long a busy machine may take to show what it was asked for.
+expect.set_options(timeout=30_000)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -132,7 +134,7 @@ def make_client(inside: Page) -> dict[str, str]:
 def test_an_administrator_makes_a_client_and_its_token_works(inside: Page, site: Site) -> None:
     headers = make_client(inside)
     assert fits(inside)
-    assert httpx.get(f"{site.url}/api/v1/client", headers=headers).json()["scopes"] == ["platform"]
+    assert httpx.get(f"{site.url}/api/v1/client", headers=headers, timeout=LIMIT).json()["scopes"] == ["platform"]
 
 
 def test_an_administrator_switches_a_client_off_and_the_reason_is_kept(inside: Page, site: Site) -> None:
@@ -141,7 +143,7 @@ def test_an_administrator_switches_a_client_off_and_the_reason_is_kept(inside: P
     inside.get_by_label("Reason").fill("lost laptop")
     inside.get_by_role("button", name="Confirm").click()
     expect(inside.get_by_text("its tokens are refused from now on")).to_be_visible()
-    assert httpx.get(f"{site.url}/api/v1/client", headers=headers).status_code == 401
+    assert httpx.get(f"{site.url}/api/v1/client", headers=headers, timeout=LIMIT).status_code == 401
     inside.goto("/admin/access/auditentry/")
     expect(inside.get_by_text("lost laptop").first).to_be_visible()
 

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.processes import ROOT, eventually, free_port, wait_for
+from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
 
 pytestmark = pytest.mark.once
 
@@ -79,7 +79,8 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
         with logged_in(port, "viewer") as browser:
             assert "Dashboard" in browser.get("/admin/").text
         with logged_in(port, "admin") as browser:
-            assert re.search(r"\d+ things? needs? a person", browser.get("/admin/").text)
+            attention = re.compile(r"\d+ things? needs? a person")
+            eventually(lambda: bool(attention.search(browser.get("/admin/").text)), "something needs a person", 120)
             shows(browser, "facts/consumer/", "orders", "39", ">0<")
             shows(browser, "facts/forwardedfact/", "order-39-released")
             shows(browser, "engines/executor/", "reports", "LookupError: there are no figures for week 53 yet")
@@ -100,7 +101,7 @@ def test_a_taken_port_is_one_clear_line(port: int) -> None:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         command = [sys.executable, "-m", "ergon_site.demo", "--port", str(port)]
-        refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+        refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert refused.returncode != 0
     assert refused.stderr.strip().startswith(f"ergon: port {port} cannot be used")
     assert len(refused.stderr.splitlines()) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, free_port
+from tests.processes import LIMIT, ROOT, free_port
 
 pytestmark = pytest.mark.once
 
@@ -16,7 +16,7 @@ def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
     """Run a command with only these variables set."""
     clean = {"PATH": os.environ["PATH"], **variables}
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=2 * LIMIT, check=False)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:
     started = [
         subprocess.Popen([sys.executable, "-c", ask], cwd=ROOT, env=clean, stdout=subprocess.PIPE) for _ in range(6)
     ]
-    assert len({process.communicate(timeout=60)[0] for process in started}) == 1
+    assert len({process.communicate(timeout=2 * LIMIT)[0] for process in started}) == 1

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.processes import Site, eventually, run, serve
+from tests.processes import LIMIT, Site, eventually, run, serve
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 
@@ -79,8 +79,8 @@ def test_spans_and_metrics_of_a_call_leave_in_its_trace_and_without_its_secrets(
     log = tmp_path / "log"
     headers = {"Authorization": f"Bearer {token}", "traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     with collecting() as collector, serve(log=log, **exporting_to(collector)) as site:
-        assert httpx.get(f"{site.url}/api/v1/client", headers=headers).status_code == 200
-        assert httpx.get(f"{site.url}/api/v1/nothing", headers=headers).status_code == 404
+        assert httpx.get(f"{site.url}/api/v1/client", headers=headers, timeout=LIMIT).status_code == 200
+        assert httpx.get(f"{site.url}/api/v1/nothing", headers=headers, timeout=LIMIT).status_code == 404
         eventually(lambda: any("api/v1/client" in span.name for span in collector.spans), "the call's span arrives")
         eventually(lambda: "ergon.api.request.duration" in collector.metric_names, "the metrics arrive")
         eventually(lambda: "bsfg_orphan_objects" in collector.metric_names, "the gauges of the database arrive")
@@ -122,6 +122,6 @@ def test_nothing_of_the_sdk_is_loaded_unless_asked_for() -> None:
 
 
 def test_the_web_process_shows_its_own_instruments(site: Site) -> None:
-    assert httpx.get(f"{site.url}/api/v1/client").status_code == 401
-    exposed = httpx.get(f"{site.url}/metrics").text
+    assert httpx.get(f"{site.url}/api/v1/client", timeout=LIMIT).status_code == 401
+    exposed = httpx.get(f"{site.url}/metrics", timeout=LIMIT).text
     assert re.search(r'ergon_api_request_duration_seconds_count\{.*route="api/v1/client",status="401"\} \d', exposed)

@@ -35,7 +35,7 @@ from engines.registry import connectors
 from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
 from tests.faults.relay import relay_to
-from tests.processes import ROOT, eventually
+from tests.processes import LIMIT, ROOT, eventually
 from tests.servers import Restartable
 
 pytestmark = pytest.mark.once
@@ -146,13 +146,13 @@ def test_a_fetch_takes_no_more_than_it_was_asked_for(connect: Connect) -> None:
 
 
 def test_a_fetch_waits_for_the_first_message_and_says_when_there_is_none(connect: Connect) -> None:
-    waiting, other = connect(wait=20), connect()
+    waiting, other = connect(wait=LIMIT), connect()
     assert other.fetch_transactions(5) == []
     sending = threading.Timer(0.3, other.dispatch_transactions, [numbered(1)])
     sending.start()
     began = time.monotonic()
     assert [one.id for one in waiting.fetch_transactions(5)] == ["0"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < LIMIT / 2, "not when its wait is over"
     sending.join()
 
 
@@ -292,7 +292,7 @@ Slow({"broker": BrokerConnector(sys.argv[1], sys.argv[2], lease=float(sys.argv[3
 
 
 def test_the_work_of_a_killed_process_comes_back(url: str, queue: str, connect: Connect) -> None:
-    connector = connect(wait=20.0)
+    connector = connect(wait=LIMIT)
     connector.dispatch_transactions(numbered(1))
     is_at_once = url.startswith("amqp")
     command = [sys.executable, "-c", HOLD, url, queue, "600" if is_at_once else "2"]
@@ -300,9 +300,7 @@ def test_the_work_of_a_killed_process_comes_back(url: str, queue: str, connect: 
         assert process.stdout is not None
         assert process.stdout.readline() == "0\n"
         process.send_signal(signal.SIGKILL)
-    killed_at = time.monotonic()
     assert [one.id for one in connector.fetch_transactions(1)] == ["0"]
-    assert time.monotonic() - killed_at < 15
 
 
 def test_on_redis_long_work_outlives_its_lease_while_its_process_lives(queue: str) -> None:
@@ -339,7 +337,7 @@ def test_whoever_asks_is_told_of_messages_that_the_broker_has_taken_back(
 
 
 def test_any_thread_may_settle_while_another_fetches(connect: Connect) -> None:
-    connector = connect(wait=20)
+    connector = connect(wait=LIMIT)
     connector.dispatch_transactions(numbered(8))
     batch = connector.fetch_transactions(8)
     fetching = threading.Thread(target=connector.fetch_transactions, args=[1])
@@ -350,13 +348,13 @@ def test_any_thread_may_settle_while_another_fetches(connect: Connect) -> None:
         thread.start()
     for thread in settling:
         thread.join()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < LIMIT / 2, "not when the fetch has ended"
     connector.dispatch_transactions(numbered(1))
     fetching.join()
 
 
 def test_a_fetch_that_is_cancelled_puts_back_what_it_still_gets(connect: Connect) -> None:
-    connector, other = connect(wait=3), connect(wait=20)
+    connector, other = connect(wait=3), connect(wait=LIMIT)
 
     async def cancel() -> None:
         fetching = asyncio.ensure_future(connector.fetch_transactions_async(5))
@@ -394,12 +392,12 @@ def test_what_it_did_not_deliver_and_what_comes_after_the_end_is_refused_in_word
 
 
 def test_a_wrong_password_is_told_at_once_and_not_repeated(url: str) -> None:
-    connector = BrokerConnector(url.replace(urlsplit(url).password or "", "wrong-one"), "test.none")
+    connector = BrokerConnector(url.replace(urlsplit(url).password or "", "wrong-one"), "test.none", patience=LIMIT)
     began = time.monotonic()
     with pytest.raises(ConnectorError, match="refuses us") as caught:
         connector.fetch_transactions(1)
     connector.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < LIMIT / 2, "not when patience ends"
     assert "wrong-one" not in str(caught.value)
 
 
@@ -418,7 +416,7 @@ def test_whoever_wants_an_end_need_not_wait_for_a_broker_that_is_away(scheme: st
     fetching = threading.Thread(target=lambda: fetched.append(connector.fetch_transactions(1)))
     fetching.start()
     connector.interrupt()
-    fetching.join(10)
+    fetching.join(LIMIT)
     connector.close()
     assert fetched == [[]]
 
@@ -429,7 +427,7 @@ def test_whoever_wants_an_end_need_not_wait_for_messages(connect: Connect) -> No
     fetching = threading.Thread(target=lambda: fetched.append(connector.fetch_transactions(1)))
     fetching.start()
     connector.interrupt()
-    fetching.join(10)
+    fetching.join(LIMIT)
     assert fetched == [[]]
 
 

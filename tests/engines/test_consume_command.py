@@ -14,7 +14,7 @@ from django.db import connection
 from engines.models import TransactionRecord, Worker
 from tests.database import NO_SPACE, refusing
 from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
-from tests.processes import eventually, free_port
+from tests.processes import LIMIT, eventually, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -146,7 +146,7 @@ def test_a_limit_and_a_time_limit_end_it_well() -> None:
     ids = submit(pipeline, 10)
     assert consume("orders", "--limit", "4").code == 0
     assert states(*ids).count("succeeded") == 4
-    assert consume("orders", "--timeout", "2").code == 0
+    assert consume("orders", "--timeout", "4").code == 0
     assert states(*ids).count("succeeded") == 10
 
 
@@ -166,13 +166,16 @@ def test_an_idle_consumer_says_that_it_waits_and_can_be_asked_for_its_metrics() 
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "waiting"
         address = f"http://127.0.0.1:{port}/metrics"
-        assert "python_info" in httpx.get(address).text
+        assert "python_info" in httpx.get(address, timeout=LIMIT).text
         submit(pipeline, 2)
         labels = 'ergon_outcome="success",ergon_pipeline="orders",ergon_task="Act"'
-        eventually(lambda: f"ergon_transactions_total{{{labels}" in httpx.get(address).text, "its pipeline is told")
+        eventually(
+            lambda: f"ergon_transactions_total{{{labels}" in httpx.get(address, timeout=LIMIT).text,
+            "its pipeline is told",
+        )
         eventually(lambda: Worker.objects.get().state == "running", "its heart beats")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 0
     assert Worker.objects.get().state == "stopped"
 
@@ -199,7 +202,10 @@ def test_producing_goes_on_with_what_is_submitted_until_stopped_and_tells_what_w
         ids = submit(pipeline, 5)
         eventually(lambda: set(states(*ids)) == {"succeeded"}, "all are sent")
         told = r'^ergon_queue_(depth|oldest_age)\w*{.*ergon_pipeline="out",ergon_task="Send".*} 0.0$'
-        eventually(lambda: len(re.findall(told, httpx.get(address).text, re.MULTILINE)) == 2, "nothing waits, it says")
+        eventually(
+            lambda: len(re.findall(told, httpx.get(address, timeout=LIMIT).text, re.MULTILINE)) == 2,
+            "nothing waits, it says",
+        )
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 0

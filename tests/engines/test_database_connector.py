@@ -21,6 +21,7 @@ from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
 from engines.running import Crew, Options, Runner
 from tests.durable import make_pipeline, make_policy, states, submit
+from tests.processes import LIMIT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,7 +57,7 @@ def running(*served: Pipeline) -> Iterator[Crew]:
     assert crew.errors == []
 
 
-def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_for(holds: Callable[[], bool], seconds: float = LIMIT) -> None:
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until, "not in time"
@@ -72,7 +73,7 @@ def test_an_order_to_stop_that_comes_before_a_pipeline_runs_is_not_lost(task: st
         runner.stop()
         thread = threading.Thread(target=runner.run, daemon=True)
         thread.start()
-        thread.join(20)
+        thread.join(LIMIT)
         assert not thread.is_alive()
     assert states(*ids) == ["pending", "pending"]
 
@@ -198,13 +199,13 @@ def test_a_policy_edited_while_a_consumer_runs_counts_from_its_next_batch_on(tas
 
 @pytest.mark.parametrize("task", CONSUMERS)
 def test_a_lone_transaction_wakes_an_idle_consumer(task: str) -> None:
-    body = {"loop": {"empty_queue": {"backoff": 60.0, "backoff_cap": 60.0}}}
+    body = {"loop": {"empty_queue": {"backoff": 3600.0, "backoff_cap": 3600.0}}}
     pipeline = make_pipeline(task=task, policy=make_policy("sleepy", body))
     with running(pipeline) as crew:
         wait_for(lambda: crew.station.arrivals is not None)
         time.sleep(0.3)
         (uid,) = submit(pipeline)
-        wait_for(lambda: states(uid) == ["succeeded"], seconds=10)
+        wait_for(lambda: states(uid) == ["succeeded"])
 
 
 def test_no_slot_idles_while_one_transaction_is_slow(tmp_path: Path) -> None:
@@ -237,14 +238,14 @@ def test_a_paused_pipeline_lets_what_runs_end_and_goes_on_when_resumed() -> None
         wait_for(lambda: states(uid) == ["succeeded"])
 
 
-def test_stopping_gives_back_what_has_not_started() -> None:
+def test_stopping_gives_back_what_has_not_started(tmp_path: Path) -> None:
     body = {"loop": {"concurrency": {"value": 1}, "batch": {"size": 10}}}
-    pipeline = make_pipeline(policy=make_policy("one", body))
-    ids = submit(pipeline, 10, sleep=0.2)
+    pipeline, mark, gate = make_pipeline(policy=make_policy("one", body)), tmp_path / "mark", tmp_path / "gate"
+    ids = submit(pipeline, 10, mark=str(mark), until=str(gate))
     with Crew([pipeline], Options()) as crew:
-        wait_for(lambda: "running" in states(*ids))
-        time.sleep(0.1)
+        wait_for(mark.exists)
         crew.stop()
+        gate.touch()
         wait_for(lambda: not crew.is_running)
     assert crew.given_back > 0
     assert set(states(*ids)) == {"succeeded", "pending"}
@@ -254,13 +255,13 @@ def test_stopping_gives_back_what_has_not_started() -> None:
 @pytest.mark.parametrize("task", CONSUMERS)
 def test_cutting_gives_back_what_runs_without_burning_an_attempt(task: str) -> None:
     pipeline = make_pipeline(task=task, policy=make_policy())
-    (uid,) = submit(pipeline, sleep=10)
+    (uid,) = submit(pipeline, sleep=30)
     with Crew([pipeline], Options()) as crew:
         wait_for(lambda: states(uid) == ["running"])
         time.sleep(0.1)
         crew.stop()
         crew.cut()
-        wait_for(lambda: not crew.is_running, seconds=9)
+        wait_for(lambda: not crew.is_running, seconds=25)
     record = transactions.find(uid)
     assert (record.word, record.attempts) == ("pending", 0)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.core.management import CommandError, call_command
 
@@ -34,23 +35,20 @@ def findings() -> list[tuple[str, str]]:
 
 
 def test_the_doctor_starts_every_executor_and_leaves_none_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mark = tmp_path / "grandchild"
-    script = f"sleep 1000 & echo $! > {mark}; cat"
+    seconds = str(10**6 + os.getpid())  # by which it is known
+    script = f"sleep {seconds} & cat"
     configure(monkeypatch, python=PYTHON, sleepy={"command": ["sh", "-c", script]})
     assert findings() == [
         ("ok", f"python: {sys.executable} starts and waits for work"),
         ("ok", "sleepy: sh starts and waits for work"),
     ]
-    eventually(lambda: not _runs(int(mark.read_text())), "what an executor had started has gone with it")
+    eventually(lambda: not _runs("sleep", seconds), "what an executor had started has gone with it")
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+def _runs(*command: str) -> bool:
+    return any(one.info["cmdline"] == [*command] for one in psutil.process_iter(["cmdline"]))
 
 
 @pytest.mark.once

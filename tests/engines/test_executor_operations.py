@@ -18,7 +18,7 @@ from engines.models import Worker
 from tests import durable
 from tests.commands import ask, run
 from tests.executors.telling import process, told, working
-from tests.processes import eventually, free_port
+from tests.processes import LIMIT, eventually, free_port
 
 pytestmark = pytest.mark.django_db
 
@@ -97,7 +97,7 @@ def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_
         eventually(lambda: bool(_answered() and _answered() >= 4), "the worker's row says so")
         (share,) = executing.of_worker(Worker.objects.get())
         page = browse.get("/admin/engines/executor/").content.decode()
-        exposed = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        exposed = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT).text
     assert share.total >= 1
     assert share.told["program"] == sys.executable
     assert f">{share.processes[0].pid}</td>" in page

@@ -13,7 +13,7 @@ import pytest
 from engines import explaining, transactions
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from tests.durable import Run, consume, consumer, make_pipeline, make_policy, states, wait_until_started
-from tests.processes import eventually
+from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -116,7 +116,7 @@ def test_one_that_asks_for_a_later_attempt_goes_back_and_its_attempts_count() ->
 
 @pytest.mark.once
 def test_a_job_that_never_ends_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    jobs_pipeline(max_attempts=1, timeout=1.5)
+    jobs_pipeline(max_attempts=1, timeout=4)  # time enough to start a process and its child
     stuck, fine = submit_job("spawn", str(tmp_path / "grandchild")), submit_job("stubborn", 60)
     run = drain()
     assert run.code == 0, run.errors
@@ -162,7 +162,7 @@ def test_an_order_to_end_kills_what_outlives_the_grace_and_burns_nothing(tmp_pat
         children = psutil.Process(running.pid).children(recursive=True)
         assert any("tests.executors.handlers" in " ".join(one.cmdline()) for one in children)
         running.send_signal(signal.SIGTERM)
-        running.communicate(timeout=30)
+        running.communicate(timeout=LIMIT)
         assert running.returncode == 3
     gone(children)
     record = TransactionRecord.objects.get(uid=uid)

@@ -18,12 +18,11 @@ from tests.database import refusing
 from tests.durable import consume, make_pipeline, make_policy, states, submit
 from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
+from tests.processes import LIMIT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CONSUMERS = ["tests.act", "tests.act_async"]
-# What happens once a second has happened by then, on a busy machine too.
-NOTICED = 5.0
 _inboxes: dict[str, MemoryConnector] = {}
 
 
@@ -65,6 +64,13 @@ def put(inbox: MemoryConnector, *payloads: dict[str, Any], **fields: Any) -> Non
     inbox.dispatch_transactions([Transaction(f"m{n}", payload, **fields) for n, payload in enumerate(payloads)])
 
 
+def wait_for_a_beat(crew: Crew) -> None:
+    """Until the heart of the process has looked at everything once more."""
+    is_looked_at = threading.Event()
+    crew.station.at_every_beat(is_looked_at.set)
+    assert is_looked_at.wait(LIMIT)
+
+
 def end(crew: Crew) -> None:
     crew.stop()
     wait_for(lambda: not crew.is_running)
@@ -81,7 +87,7 @@ def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox:
         pipelines.resume("foreign", by="ada", reason="dry")
         wait_for(lambda: len(inbox.outcomes) == 1)
         pipelines.pause("foreign", by="ada", reason="flood again")
-        time.sleep(NOTICED)
+        wait_for_a_beat(crew)
         put(inbox, {"n": 2})
         time.sleep(1)
         assert inbox.count() == 1
@@ -92,9 +98,9 @@ def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox:
 def test_what_comes_to_a_fetch_that_waited_since_before_the_pause_is_put_back(inbox: MemoryConnector) -> None:
     _inboxes["foreign"] = waiting = WaitingConnector()
     with Crew([make()], Options()) as crew:
-        assert waiting.asked.wait(20)
+        assert waiting.asked.wait(LIMIT)
         pipelines.pause("foreign", by="ada", reason="flood")
-        time.sleep(NOTICED)
+        wait_for_a_beat(crew)
         put(waiting, {"n": 1})
         time.sleep(1)
         assert (waiting.count(), waiting.outcomes) == (1, [])
@@ -199,7 +205,7 @@ def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryCo
         with refusing("engines_throughput"):
             put(inbox, {"n": 1}, {"n": 2})
             wait_for(lambda: len(inbox.outcomes) == 2)
-            time.sleep(NOTICED)
+            time.sleep(2)  # in which they are refused at least once
         wait_for(lambda: ended(pipeline) == (2, 0))
         end(crew)
     assert TransactionRecord.objects.count() == 0

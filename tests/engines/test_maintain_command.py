@@ -19,7 +19,7 @@ from engines.models import Leadership, Schedule, TransactionRecord
 from engines.upkeep import MAINTENANCE, Chore
 from tests.commands import next_event, run, running
 from tests.durable import make_pipeline
-from tests.processes import free_port
+from tests.processes import LIMIT, free_port
 
 BARRIER = """
 import sys
@@ -210,6 +210,6 @@ def test_whoever_does_the_chores_serves_its_metrics() -> None:
     port = free_port()
     with running("maintain", "--json", "--metrics-port", str(port)) as process:
         next_event(process, "leading")
-        assert "python_info" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        assert "python_info" in httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT).text
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

@@ -100,8 +100,7 @@ def once_only(job: Any) -> None:
 
 @behaviour
 def unended_noise(job: Any) -> None:
-    answer(job)
-    write("done...")
+    write(json.dumps({"job_id": job["job_id"], "status": "success", "result": job["args"]}) + "\ndone...")
 
 
 @behaviour
@@ -147,14 +146,14 @@ def leaves_grandchild(job: Any) -> None:
 @behaviour
 def leaves_runaway(job: Any) -> None:
     """The grandchild has left the group: nobody finds it, and it holds the pipes."""
-    child = subprocess.Popen(["sleep", "5"], start_new_session=True)
+    child = subprocess.Popen(["sleep", "40"], start_new_session=True)
     write(f"grandchild {child.pid}\n", 2)
     os._exit(5)
 
 
 @behaviour
 def with_runaway(job: Any) -> None:
-    child = subprocess.Popen(["sleep", "5"], start_new_session=True)
+    child = subprocess.Popen(["sleep", "40"], start_new_session=True)
     write(f"grandchild {child.pid}\n", 2)
     time.sleep(1000)
 

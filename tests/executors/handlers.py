@@ -38,20 +38,23 @@ def context(ctx: ExecutionContext, *args: Any) -> dict[str, Any]:
 
 
 @registry.handler("sleep")
-def sleep(seconds: float) -> str:
+def sleep(seconds: float, said: str = "") -> str:
+    print(said)  # on stderr, where a test can hear that it has begun
     time.sleep(seconds)
     return "slept"
 
 
 @registry.handler("sleep_async")
-async def sleep_async(seconds: float) -> str:
+async def sleep_async(seconds: float, said: str = "") -> str:
+    print(said)
     await asyncio.sleep(seconds)
     return "slept"
 
 
 @registry.handler("stubborn")
-def stubborn(seconds: float) -> str:
+def stubborn(seconds: float, said: str = "") -> str:
     """Takes every order to stop for an accident."""
+    print(said)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:

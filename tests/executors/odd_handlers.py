@@ -68,7 +68,8 @@ async def leave_async() -> None:
 
 
 @registry.handler("block_async")
-async def block_async(seconds: float) -> str:
+async def block_async(seconds: float, said: str = "") -> str:
+    print(said)
     time.sleep(seconds)  # noqa: ASYNC251 (that is the point)
     return "blocked"
 

@@ -1,7 +1,6 @@
 """Executors that do everything wrong: every attempt ends, says why, and leaves nothing behind."""
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,14 @@ import psutil
 import pytest
 
 from engines import ExceptionType, RetryPolicy, Transaction
-from tests.executors.pooled import HANDLERS, Crew, adversary, job, lives, pool_of
+from tests.executors.pooled import HANDLERS, Crew, adversary, is_alive, job, lives, pool_of
 from tests.processes import eventually
 
 pytestmark = pytest.mark.once
 
 THRICE = RetryPolicy(max_attempts=3, timeout=20)
+# How long a busy machine may take for what is done at once: less than a grandchild lives that nobody ends.
+BUSY = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,8 @@ def test_a_late_line_of_one_attempt_is_not_the_answer_to_the_next() -> None:
 def test_a_process_that_says_things_twice_never_tries_a_job_again() -> None:
     with adversary("twice_later") as crew:
         crew.run(job("first"), retry=RetryPolicy())
-        time.sleep(0.5)  # until it has spoken out of turn
+        (process,) = crew.pools.snapshot()[0]["processes"]
+        eventually(lambda: not any(map(is_alive, psutil.Process(process["pid"]).children())), "it has said it again")
         assert crew.run(job("second"), retry=RetryPolicy(max_attempts=2, backoff=0.2, timeout=20)).value == "attempt 2"
         (about,) = crew.pools.snapshot()
         assert about["started"] == 2
@@ -176,7 +178,7 @@ def test_one_that_does_not_answer_is_ended_in_time_with_all_that_it_started(beha
         if behaviour != "closes_stdin":
             assert ran.error.category is ExceptionType.TIMEOUT
             assert "0.5 s" in str(ran.error)
-        assert ran.elapsed < 0.5 + 5
+        assert ran.elapsed < 0.5 + BUSY
         eventually(lambda: crew.pools.snapshot()[0]["processes"] == [] or behaviour == "closes_stdin", "it is gone")
 
 
@@ -192,7 +194,7 @@ def test_a_grandchild_that_holds_the_pipes_holds_nobody_up(behaviour: str) -> No
     with adversary(behaviour) as crew:
         ran = crew.run(job())
         assert str(ran.error) == "executor exited with code 5: 'one'"
-        assert ran.elapsed < 4, "and not when the grandchild ends"
+        assert ran.elapsed < BUSY, "and not when the grandchild ends"
         pid = grandchild(ran.error.details)
         if behaviour == "leaves_grandchild":
             eventually(lambda: not lives(pid), "the grandchild is gone as well")
@@ -208,8 +210,7 @@ def test_one_that_answers_before_it_has_read_everything_is_not_used_again() -> N
 def test_one_that_left_a_line_without_an_end_is_not_used_again() -> None:
     with adversary("unended_noise") as crew:
         for number in range(3):
-            assert crew.run(job(f"t{number}", number), retry=RetryPolicy(timeout=5)).value == [number]
-            time.sleep(0.3)
+            assert crew.run(job(f"t{number}", number)).value == [number]
         assert "it left a line without an end" in crew.pools.snapshot()[0]["last_fault"]
 
 

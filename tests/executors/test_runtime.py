@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from tests.executors.driven import Driven, executor, request
-from tests.processes import ROOT
+from tests.processes import LIMIT, ROOT
 
 pytestmark = pytest.mark.once
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
+# How much later than it should a busy machine may do something.
+BUSY = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def test_coroutines_share_one_loop_from_job_to_job(odd: Driven) -> None:
 
     assert odd.ask("loop_id")["result"] == odd.ask("loop_id")["result"]
     # One that hears too late that its time is up, as may be where many wait for their turn, is not used again.
-    assert any(is_kept_by_a_timeout() for _ in range(10)), "not once in ten times"
+    assert any(is_kept_by_a_timeout() for _ in range(20)), "not once in twenty times"
 
 
 def test_functions_that_do_not_tell_their_parameters_can_be_handlers(odd: Driven) -> None:
@@ -199,8 +201,8 @@ def test_a_handler_that_closes_its_output_harms_nobody() -> None:
 @pytest.mark.parametrize("handler", ["sleep", "sleep_async"])
 def test_passing_the_deadline_is_timeout_and_the_process_lives_on(plain: Driven, handler: str) -> None:
     started = time.monotonic()
-    told = plain.ask(handler, 60, deadline=0.4)
-    assert time.monotonic() - started < 10
+    told = plain.ask(handler, 3600, deadline=0.4)
+    assert time.monotonic() - started < LIMIT
     assert (told["status"], told["error_message"]) == ("timeout", "the deadline has passed")
 
 
@@ -211,13 +213,17 @@ def test_a_coroutine_that_blocks_is_stopped_as_well(odd: Driven) -> None:
 
 
 def test_a_coroutine_whose_time_is_up_can_tidy_up(odd: Driven, tmp_path: Path) -> None:
-    assert odd.ask("tidy_async", str(tmp_path / "mark"), deadline=0.4)["status"] == "timeout"
-    assert (tmp_path / "mark").read_text() == "tidied"
+    def tidies_up(mark: Path) -> bool:
+        assert odd.ask("tidy_async", str(mark), deadline=0.4)["status"] == "timeout"
+        return mark.exists() and mark.read_text() == "tidied"
+
+    # It has ten milliseconds for that, in which a busy machine may give it no turn; but not every time.
+    assert any(tidies_up(tmp_path / f"mark{number}") for number in range(20)), "not once in twenty times"
 
 
 def test_an_alarm_does_not_outlive_its_job(plain: Driven) -> None:
-    assert plain.ask("echo", deadline=0.3)["status"] == "success"
-    assert plain.ask("sleep", 0.6)["result"] == "slept"
+    assert plain.ask("echo", deadline=2)["status"] == "success"
+    assert plain.ask("sleep", 2.2)["result"] == "slept"
 
 
 @pytest.mark.parametrize("deadline", [-1, 0, "0001-01-01T00:00:00Z"])
@@ -308,8 +314,8 @@ def test_told_to_stop_while_it_waits_it_goes_at_once() -> None:
 def test_told_to_stop_it_finishes_what_it_can_in_two_seconds(handler: str) -> None:
     with executor() as one:
         one.ask("echo")
-        one.send(request(handler, 0.5) + request("echo", job_id="never begun"))
-        time.sleep(0.2)
+        one.send(request(handler, 0.5, "it has begun") + request("echo", job_id="never begun"))
+        one.heard("it has begun")
         one.process.terminate()
         assert one.answer()["result"] == "slept"
         assert one.wait() == 0
@@ -318,10 +324,10 @@ def test_told_to_stop_it_finishes_what_it_can_in_two_seconds(handler: str) -> No
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}  # nobody is there
 STOPPED: list[tuple[str, list[Any], dict[str, str], set[int]]] = [
-    ("handlers", ["sleep", 60], {}, {0}),
-    ("handlers", ["sleep_async", 60], {}, {0}),
-    ("odd_handlers", ["block_async", 60], {}, {0}),
-    ("handlers", ["stubborn", 60], {}, {143}),
+    ("handlers", ["sleep", 3600, "it has begun"], {}, {0}),
+    ("handlers", ["sleep_async", 3600, "it has begun"], {}, {0}),
+    ("odd_handlers", ["block_async", 3600, "it has begun"], {}, {0}),
+    ("handlers", ["stubborn", 3600, "it has begun"], {}, {143}),
     ("odd_handlers", ["linger"], {}, {143}),
     ("handlers", ["echo"], COLLECTOR, {0, 143}),
 ]
@@ -336,14 +342,14 @@ def test_told_to_stop_it_is_gone_in_two_seconds_whatever_it_does() -> None:
         running = [stack.enter_context(executor(f"tests.executors.{one}", **env)) for one, _, env, _ in STOPPED]
         for one, (_, job, _, _) in zip(running, STOPPED, strict=True):
             one.ask("nobody")
-            one.send(request(*job, deadline=50))
-        time.sleep(0.3)
+            one.send(request(*job, deadline=3000))
+            one.heard("it has begun") if "it has begun" in job else one.answer()
         started = time.monotonic()
         for one in running:
             one.process.terminate()
             one.process.send_signal(signal.SIGTERM)
         codes = [one.wait() for one in running]
-        assert time.monotonic() - started < 2 + 1, "and a busy machine's second"
+        assert time.monotonic() - started < 2 + BUSY
         for one in running[:3]:
             assert one.answer()["error_message"] == "the executor was told to stop"
     for code, (name, job, _, expected) in zip(codes, STOPPED, strict=True):

@@ -15,7 +15,7 @@ from ergon_site.access.clients import Grant
 from facts.models import Artifact
 from tests.facts.bytes_of import BUCKET, digest, digest_header, files, reference
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
-from tests.processes import Site
+from tests.processes import LIMIT, Site
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]
 BODY = bytes(range(256)) * 4
@@ -235,7 +235,9 @@ def test_each_direction_asks_for_its_own_scope(client: Client, scope: str, statu
 @pytest.mark.parametrize("header", [None, "Bearer ergon_nobody_knows"])
 def test_without_a_token_nothing_is_read(site: Site, header: str | None) -> None:
     headers = {"Authorization": header} if header else {}
-    problem(httpx.put(f"{site.url}/api/v1/{at()}", content=BODY, headers=headers), 401, "unauthenticated")
+    problem(
+        httpx.put(f"{site.url}/api/v1/{at()}", content=BODY, headers=headers, timeout=LIMIT), 401, "unauthenticated"
+    )
     assert files() == []
 
 
@@ -261,7 +263,7 @@ def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(
     small = serve_with(ERGON_FACT_LIMITS='{"artifact": 1000}')
     headers = {"Authorization": api.headers["Authorization"]}
     address = f"{small.url}/api/v1/{at()}"
-    problem(httpx.put(address, content=BODY, headers=headers), 413, "payload_too_large")
-    problem(httpx.put(address, content=iter([BODY]), headers=headers), 413, "payload_too_large")
+    problem(httpx.put(address, content=BODY, headers=headers, timeout=LIMIT), 413, "payload_too_large")
+    problem(httpx.put(address, content=iter([BODY]), headers=headers, timeout=LIMIT), 413, "payload_too_large")
     assert (Artifact.objects.count(), files()) == (0, [])
-    assert httpx.put(address, content=BODY[:1000], headers=headers).status_code == 201
+    assert httpx.put(address, content=BODY[:1000], headers=headers, timeout=LIMIT).status_code == 201

@@ -18,7 +18,7 @@ from ergon_site.access.clients import Grant
 from facts import artifacts
 from facts.models import Artifact
 from tests.facts.bytes_of import BUCKET, digest, files
-from tests.processes import Site, eventually
+from tests.processes import LIMIT, Site, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("_empty_storage")]
 MIB = 1024 * 1024
@@ -134,7 +134,7 @@ def test_a_server_that_is_killed_in_the_middle_leaves_no_row_and_what_it_leaves_
     assert files() == []
     second = serve_with()
     headers = {"Authorization": f"Bearer {clients.rotate(_client_id(), by='tests').token.text}"}
-    assert httpx.put(f"{second.url}{PATH}", content=b"whole", headers=headers).status_code == 201
+    assert httpx.put(f"{second.url}{PATH}", content=b"whole", headers=headers, timeout=LIMIT).status_code == 201
 
 
 def _client_id() -> int:
@@ -159,14 +159,14 @@ def test_a_client_that_goes_away_between_chunks_can_upload_the_whole_afterwards(
     answer = httpx.put(f"{site.url}{PATH}", content=iter([whole]), headers=headers, timeout=30)
     assert (answer.status_code, answer.json()["digest"]) == (201, digest(whole))
     assert len(files()) == 1
-    assert httpx.get(f"{site.url}{PATH}", headers=headers).content == whole
+    assert httpx.get(f"{site.url}{PATH}", headers=headers, timeout=LIMIT).content == whole
 
 
 def test_a_client_that_goes_away_during_a_download_leaves_no_file_open(site: Site) -> None:
     headers = {"Authorization": f"Bearer {token()}"}
     httpx.put(f"{site.url}{PATH}", content=b"x" * (64 * MIB), headers=headers, timeout=60)
     stored = files()[0]
-    with httpx.stream("GET", f"{site.url}{PATH}", headers=headers) as stream:
+    with httpx.stream("GET", f"{site.url}{PATH}", headers=headers, timeout=LIMIT) as stream:
         chunks = stream.iter_raw()
         next(chunks)
         assert _is_open(site, str(stored))

@@ -26,7 +26,7 @@ from facts.core.errors import (
 )
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.facts.peers import Garbled, Script, peer
-from tests.processes import ROOT, Site, free_port
+from tests.processes import LIMIT, ROOT, Site, free_port
 
 pytestmark = pytest.mark.once
 
@@ -95,7 +95,7 @@ def test_a_consumer_in_a_thread_gets_what_is_appended_later_and_stops_when_asked
         reading = threading.Thread(target=reader.consume, args=[handle], kwargs={"wait": 2.0})
         reading.start()
         producer.append_many([draft(1), draft(2), draft(3)])
-        reading.join(30)
+        reading.join(LIMIT)
         assert not reading.is_alive()
         assert producer.reader("erp").cursor == len(seen) - 1 == 1
 

@@ -13,7 +13,7 @@ from ergon_site.access.clients import Grant
 from facts import ledger
 from tests.commands import running
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
-from tests.processes import Site, eventually, free_port
+from tests.processes import LIMIT, Site, eventually, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,7 +37,7 @@ def api(serve_with: Callable[..., Site]) -> Iterator[httpx.Client]:
     site = serve_with()
     make_boundary()
     token = clients.create("mes", Grant(zones=[PLANT], target_zones=[OFFICE]), by="tests").token.text
-    with httpx.Client(base_url=site.url, headers={"Authorization": f"Bearer {token}"}) as client:
+    with httpx.Client(base_url=site.url, headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT) as client:
         yield client
 
 
@@ -91,8 +91,8 @@ def test_whoever_hands_over_serves_what_it_counts() -> None:
         ledger.append_many([draft(1), draft(2)])
         assert '"handed_over"' in forwarder.stdout.readline()
         address = f"http://127.0.0.1:{port}/metrics"
-        eventually(lambda: count(httpx.get(address).text, "handed_over") == 2, "both are counted")
-        assert count(httpx.get(address).text, "handoff_failures") == 0
+        eventually(lambda: count(httpx.get(address, timeout=LIMIT).text, "handed_over") == 2, "both are counted")
+        assert count(httpx.get(address, timeout=LIMIT).text, "handoff_failures") == 0
         with running("forward", "--metrics-port", str(port)) as second:
             assert second.wait(60) == 1
             assert second.stderr is not None

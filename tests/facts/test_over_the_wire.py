@@ -20,7 +20,7 @@ from ergon_site.access.clients import Grant
 from facts import ledger, provisioning
 from facts.models import Artifact, Boundary, Consumer
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
-from tests.processes import Site, eventually, manage
+from tests.processes import LIMIT, Site, eventually, manage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,8 +92,8 @@ def test_metrics_have_the_names_of_the_specification(api: httpx.Client, site: Si
     api.get("consumers/erp/facts")
     api.post("consumers/erp/confirm", json={"offset": 0})
     api.get("consumers/other")
-    httpx.get(f"{site.url}/api/v1/consumers/erp")
-    exposed = httpx.get(f"{site.url}/metrics").text
+    httpx.get(f"{site.url}/api/v1/consumers/erp", timeout=LIMIT)
+    exposed = httpx.get(f"{site.url}/metrics", timeout=LIMIT).text
     for name in (
         *("append_requests_total", "append_latency_seconds_bucket", "duplicate_appends_total"),
         *("conflicting_duplicates_total", "fetch_requests_total", "confirm_requests_total", "auth_failures_total"),

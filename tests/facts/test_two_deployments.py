@@ -15,7 +15,7 @@ from facts.models import Boundary, ForwardedFact
 from tests.commands import running
 from tests.facts.deployments import Deployment, Link, deployment
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
-from tests.processes import eventually
+from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,7 +55,7 @@ class Load:
 
     def end(self) -> None:
         self._is_over.set()
-        self._thread.join(60)
+        self._thread.join(LIMIT)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -123,7 +123,7 @@ def prove_kills(plant: Deployment, folder: Path, *, kills: int) -> None:
                 eventually(lambda: Boundary.objects.get().frontier > at, "facts arrive")  # noqa: B023
                 time.sleep(chance.uniform(0, 0.3))
                 forwarder.kill()
-                forwarder.wait(30)
+                forwarder.wait(LIMIT)
             # A dead process holds its boundary until its term is over. The last one's is waited out.
             if number < kills - 1:
                 Boundary.objects.update(held_until=None)

@@ -29,7 +29,7 @@ from tests.durable import (
     submit,
     wait_until_started,
 )
-from tests.processes import ROOT, environment, eventually
+from tests.processes import LIMIT, ROOT, environment, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -147,7 +147,7 @@ def test_a_worker_that_freezes_beyond_its_lease_changes_nothing_when_it_wakes(tm
         finally:
             frozen.send_signal(signal.SIGCONT)
         frozen.send_signal(signal.SIGTERM)
-        output, _ = frozen.communicate(timeout=30)
+        output, _ = frozen.communicate(timeout=LIMIT)
     assert '"stale": 1' in output
     record = TransactionRecord.objects.get()
     assert (record.finished_at, record.fencing_token, record.rescues) == (settled.finished_at, 2, 1)
@@ -163,7 +163,7 @@ def test_a_transaction_that_kills_its_worker_every_time_is_dead_lettered_after_t
         eventually(lambda: set(states(*good)) == {"succeeded"}, "the rest goes on")
         eventually(lambda: Worker.objects.filter(state="dead").count() == 3, "the dead are noticed")
         parent.send_signal(signal.SIGTERM)
-        parent.communicate(timeout=30)
+        parent.communicate(timeout=LIMIT)
         assert parent.returncode == 0
     record, letter = transactions.find(poison), DeadLetter.objects.get()
     assert (record.rescues, letter.error_type) == (3, "PoisonTransaction")
@@ -173,11 +173,11 @@ def test_a_transaction_that_kills_its_worker_every_time_is_dead_lettered_after_t
 def test_an_order_to_end_in_mid_batch_burns_nothing(tmp_path: Path) -> None:
     make_pipeline(policy=make_policy())
     submit_marked("orders", 30, tmp_path / "mark", sleep=0.4)
-    with consumer("orders", "--grace", "10") as process:
+    with consumer("orders", "--grace", "60", ERGON_LEASE_SECONDS="30") as process:
         wait_until_started(process)
         eventually(lambda: len(runs(tmp_path / "mark")) >= 4, "the slots are full")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 3
     begun = runs(tmp_path / "mark")
     assert set(begun.values()) == {1}
@@ -189,28 +189,26 @@ def test_an_order_to_end_in_mid_batch_burns_nothing(tmp_path: Path) -> None:
 
 def test_what_does_not_end_within_the_grace_is_given_back() -> None:
     pipeline = make_pipeline(policy=make_policy())
-    (uid,) = submit(pipeline, sleep=60)
+    (uid,) = submit(pipeline, sleep=3600)
     with consumer("orders", "--grace", "0.5") as process:
         wait_until_started(process)
         eventually(lambda: states(uid) == ["running"], "it runs")
-        ordered = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-        assert time.monotonic() - ordered < 10
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 3
     assert (transactions.find(uid).word, transactions.find(uid).attempts) == ("pending", 0)
 
 
 def test_a_second_order_ends_the_process_at_once() -> None:
     pipeline = make_pipeline(policy=make_policy())
-    (uid,) = submit(pipeline, sleep=60)
-    with consumer("orders", "--grace", "60") as process:
+    (uid,) = submit(pipeline, sleep=3600)
+    with consumer("orders", "--grace", "3600") as process:
         wait_until_started(process)
         eventually(lambda: states(uid) == ["running"], "it runs")
         process.send_signal(signal.SIGTERM)
         eventually(lambda: Worker.objects.get().state == "stopping", "it has heard")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 128 + signal.SIGTERM
+        assert process.wait(LIMIT) == 128 + signal.SIGTERM
 
 
 def hanging(direction: str = "inbound", **retry: Any) -> str:
@@ -249,12 +247,15 @@ def test_one_that_hangs_at_every_attempt_is_poison_and_not_given_back_for_ever()
     hung = submit(pipeline, 2, until="/there/is/no/such/place")
     good = submit(pipeline, 4)
     for _ in range(3):
-        run = consume("orders", ERGON_ABANDONED_GRACE="0.5", ERGON_LEASE_SECONDS="1")
+        run = consume("orders", ERGON_ABANDONED_GRACE="0.5", ERGON_LEASE_SECONDS="30")
         assert run.code == 4
         eventually(lambda: not Worker.objects.filter(in_flight__gt=0).exists(), "its row is settled")
-        time.sleep(1.2)  # until its leases have lapsed
+        # Its leases are long, so that none is lost for being slow; now they are over.
+        leased = TransactionRecord.objects.filter(lease_expires_at__isnull=False)
+        leased.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
         transactions.rescue()
     assert set(states(*hung)) == {"failed"}
+    hanging(timeout=20)  # the others have time enough on a busy machine, too
     assert consume("orders", "--drain").code == 0
     assert set(states(*good)) == {"succeeded"}
 
@@ -267,7 +268,7 @@ def test_an_async_worker_ends_after_its_grace_whatever_its_handlers_do(hang: str
         wait_until_started(process)
         eventually(lambda: states(uid) == ["running"], "it runs")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT)
         assert process.returncode == 3
     # One that blocks the event loop keeps even that from being said: its lease lapses.
     assert states(uid) == ["running" if hang == "loop" else "pending"]
@@ -285,10 +286,8 @@ def test_a_full_pipeline_takes_the_others_of_its_process_with_it_at_once() -> No
     other = make_pipeline("other", policy=make_policy())
     submit(full, 2, until="/there/is/no/such/place")
     (uid,) = submit(other, sleep=3600)
-    started = time.monotonic()
-    run = consume("full", "other", "--grace", "50", ERGON_ABANDONED_GRACE="1")
+    run = consume("full", "other", "--grace", "3600", ERGON_ABANDONED_GRACE="1")
     assert run.code == 4
-    assert time.monotonic() - started < 40
     assert states(uid) == ["pending"]
 
 
@@ -324,19 +323,19 @@ def test_a_parent_can_be_stopped_while_the_database_takes_nothing() -> None:
             psutil.Process(parent.pid).children()[0].kill()
             eventually(lambda: Worker.objects.count() == 3, "the dead one is replaced all the same")
             parent.send_signal(signal.SIGTERM)
-            parent.communicate(timeout=60)
+            parent.communicate(timeout=LIMIT)
 
 
 def test_a_second_order_ends_the_parent_of_several_processes_too() -> None:
     pipeline = make_pipeline(policy=make_policy())
-    (uid,) = submit(pipeline, sleep=60)
-    with consumer("orders", "--processes", "2", "--grace", "60") as parent:
+    (uid,) = submit(pipeline, sleep=3600)
+    with consumer("orders", "--processes", "2", "--grace", "3600") as parent:
         eventually(lambda: states(uid) == ["running"], "it runs")
         parent.send_signal(signal.SIGTERM)
         eventually(lambda: Worker.objects.filter(state="stopping").exists(), "it has heard")
         time.sleep(1.5)  # what comes within a second is the same order
         parent.send_signal(signal.SIGTERM)
-        parent.communicate(timeout=40)
+        parent.communicate(timeout=LIMIT)
         assert parent.returncode == 128 + signal.SIGTERM
     eventually(lambda: states(uid) == ["pending"], "what it held was given back")
 
@@ -350,10 +349,10 @@ def interrupt_all(parent: int) -> None:
 def test_an_order_to_a_whole_group_of_processes_is_one_order(tmp_path: Path) -> None:
     pipeline, mark = make_pipeline(policy=make_policy()), tmp_path / "mark"
     ids = submit(pipeline, 2, mark=str(mark), sleep=2.0)
-    with consumer("orders", "--processes", "2") as parent:
+    with consumer("orders", "--processes", "2", ERGON_LEASE_SECONDS="30") as parent:
         eventually(lambda: mark.exists() and mark.read_text().count("\n") == 2, "both have begun")
         interrupt_all(parent.pid)
-        parent.communicate(timeout=60)
+        parent.communicate(timeout=LIMIT)
         assert parent.returncode == 0
     assert set(states(*ids)) == {"succeeded"}
     assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
@@ -366,7 +365,7 @@ def test_an_order_that_comes_while_processes_start_is_not_lost(tmp_path: Path) -
     with consumer("orders", "--processes", "2", PYTHONPATH=str(tmp_path)) as parent:
         eventually(lambda: mark.exists() and mark.read_text().count("\n") >= 2, "the children have begun")
         interrupt_all(parent.pid)
-        _, errors = parent.communicate(timeout=60)
+        _, errors = parent.communicate(timeout=LIMIT)
         assert (parent.returncode, "process_died" in errors) == (0, False), errors
     assert set(Worker.objects.values_list("state", flat=True)) <= {"stopped"}
 
@@ -380,7 +379,7 @@ def test_an_order_to_end_that_comes_when_all_is_done_changes_nothing(processes: 
         for _ in range(processes):
             assert next_event(process, "stopped")["code"] == 0
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=LIMIT)
     assert (process.returncode, "process_died" in errors) == (0, False), errors
     assert states(*ids) == ["succeeded"] * 20
     assert list(Worker.objects.values_list("state", flat=True)) == ["stopped"] * processes

@@ -79,12 +79,12 @@ class Told(ProviderBase):
 
 
 class Brittle(Told):
-    """Its breaker opens at the first failure, for two seconds."""
+    """Its breaker opens at the first failure, for four seconds."""
 
     provider_name = "brittle"
     retry_policy = RetryPolicy(max_attempts=1)
     breaker_policy = BreakerPolicy(
-        failure_threshold=1, open_cooldown_seconds=2, half_open_max_calls=1, success_threshold=1
+        failure_threshold=1, open_cooldown_seconds=4, half_open_max_calls=1, success_threshold=1
     )
 
 

@@ -66,8 +66,8 @@ def attempts(**about: object) -> int:
     return ProviderExecutionMetric.objects.exclude(reason_code="circuit_open").filter(**about).count()
 
 
-def ride_out(provider: SyntheticProvider, outage: float) -> tuple[int, float]:
-    """An outage of so many seconds, before and after which it works.
+def ride_out(provider: SyntheticProvider, outage: float, failures: int = 0) -> tuple[int, float]:
+    """An outage of so many seconds and failures, before and after which it works.
 
     What the provider had to bear meanwhile, and what it may be made to bear: the calls that open the breaker, those
     under way by then, and a probe after each cooldown.
@@ -77,6 +77,7 @@ def ride_out(provider: SyntheticProvider, outage: float) -> tuple[int, float]:
         provider.break_down()
         before, began = provider.calls, time.monotonic()
         time.sleep(outage)
+        eventually(lambda: told["dependency_unavailable"] >= failures, "that many have failed")
         borne, lasted = provider.calls - before, time.monotonic() - began
         provider.recover()
         well = told["ok"]
@@ -104,7 +105,7 @@ def test_in_an_outage_the_breaker_spares_the_provider_and_closes_by_itself() -> 
 
 
 def test_in_an_outage_without_a_breaker_the_budget_bounds_what_retries_add() -> None:
-    ride_out(Stubborn(), 1.5)
+    ride_out(Stubborn(), 0.5, failures=100)
     assert_retries_kept_to_the_budget()
     assert ProviderExecutionMetric.objects.filter(retry_suppressed=True).exists()
     # Three retries for each failed call would be three times as much again.
