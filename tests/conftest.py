@@ -35,8 +35,11 @@ def django_db_modify_db_settings() -> None:
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     with django_db_blocker.unblock():
         database.remember()
+        database.keep_copy()
     yield
     ledger.release_connection()
+    with django_db_blocker.unblock():
+        database.drop_copy()
 
 
 @pytest.fixture(scope="session", autouse=True)

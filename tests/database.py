@@ -1,9 +1,13 @@
 """The test database between tests: emptied, append-only tables too, and refilled with what migrations put in."""
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from django.apps import apps
 from django.core import serializers
@@ -18,6 +22,41 @@ def remember() -> None:
     for row in json.loads(connection.creation.serialize_db_to_string()):
         table = apps.get_model(row["model"])._meta.db_table
         _migrated.setdefault(table, []).append(row)
+
+
+def keep_copy() -> None:
+    """Keep the database as the migrations made it, for whoever needs a second one. SQLite copies a file in no time."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {_copy()} TEMPLATE {connection.settings_dict['NAME']}")
+
+
+def drop_copy() -> None:
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {_copy()}")
+
+
+@contextmanager
+def another(folder: Path) -> Iterator[str]:
+    """The address of another database, as the migrations make it."""
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM INTO %s", [str(folder / "another.sqlite3")])
+        yield f"sqlite:///{folder}/another.sqlite3"
+        return
+    name = f"another_{os.getpid()}_{time.monotonic_ns()}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} TEMPLATE {_copy()}")
+    try:
+        yield urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _copy() -> str:
+    return f"{connection.settings_dict['NAME']}_as_migrated"
 
 
 def clean(_case: TransactionTestCase) -> None:

@@ -6,7 +6,6 @@ from contextlib import closing, suppress
 
 # No system gives these away by itself: a connection that somebody opens cannot take one.
 PORTS = range(10_000, 32_000)
-_kept: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -27,4 +26,4 @@ def _keep(port: int) -> None:
     except OSError:
         mark.close()
         raise
-    _kept.append(mark)
+    mark.detach()  # open until then

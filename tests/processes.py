@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
@@ -19,6 +20,7 @@ from tests import ports, warm
 ROOT = warm.ROOT
 # For what takes seconds at most on a machine that has time: one that has none must not fail a test.
 LIMIT = 60.0
+PIPES: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 free_port = ports.free_port
 
 
@@ -49,10 +51,23 @@ def run(*command: str, **changes: str) -> subprocess.CompletedProcess[str]:
 
 def manage(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run a command of `manage.py` to its end."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with warm.start(arguments, environment(**changes), stdin=subprocess.DEVNULL, **pipes) as process:
-        output, errors = process.communicate(timeout=2 * LIMIT)
-    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+    return ended(warm.start(arguments, environment(**changes), **PIPES))
+
+
+def run_module(name: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of the tests to its end."""
+    return ended(warm.start_module(name, arguments, environment(**changes), **PIPES))
+
+
+def ended(process: subprocess.Popen[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Wait for its end, and for what it prints until then; this is what it reads."""
+    with process:
+        try:
+            output, errors = process.communicate(given, timeout=2 * LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 @contextmanager

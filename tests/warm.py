@@ -1,8 +1,8 @@
-"""`manage.py` as a process of its own that starts in a third of the time.
+"""`manage.py`, or a module of the tests, as a process of its own that starts in a third of the time.
 
 Most of a start goes into loading what others wrote: Django, psycopg, Celery. One process does that once and is forked
 for each command. The command has its own environment and pipes, is a child of the tests, and reads every line of Ergon
-anew. Tests of starting itself, such as those of the settings, start an interpreter as people do.
+anew. Tests of starting itself start an interpreter as people do.
 """
 
 import ctypes
@@ -39,11 +39,18 @@ _TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
 def start(arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
     """`manage.py` with these arguments, running; started the long way where there is no other."""
+    return _start(["manage.py", *arguments], env, pipes)
+
+
+def start_module(name: str, arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
+    """`python -m` with this module and these arguments, running."""
+    return _start(["-m", name, *arguments], env, pipes)
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str], pipes: Mapping[str, Any]) -> subprocess.Popen[str]:
     is_possible = sys.platform == "linux" and "LD_PRELOAD" not in env
     kind: Any = _Forked if is_possible else subprocess.Popen
-    process: subprocess.Popen[str] = kind(
-        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=env, text=True, **pipes
-    )
+    process: subprocess.Popen[str] = kind([sys.executable, *argv], cwd=ROOT, env=env, text=True, **pipes)
     return process
 
 
@@ -98,9 +105,13 @@ def main() -> None:
     gc.freeze()  # a command need not look through, and so copy, what stays the same
     with socket.socket(fileno=int(sys.argv[1])) as line:
         order = _wait_for_orders(line)
-    if order is not None:
-        sys.argv[:] = order["argv"]
-        runpy.run_path(sys.argv[0], run_name="__main__")
+    match order and order["argv"]:
+        case ["-m", name, *arguments]:
+            sys.argv[:] = [name, *arguments]
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        case [path, *_] as argv:
+            sys.argv[:] = argv
+            runpy.run_path(path, run_name="__main__")
 
 
 def _wait_for_orders(line: socket.socket) -> Any:

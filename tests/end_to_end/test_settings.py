@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import LIMIT, ROOT, free_port
+from tests import warm
+from tests.processes import LIMIT, PIPES, ROOT, ended, free_port
 
 pytestmark = pytest.mark.once
 
 
 def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command with only these variables set."""
+    return ended(warm.start(arguments, {"PATH": os.environ["PATH"], **variables}, **PIPES))
+
+
+def manage_anew(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same in an interpreter that has nothing loaded, as people start it."""
     clean = {"PATH": os.environ["PATH"], **variables}
     command = [sys.executable, "manage.py", *arguments]
     return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=2 * LIMIT, check=False)
@@ -52,7 +58,7 @@ def test_a_bad_value_is_one_line_that_names_the_variable(tmp_path: Path, variabl
 
 def test_a_database_that_does_not_answer_is_one_line_too(tmp_path: Path) -> None:
     url = f"postgresql://user:hunter2@127.0.0.1:{free_port()}/name"
-    failed = manage("migrate", ERGON_DATA_DIR=str(tmp_path), DATABASE_URL=url)
+    failed = manage_anew("migrate", ERGON_DATA_DIR=str(tmp_path), DATABASE_URL=url)
     assert failed.returncode == os.EX_UNAVAILABLE
     assert failed.stderr.startswith("ergon: DATABASE_URL: the database does not answer")
     assert len(failed.stderr.splitlines()) == 1
@@ -60,7 +66,7 @@ def test_a_database_that_does_not_answer_is_one_line_too(tmp_path: Path) -> None
 
 
 def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
-    failed = manage("check", ERGON_DATA_DIR=str(tmp_path), DJANGO_SECURE="1")
+    failed = manage_anew("check", ERGON_DATA_DIR=str(tmp_path), DJANGO_SECURE="1")
     assert failed.returncode == os.EX_CONFIG
     assert failed.stderr == "ergon: DJANGO_SECRET_KEY is required with DJANGO_SECURE=1\n"
 
@@ -105,10 +111,10 @@ def test_production_settings_pass_the_deployment_checks(tmp_path: Path) -> None:
 
 
 def test_with_nothing_set_a_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
-    assert manage("migrate", "--verbosity", "0", ERGON_DATA_DIR=str(tmp_path)).returncode == 0
+    assert manage_anew("migrate", "--verbosity", "0", ERGON_DATA_DIR=str(tmp_path)).returncode == 0
     key = tmp_path / "secret_key"
     made = key.read_text()
-    assert manage("version", ERGON_DATA_DIR=str(tmp_path)).returncode == 0
+    assert manage_anew("version", ERGON_DATA_DIR=str(tmp_path)).returncode == 0
     assert key.read_text() == made
     assert key.stat().st_mode & 0o777 == 0o600
     assert len(key.read_text()) >= 50

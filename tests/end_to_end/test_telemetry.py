@@ -61,7 +61,7 @@ class Intake(BaseHTTPRequestHandler):
 @contextmanager
 def collecting() -> Iterator[Collector]:
     with Collector() as collector:
-        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        threading.Thread(target=collector.serve_forever, args=[0.01], daemon=True).start()
         yield collector
         collector.shutdown()
 

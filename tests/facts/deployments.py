@@ -4,28 +4,20 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from subprocess import Popen
 
-from django.db import connection
-
-from tests import processes
-from tests.processes import ROOT, environment, eventually, free_port, process
+from tests import database, processes, warm
+from tests.processes import PIPES, ended, environment, eventually, free_port, process
 
 # Several commands in one process: each start takes longer than what it does.
 COMMANDS = """
-import io, json, os, sys
-os.environ["DJANGO_SETTINGS_MODULE"] = "ergon_site.settings"
-import django
+import io, json, sys
 from django.core.management import call_command
-django.setup()
 for command in json.load(sys.stdin):
     output = io.StringIO()
     call_command(*command, stdout=output)
@@ -41,16 +33,8 @@ class Deployment:
 
     def commands(self, *commands: list[str]) -> list[str]:
         """What the commands print, one after the other."""
-        done = subprocess.run(
-            [sys.executable, "-c", COMMANDS],
-            input=json.dumps(commands),
-            cwd=ROOT,
-            env=environment(**self.variables),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        process = warm.start(["shell", "-v0", "-c", COMMANDS], environment(**self.variables), **PIPES)
+        done = ended(process, json.dumps(commands))
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -66,7 +50,7 @@ class Server:
 
     url: str
     port: int
-    running: "subprocess.Popen[bytes]"
+    running: Popen[bytes]
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -92,25 +76,8 @@ def serving(port: int | None = None, **variables: str) -> Iterator[Server]:
 def deployment(folder: Path) -> Iterator[Deployment]:
     """Migrated and empty, on the kind of database that this run is about."""
     folder.mkdir()
-    with _database(folder) as url:
-        made = Deployment({"DATABASE_URL": url, "ERGON_DATA_DIR": str(folder)})
-        made.commands(["migrate", "--verbosity", "0"])
-        yield made
-
-
-@contextmanager
-def _database(folder: Path) -> Iterator[str]:
-    if connection.vendor == "sqlite":
-        yield f"sqlite:///{folder}/peer.sqlite3"
-        return
-    name = f"peer_{os.getpid()}_{time.monotonic_ns()}"
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name}")
-    try:
-        yield urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with database.another(folder) as url:
+        yield Deployment({"DATABASE_URL": url, "ERGON_DATA_DIR": str(folder)})
 
 
 class Link:

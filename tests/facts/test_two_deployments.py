@@ -70,6 +70,7 @@ class Load:
                     time.sleep(0.1)
                 else:
                     number += 1
+                    self._is_over.wait(0.005)  # the others need the machine, too
 
 
 def arrived() -> list[tuple[int, str]]:

@@ -3,8 +3,6 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from datetime import timedelta
@@ -29,7 +27,7 @@ from tests.durable import (
     submit,
     wait_until_started,
 )
-from tests.processes import LIMIT, ROOT, environment, eventually
+from tests.processes import LIMIT, eventually, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -115,15 +113,7 @@ def test_consumers_killed_at_random_for_a_minute_lose_nothing(tmp_path: Path) ->
 def test_sixty_four_claimers_on_one_queue_never_get_the_same() -> None:
     pipeline = make_pipeline()
     ids = submit(pipeline, 1500)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.claimers", "orders", "64", "7"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_module("tests.faults.claimers", "orders", "64", "7")
     assert (done.returncode, done.stderr) == (0, "")
     taken = done.stdout.split()
     assert len(taken) == len(set(taken)) == 1500

@@ -132,7 +132,7 @@ def serving() -> Iterator[tuple[str, type[Behaviour]]]:
     kind = type("Counted", (Behaviour,), {"connections": 0})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1", kind

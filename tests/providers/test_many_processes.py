@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ import pytest
 from providers import BreakerPolicy, ProviderRateLimitError, RetryPolicy, calls
 from providers.core.gate import Asked, Decision
 from providers.models import Gate, ProviderExecutionMetric, QuotaState
-from tests.processes import ROOT, environment, eventually, free_port, run
+from tests import warm
+from tests.processes import environment, eventually, free_port, run_module
 from tests.providers.making import WHO, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,7 +25,7 @@ MODULE = "tests.providers.racers"
 
 
 def race(*arguments: Any, **changes: str) -> list[Any]:
-    ended = run(sys.executable, "-m", MODULE, *map(str, arguments), **changes)
+    ended = run_module(MODULE, *map(str, arguments), **changes)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
@@ -41,8 +41,7 @@ def told(seconds: float, *, cost: int = 1, probes: int = 1) -> Counter[tuple[str
 @contextmanager
 def child(kind: str) -> Iterator[subprocess.Popen[str]]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    command = [sys.executable, "-m", MODULE, kind]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(), text=True, **pipes) as process:  # type: ignore[call-overload]
+    with warm.start_module(MODULE, [kind], environment(), **pipes) as process:
         try:
             yield process
         finally:
@@ -67,7 +66,7 @@ def test_racing_processes_get_exactly_what_a_window_allows() -> None:
 
 def test_racing_processes_get_exactly_what_each_window_allows_across_its_edges() -> None:
     calls.set_quota(WHO, limit=30, window=1.0, by="tests")
-    windows = {window or 0.0: times for (decision, window), times in told(4.0).items() if decision == "admitted"}
+    windows = {window or 0.0: times for (decision, window), times in told(3.2).items() if decision == "admitted"}
     assert len(windows) >= 3
     assert all(times == 30 for window, times in windows.items() if window not in {min(windows), max(windows)})
     assert max(windows.values()) <= 30
@@ -75,8 +74,8 @@ def test_racing_processes_get_exactly_what_each_window_allows_across_its_edges()
 
 @pytest.mark.parametrize("probes", [1, 3])
 def test_racing_processes_get_exactly_so_many_probes(probes: int) -> None:
-    scripted(TimeoutError(), retry_policy=ONCE, breaker_policy=BreakerPolicy(1, 1.5)).ask()
-    total = told(3.0, cost=0, probes=probes)
+    scripted(TimeoutError(), retry_policy=ONCE, breaker_policy=BreakerPolicy(1, 1.0)).ask()
+    total = told(1.5, cost=0, probes=probes)
     assert total["probe", None] == probes
     assert total["admitted", None] == 0
 

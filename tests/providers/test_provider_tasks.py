@@ -1,7 +1,6 @@
 """What a task does in the process that calls it: its arguments, its provider, its end."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from providers import (
     registry,
 )
 from providers.models import OutboxLetter, ProviderExecutionMetric, ProviderHealthState, TaskExecution
-from tests.processes import run
+from tests.processes import run_module
 from tests.providers.making import Scripted, Step, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -285,8 +284,7 @@ def test_a_provider_that_alone_has_its_names_needs_no_registration() -> None:
 def test_without_a_broker_a_task_runs_where_it_is_sent_and_letters_wait(
     word: str, state: str, letters: int, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "tests.providers.celery_tasks", str(tmp_path / "calls"), word]
-    ended = run(*command, CELERY_BROKER_URL="")
+    ended = run_module("tests.providers.celery_tasks", str(tmp_path / "calls"), word, CELERY_BROKER_URL="")
     assert json.loads(ended.stdout.splitlines()[-1])[0] == state, ended.stderr
     assert OutboxLetter.objects.filter(published_at__isnull=True, failures=0).count() == letters
     assert TaskResult.objects.get().status == state
