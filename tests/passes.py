@@ -1,8 +1,9 @@
 """`python -m tests.passes`: the whole suite, in passes that run side by side.
 
 Tests wait for another process, or for a limit to pass, as much as they compute: one after the other, the passes would
-leave most of the machine idle. Each has servers, a database and folders of its own. The first is read as it runs, and
-what the others have said meanwhile follows, so that no two are mixed.
+leave most of the machine idle. Each has servers, a database and folders of its own; those on the same kind of database
+hand out the modules among themselves. The first is read as it runs, and what the others have said meanwhile follows,
+so that no two are mixed.
 """
 
 import os
@@ -19,23 +20,13 @@ from typing import IO, Any
 
 import pytest
 
+from tests import handout
+
 CORE = ("tests/core", "--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100")
-# The longest passes would end alone: each is cut in two, which leave out each other's folders.
-CROSSING = ("tests/facts", "tests/faults", "tests/providers")
-OTHERS = tuple(
-    str(folder) for folder in sorted(Path("tests").iterdir()) if folder.is_dir() and str(folder) not in CROSSING
-)
-SHARES = {
-    "apart": ("--database", "sqlite", "--share", "apart"),
-    "once": ("--database", "sqlite", "--share", "once"),
-    **{
-        f"{database}, {part}": ("--database", database, "--share", "twice", *(f"--ignore={folder}" for folder in left))
-        for database in ("sqlite", "postgresql")
-        for part, left in {"engines and console": CROSSING, "facts and providers": OTHERS}.items()
-    },
-}
-# On brokers that are given, one pass would take what another has sent.
-SHARED = {"TEST_REDIS_URL", "TEST_RABBITMQ_URL"}
+# As many as keep two cores busy.
+PASSES = {"sqlite": 3, "postgresql": 3}
+# On servers that are given, one pass would take what another has sent.
+SHARED = {"TEST_DATABASE_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"}
 GLANCE, PATIENCE = 0.2, 20.0
 INTERRUPTED, TOLD_TO_END = 130, 143
 IN_ORDER = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
@@ -64,23 +55,33 @@ class Pass:
 def main(arguments: Sequence[str]) -> int:
     """Run every pass, with these arguments for each but the core's: its coverage is of all its tests."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
-    options = {"core": CORE, **{name: (*share, "--ignore", "tests/core", *arguments) for name, share in SHARES.items()}}
     with ExitStack() as stack:
+        folders = {kind: Path(stack.enter_context(tempfile.TemporaryDirectory())) for kind in PASSES}
+        options: dict[str, Sequence[str]] = {"core": CORE}
+        for kind, folder in folders.items():
+            chosen = (f"--database={kind}", f"--handout={folder}", "--ignore=tests/core", *arguments)
+            options |= {f"{kind} {number}": chosen for number in range(1, PASSES[kind] + 1)}
         passes = (stack.enter_context(_running(name, chosen)) for name, chosen in options.items())
         codes = {one.name: one.follow() for one in (passes if SHARED & set(os.environ) else list(passes))}
+        incomplete = [kind for kind, folder in folders.items() if not handout.is_complete(folder)]
     print()
     for name, code in codes.items():
         print(f"{name}: {'in order' if code in IN_ORDER else f'FAILED ({code})'}")
+    for kind in incomplete:
+        print(f"{kind}: FAILED (not every test was run)")
     is_core_well = codes.pop("core") == pytest.ExitCode.OK
     # What the arguments choose need not be in every pass, but must be in one.
-    return int(not (is_core_well and set(codes.values()) <= IN_ORDER and pytest.ExitCode.OK in codes.values()))
+    is_well = set(codes.values()) <= IN_ORDER and pytest.ExitCode.OK in codes.values()
+    return int(not (is_core_well and is_well) or bool(incomplete))
 
 
 @contextmanager
 def _running(name: str, arguments: Sequence[str]) -> Iterator[Pass]:
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *_colour(), *arguments]
+    # Without bytecode, each pass would compile anew what it loads.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.NamedTemporaryFile(prefix="ergon-pass-") as said:
-        output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        output: dict[str, Any] = {"stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL, "env": env}
         with Path(said.name).open("rb") as reading, subprocess.Popen(command, **output) as process:
             try:
                 yield Pass(name, process, reading)

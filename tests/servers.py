@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from ergon_site import embedded
+from tests.handout import Handout
 from tests.ports import free_port
 
 OURS = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_")
+
+# Folders of tests that have nothing to do with the suite's database.
+RUN_ONCE = {"core", "architecture", "conformance"}
 
 stack = ExitStack()
 
@@ -21,45 +25,38 @@ stack = ExitStack()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ergon")
     group.addoption("--database", choices=["sqlite", "postgresql"], default="sqlite", help="which database to test on")
-    group.addoption("--share", choices=["apart", "once", "twice"], help="one share of the suite (default: all)")
+    group.addoption("--handout", type=Path, help="a folder in which the modules are handed out among several runs")
     group.addoption("--soak", action="store_true", help="run the long forms of the proofs instead of the short ones")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long proofs run alone; what does not touch the suite's database runs on one of the two passes only."""
+    """Long proofs run alone; what does not touch the suite's database runs on one of the two only."""
     soak, again = config.getoption("--soak"), config.getoption("--database") != "sqlite"
-    share = config.getoption("--share")
     left_out = [
         item
         for item in items
         if bool(item.get_closest_marker("soak")) != soak
         or (again and _is_run_once(item))
         or (not again and item.get_closest_marker("postgresql"))
-        or share not in (None, _share_of(item))
     ]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    excluded = set(left_out)
+    items[:] = [item for item in items if item not in excluded]
 
 
 def _is_run_once(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("once")) or bool({"core", "architecture", "conformance"} & set(item.path.parts))
+    return bool(item.get_closest_marker("once")) or bool(RUN_ONCE & set(item.path.parts))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if folder := config.getoption("--handout"):
+        config.pluginmanager.register(Handout(folder, str(os.getpid())))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """To load all other tests, only to leave them out, takes seconds."""
-    is_elsewhere = collection_path.suffix == ".py" and not _is_apart(collection_path)
-    return True if config.getoption("--share") == "apart" and is_elsewhere else None
-
-
-def _share_of(item: pytest.Item) -> str:
-    """What has nothing to do with the suite's database; what else is proved on one; what is proved on both."""
-    if not _is_run_once(item):
-        return "twice"
-    return "apart" if _is_apart(item.path) and not item.get_closest_marker("django_db") else "once"
-
-
-def _is_apart(path: Path) -> bool:
-    return path.parent.name in {"conformance", "executors", "end_to_end"}
+    """To load what runs once, only to leave it out, takes time."""
+    is_again = config.getoption("--database") != "sqlite"
+    return True if is_again and collection_path.name in RUN_ONCE else None
 
 
 @pytest.hookimpl(wrapper=True)

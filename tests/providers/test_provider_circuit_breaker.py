@@ -197,13 +197,13 @@ def test_a_late_success_of_an_older_generation_changes_nothing() -> None:
 
 
 def test_a_pause_that_the_provider_asks_for_holds_for_everybody() -> None:
-    limited = scripted(ProviderRateLimitError(retry_after=2, http_status=429), retry_policy=ONCE)
-    assert limited.ask().retry_after == 2
+    limited = scripted(ProviderRateLimitError(retry_after=5, http_status=429), retry_policy=ONCE)
+    assert limited.ask().retry_after == 5
     other = Scripted({"rank": 1})
     refused = other.ask()
     assert (refused.reason_code, other.calls) == ("rate_limited", [])
     assert refused.retry_after is not None
-    assert 0 < refused.retry_after <= 2
+    assert 0 < refused.retry_after <= 5
     eventually(lambda: other.ask().ok, "the pause is over")
 
 
@@ -244,7 +244,7 @@ def test_an_override_needs_a_reason() -> None:
 
 def test_a_probe_that_never_reports_back_frees_its_place() -> None:
     trip()
-    asked = Asked(QUICK, cost=0, probe_lease=1)
+    asked = Asked(QUICK, cost=0, probe_lease=3)
     eventually(lambda: calls.admit(WHO, asked).decision is Decision.PROBE, "the cooldown is over")
     assert calls.admit(WHO, asked).decision is Decision.CIRCUIT
     eventually(lambda: calls.admit(WHO, asked).decision is Decision.PROBE, "the lease has lapsed")

@@ -148,11 +148,11 @@ def test_a_refused_call_spends_nothing_and_quota_is_named_first() -> None:
 
 
 def test_a_refund_never_reaches_a_later_window() -> None:
-    calls.set_quota(WHO, limit=10, window=1.0, by="ada")
+    calls.set_quota(WHO, limit=10, window=2.0, by="ada")
 
     def wait_for_the_next(_: Any) -> dict[str, Any]:
         start = Gate.objects.get().window_start
-        eventually(lambda: calls.now_of_database().timestamp() >= (start or 0) + 1, "the window is over")
+        eventually(lambda: calls.now_of_database().timestamp() >= (start or 0) + 2, "the window is over")
         QuotaState.reserve(**RESERVE)
         raise ConnectionRefusedError
 
