@@ -134,27 +134,28 @@ def test_an_identity_is_no_token_even_while_it_is_remembered() -> None:
 
 
 def test_a_certificate_grants_what_a_token_does() -> None:
-    make(grant=Grant(scopes=["policies:read"], rate=1.0))
+    make(grant=Grant(scopes=["policies:read"], rate=0.01))
     proxied = Client(REMOTE_ADDR=PROXY, headers={"X-Client-Certificate": PRESS})
     problem(proxied.get("/api/v1/audit-entries"), 403, "permission_denied")
     assert proxied.get("/api/v1/policies").status_code == 200
     problem(proxied.get("/api/v1/policies"), 429, "throttled")
 
 
-def test_wrong_certificates_are_slowed_down_like_wrong_tokens() -> None:
-    answers = [ask("CN=nobody").status_code for _ in range(200)]
-    assert answers[0] == 401
-    assert 429 in answers
+def test_wrong_certificates_are_slowed_down_like_wrong_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    # At the real rate, how many calls it takes would depend on how fast this machine is.
+    monkeypatch.setattr(throttling, "WRONG_TOKENS_PER_SECOND", 0.01)
+    assert [ask("CN=nobody").status_code for _ in range(3)] == [401, 429, 429]
 
 
-def test_who_was_found_is_remembered_for_a_second() -> None:
+def test_who_was_found_is_remembered_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "REMEMBERED_FOR", 3.0)  # a busy machine may take more than a second
     make()
     assert ask().status_code == 200
     with CaptureQueriesContext(connection) as queries:
         assert callers.recognise(PRESS) is not None
     assert len(queries) == 0
     ApiClient.objects.update(disabled_at=timezone.now())
-    eventually(lambda: ask().status_code == 401, "the certificate is refused", within=5)
+    eventually(lambda: ask().status_code == 401, "the certificate is refused")
 
 
 def test_its_use_is_noted_but_not_at_every_call() -> None:

@@ -24,6 +24,11 @@ def test_a_rate_below_one_a_second_still_admits_the_first_call() -> None:
     assert admitted(0.1, [100.0, 101.0, 110.0]) == 2
 
 
+def test_a_first_call_is_admitted_whatever_the_clock_says() -> None:
+    # Beyond 4,096 the numbers of a clock lie twice as far apart: a sum that crosses it is rounded.
+    assert all(rate.admit(0.0, 3996 + step / 97, 0.01).is_admitted for step in range(9_700))
+
+
 def test_a_refused_caller_is_told_when_to_come_back() -> None:
     verdict = rate.admit(busy_until=101.0, now=100.0, per_second=10)
     assert not verdict.is_admitted

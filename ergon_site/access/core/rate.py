@@ -18,8 +18,10 @@ class Verdict:
 def admit(busy_until: float, now: float, per_second: float) -> Verdict:
     """Each call keeps the client busy for 1/rate seconds; one that is busy for too long has to wait."""
     interval = 1 / per_second
-    start = max(busy_until, now)
     burst = max(1.0, interval)
-    if start + interval - now > burst:
-        return Verdict(busy_until=busy_until, retry_after=start + interval - now - burst)
-    return Verdict(busy_until=start + interval)
+    # Without the clock's large numbers: the rounding of a sum with them would refuse a first call now and then.
+    ahead = max(busy_until - now, 0.0)
+    excess = ahead + interval - burst
+    if excess > 0:
+        return Verdict(busy_until=busy_until, retry_after=excess)
+    return Verdict(busy_until=now + ahead + interval)
