@@ -23,7 +23,7 @@ class Handout:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: FOLDERS.index(name) if (name := item.path.parent.name) in FOLDERS else len(FOLDERS))
+        items.sort(key=lambda item: (_rank(item.path.parent.name), item.path))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -58,6 +58,10 @@ class Handout:
         except FileExistsError:
             return False
         return True
+
+
+def _rank(folder: str) -> int:
+    return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
 
 
 def is_complete(folder: Path) -> bool:
