@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     # An index is built without a lock outside of a transaction only.
     atomic = False
 
-    dependencies = [("engines", "0005_worker_executors")]
+    dependencies = [("engines", "0006_worker_executors_default")]
 
     operations = [
         AddIndexOnline(
