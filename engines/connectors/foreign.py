@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
@@ -35,7 +34,7 @@ class ForeignConnector:
         self._tried: dict[str, list[tuple[Attempted, str | None]]] = {}
         self._begun: set[str] = set()
         self._is_tracing = telemetry.is_tracing()
-        self._thread, self._outage = ThreadPoolExecutor(1, "ergon-foreign"), Outage("keep a dead letter")
+        self._outage = Outage("keep a dead letter", borrow=station.connections.borrow)
         self._tells_of_the_dead = hasattr(inner, "on_dead")
         if self._tells_of_the_dead:
             inner.on_dead = self._bury_one_told_of
@@ -140,8 +139,6 @@ class ForeignConnector:
             self._inner.interrupt()
 
     def close(self) -> None:
-        self._thread.submit(self._outage.close_connection)
-        self._thread.shutdown(wait=False)
         if hasattr(self._inner, "close"):
             self._inner.close()
 
@@ -187,8 +184,7 @@ class ForeignConnector:
 
     def _bury(self, transaction: Transaction, failure: Failure) -> None:
         grave = self._grave(transaction, failure, self._tried.get(transaction.id, []))
-        # Slots come and go; one thread keeps one connection for all of them.
-        kept = self._thread.submit(self._outage.wait_out, lambda: dead_letters.keep([grave])).result()
+        kept = self._outage.wait_out(lambda: dead_letters.keep([grave]))
         if kept is None:
             # It must not be acknowledged: whoever gave it gives it again.
             msg = f"the dead letter of {transaction.id!r} could not be kept before the end"

@@ -21,7 +21,7 @@ from ergon_site import embedded
 from tests.commands import hear, running as running_command
 from tests.durable import consumer, wait_until_started
 from tests.processes import LIMIT, eventually, manage
-from tests.proxies import proxy
+from tests.faults.relay import relay_to
 
 pytestmark = pytest.mark.once
 
@@ -130,13 +130,13 @@ def test_a_worker_notices_a_frozen_server_and_goes_on_when_it_is_back(task: str,
 def test_a_worker_notices_a_link_that_swallows_everything(task: str, scene: Callable[..., Scene]) -> None:
     at = scene(task=task)
     url = at.url
-    with proxy(url) as link, consumer("orders", DATABASE_URL=link.address, **QUICK) as process:
+    with relay_to(url) as link, consumer("orders", DATABASE_URL=link.address, **QUICK) as process:
         wait_until_started(process)
         eventually(lambda: in_state(url, 1) >= 10, "it has claimed")
-        link.fall_silent()
+        link.silence()
         hear(process, "has not answered within 1 s")
         at.gate.touch()
-        link.recover()
+        link.resume()
         eventually(lambda: in_state(url, 2) == 30, "everything has ended", within=2 * LIMIT)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
