@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts.models import Boundary, Consumer
 
 TERM = timedelta(seconds=15)
@@ -35,6 +36,7 @@ def let_go(row: Boundary | Consumer, holder: str) -> None:
     rows.update(held_by=None, held_until=None)
 
 
+@retry_conflicts
 @transaction.atomic
 def note_start(consumer: Consumer, offset: int) -> None:
     """Write down that a fact is begun once more: what kills its process every time is known by that."""
@@ -43,6 +45,7 @@ def note_start(consumer: Consumer, offset: int) -> None:
     Consumer.objects.filter(pk=consumer.pk).update(started=started)
 
 
+@retry_conflicts
 @transaction.atomic
 def forget_starts(consumer: Consumer, up_to: int) -> None:
     """Facts up to this offset have ended."""
