@@ -132,6 +132,7 @@ def test_hot_statements_use_their_indexes_on_a_long_history() -> None:
     check_plans(pipeline)
 
 
+@pytest.mark.postgresql
 def test_hot_statements_use_their_indexes_after_a_burst_onto_a_table_without_statistics() -> None:
     pipeline = make_pipeline()
     with connection.cursor() as cursor:
