@@ -9,14 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import structlog
 
-from engines.connectors.freshness import Moment, age, now
 from engines.connectors.outage import Outage
 from engines.core.errors import POISON, ConnectorError, PoisonError
 from engines.core.outcome import Failure, Outcome
+from engines.freshness import Moment, age, now
 from engines.transaction import Transaction
 from facts import ledger
 from facts.core.errors import FactError
@@ -40,6 +41,12 @@ class ReadFact(Transaction):
     hold: int = field(default=0, compare=False)
 
 
+@cache
+def _database_thread() -> ThreadPoolExecutor:
+    """One thread, and so one connection, for all that read and append facts in this process."""
+    return ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
+
+
 class FactsConnector:
     """Gives the facts after a consumer's cursor to a task, each once its turn has come, and appends what a task sends.
 
@@ -55,7 +62,7 @@ class FactsConnector:
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term
         self._outage = Outage(f"read facts as {consumer}")
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
+        self._thread = _database_thread()
         self._lock = threading.Lock()
         self._out: dict[int, Transaction] = {}
         self._on_lost: Callable[[Sequence[Transaction]], Any] | None = None
@@ -148,7 +155,6 @@ class FactsConnector:
         self._is_interrupted.set()
         self._is_over.set()
         self._thread.submit(self._leave)
-        self._thread.shutdown(wait=False)
 
     async def fetch_transactions_async(self, batch_size: int, **_extra: Any) -> list[Transaction]:
         while True:

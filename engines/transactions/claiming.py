@@ -11,14 +11,14 @@ from django.db import transaction
 
 from engines import dead_letters, telemetry
 from engines.conf import settings
+from engines.core.errors import POISON
 from engines.core.states import State
+from engines.freshness import Moment, now
 from engines.transactions.counting import count_ends
-from engines.transactions.leases import Confirmation, Lease, LeasedTransaction
+from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
 from ergon_site.access.database.retrying import retry_conflicts
 
-# Rescued so often without an end, a transaction is taken to be what ends its workers.
-POISON = 3
 RESCUED_AT_ONCE = 500
 
 
@@ -38,11 +38,11 @@ def claim(
     `is_own` says that this thread's connection serves for little else, and may be set up for claims. With
     `is_oldest_first` priorities do not count.
     """
-    confirmation = Confirmation.for_lease(settings().lease)
+    asked_at = now()
     rows = statements().claim(
         pipeline_id, count, worker, settings().lease, is_own=is_own, is_oldest_first=is_oldest_first
     )
-    return [_leased(pipeline_id, worker, confirmation, row) for row in rows]
+    return [_leased(pipeline_id, worker, asked_at, row) for row in rows]
 
 
 @retry_conflicts
@@ -59,13 +59,13 @@ def begin(lease: Lease) -> bool:
 @retry_conflicts
 def heartbeat(leases: Iterable[Lease]) -> set[int]:
     """Renew leases; the ids of those that are still held."""
-    leases, confirmation = list(leases), Confirmation.for_lease(settings().lease)
+    leases, asked_at = list(leases), now()
     if not leases:
         return set()
     held: set[int] = statements().renew(_document(leases), settings().lease)
     for lease in leases:
         if lease.id in held:
-            lease.confirmation = confirmation
+            lease.confirmed_at = asked_at
     return held
 
 
@@ -103,9 +103,11 @@ def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Re
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))
 
 
-def _leased(pipeline_id: int, worker: int, confirmation: Confirmation, row: list[Any]) -> LeasedTransaction:
+def _leased(pipeline_id: int, worker: int, asked_at: Moment, row: list[Any]) -> LeasedTransaction:
     record_id, token, version, rescues, spent, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
+    lease = Lease(record_id, token, worker, pipeline_id, version, rescues, spent)
+    lease.seconds, lease.confirmed_at = settings().lease, asked_at
     return LeasedTransaction(
         uid,
         payload,
@@ -115,7 +117,7 @@ def _leased(pipeline_id: int, worker: int, confirmation: Confirmation, row: list
         source=source,
         created_at=datetime.fromtimestamp(created_at, UTC),
         trace_context=trace_context or {},
-        lease=Lease(record_id, token, worker, pipeline_id, version, rescues, spent, confirmation=confirmation),
+        lease=lease,
     )
 
 

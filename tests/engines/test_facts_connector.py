@@ -42,7 +42,7 @@ def connector() -> Iterator[FactsConnector]:
     made = FactsConnector("erp")
     yield made
     made.close()
-    made._thread.shutdown()
+    made._thread.submit(int).result()  # it has left by then
 
 
 def append(*objects: Any) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 import engines
 from engines import ConsumerPolicy, ConsumerSteps, ProcessPolicy, RetryPolicy, Transaction
 from engines.connectors.memory import MemoryConnector
-from engines.transactions.leases import Confirmation, Lease
+from engines.freshness import Moment, now
+from engines.transactions.leases import Lease
 
 pytestmark = pytest.mark.once
 
@@ -143,19 +143,21 @@ def test_a_coroutine_whose_lease_is_lost_is_cancelled_in_mid_wait() -> None:
     assert (report.succeeded, report.failed) == (0, 0)
 
 
+def lease_of(seconds: float, confirmed_at: Moment | None, **more: Any) -> Lease:
+    return Lease(1, 1, 1, 1, None, seconds=seconds, confirmed_at=confirmed_at, **more)
+
+
 def test_a_lease_is_known_for_its_length_less_a_margin_on_both_clocks() -> None:
-    lease = Lease(1, 1, 1, 1, None, confirmation=Confirmation.for_lease(60.0))
-    assert lease.is_confirmed
-    until, by_the_wall = lease.confirmation
-    assert 0 < by_the_wall - time.time() <= 54
-    # The machine was suspended; the wall clock was set ahead after a pause that no other clock has seen.
-    for stale in (Confirmation(until - 60, by_the_wall), Confirmation(until, by_the_wall - 60)):
-        assert not Lease(1, 1, 1, 1, None, confirmation=stale).is_confirmed
+    moment = now()
+    assert lease_of(600.0, moment).is_confirmed
+    # The machine was suspended; or the wall clock was set ahead after a pause that no other clock has seen.
+    for earlier in (moment._replace(since_boot=moment.since_boot - 541), moment._replace(wall=moment.wall - 541)):
+        assert not lease_of(600.0, earlier).is_confirmed
 
 
 def test_a_lease_that_is_lost_is_not_ours_whatever_the_clock_says() -> None:
-    assert not Lease(1, 1, 1, 1, None, confirmation=Confirmation.for_lease(60.0), is_lost=True).is_confirmed
+    assert not lease_of(600.0, now(), is_lost=True).is_confirmed
 
 
 def test_a_lease_is_not_ours_until_somebody_has_confirmed_it() -> None:
-    assert not Lease(1, 1, 1, 1, None).is_confirmed
+    assert not lease_of(600.0, None).is_confirmed

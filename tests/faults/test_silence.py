@@ -20,8 +20,8 @@ import pytest
 from ergon_site import embedded
 from tests.commands import hear, running as running_command
 from tests.durable import consumer, wait_until_started
-from tests.processes import LIMIT, eventually, manage
 from tests.faults.relay import relay_to
+from tests.processes import LIMIT, eventually, manage
 
 pytestmark = pytest.mark.once
 
