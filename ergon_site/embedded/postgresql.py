@@ -34,7 +34,7 @@ def postgres(folder: Path, *, durable: bool = True, binaries: Path | None = None
         password = kept_password(home)
         if not (data / "PG_VERSION").exists():
             _initialise(binaries, data)
-        with running(_server(home, password, durable=durable)) as address:
+        with running(_server(binaries, home, password, durable=durable)) as address:
             _create_database(address)
             yield address.removesuffix("postgres") + DATABASE
 
@@ -49,12 +49,12 @@ def standby(folder: Path, *, of: str) -> Iterator[str]:
     with held(home):
         command = [str(binaries / "pg_basebackup"), f"--dbname={of}", f"--pgdata={home / 'data'}"]
         _run([*command, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"], home)
-        with running(_server(home, urlsplit(of).password or "", durable=False)) as address:
+        with running(_server(binaries, home, urlsplit(of).password or "", durable=False)) as address:
             yield address.removesuffix("postgres") + DATABASE
 
 
-def _server(home: Path, password: str, *, durable: bool) -> Server:
-    program, data = _postgres_binaries() / "postgres", home / "data"
+def _server(binaries: Path, home: Path, password: str, *, durable: bool) -> Server:
+    program, data = binaries / "postgres", home / "data"
     return Server(
         home=home,
         command=lambda port: [str(program), "-D", str(data), *_options(port, durable=durable)],

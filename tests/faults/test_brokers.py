@@ -23,6 +23,7 @@ from django.db import connection
 
 from engines import Transaction, overview
 from engines.connectors.broker import BrokerConnector
+from engines.connectors.broker.on_rabbitmq import TRUSTED
 from engines.models import DeadLetter, Pipeline
 from ergon_site import embedded
 from facts import ledger, provisioning
@@ -323,6 +324,7 @@ def test_a_consumer_that_is_stopped_while_the_broker_is_silent_says_what_it_coul
         watched = Watched(process)
         eventually(lambda: len(runs(mark)) == 1, "it has begun")
         relay.silence()
+        time.sleep(2 * TRUSTED)  # for so long after its last answer RabbitMQ is taken to know what it is told
         gate.touch()
         began = time.monotonic()
         assert watched.stop() == 69, watched.lines
