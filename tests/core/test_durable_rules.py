@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engines.core import explanation, failures, states
-from engines.core.errors import ExceptionType, TransactionException
+from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionException
 from engines.core.fingerprint import fingerprint, normalise
 from engines.core.journal import Attempted
 from engines.core.lifecycle import plan_of
@@ -259,3 +259,9 @@ def test_a_failure_in_another_process_is_told_in_its_own_words() -> None:
     error.error_type, error.details = "ENOENT", "open x\nno such file\x00"
     assert failures.error_type(error) == "ENOENT"
     assert failures.traceback_of(error) == "open x\nno such file\ufffd"
+
+
+def test_poison_is_a_failure_of_the_system_that_says_how_often_it_came_back() -> None:
+    poison = PoisonError(POISON)
+    assert (poison.category, poison.error_type) == (ExceptionType.SYSTEM, "PoisonTransaction")
+    assert "came back 3 times" in str(poison)
