@@ -72,10 +72,12 @@ def executor(handlers: str = "tests.executors.handlers", *options: str, **env: s
     pipe = subprocess.PIPE
     environment = {"PATH": os.environ["PATH"], **env}
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd=ROOT, env=environment) as one:
+        driven = Driven(one)
         try:
-            yield Driven(one)
+            yield driven
         finally:
             one.kill()
+            driven.wait()  # else its pipe would be closed while a thread still reads it
 
 
 def request(function: str, *args: Any, job_id: str = "t0", kwargs: Any = None, **context: Any) -> bytes:
