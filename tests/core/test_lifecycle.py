@@ -7,7 +7,6 @@ from engines.core.errors import (
     ExceptionType,
     FetchException,
     FetchTimeoutException,
-    PoisonError,
     RetryLater,
     TransactionException,
 )
@@ -247,9 +246,3 @@ def test_what_no_attempt_can_help_is_tried_once() -> None:
     hopeless = TransactionException("nobody knows how")
     hopeless.is_fatal = True
     assert stages(live(Failure(hopeless), ok, work=THRICE)) == [Stage.PROCESS, Stage.EXCEPTION]
-
-
-def test_poison_says_how_often_it_came_back() -> None:
-    error = PoisonError(3)
-    assert (error.error_type, error.category) == ("PoisonTransaction", ExceptionType.SYSTEM)
-    assert str(error).startswith("came back 3 times")

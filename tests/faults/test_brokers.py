@@ -330,7 +330,7 @@ def test_a_consumer_that_is_stopped_while_the_broker_is_silent_says_what_it_coul
         assert watched.stop() == 69, watched.lines
         # The grace, and a few seconds to leave.
         assert time.monotonic() - began < 20
-    assert any("outcome" in line and "broker" in line for line in watched.lines)
+    assert any("ergon: " in line and "broker" in line for line in watched.lines), watched.lines
     assert ended(pipeline) == (0, 0)
     relay.cut()
     with consuming(pipeline, address) as other:
