@@ -202,9 +202,10 @@ class FactsConnector:
         return batch
 
     def _read(self, size: int) -> list[Transaction]:
-        consumer = reading.find_consumer(self._name)
-        if not self._hold(consumer):
+        if not self._hold(reading.find_consumer(self._name)):
             return []
+        # Only now: somebody else may have moved the cursor between a look at it and the hold.
+        consumer = reading.find_consumer(self._name)
         with self._lock:
             # Somebody else may have read on while the term was over.
             if self._position is None or consumer.cursor > self._position:
@@ -284,10 +285,11 @@ class FactsConnector:
         if self._held_at is not None and age(self._held_at) < self._term.total_seconds() / 3:
             return True
         asked_at = now()
-        is_held = holding.hold(consumer, self._holder, term=self._term)
-        if not is_held or consumer.held_by != self._holder:  # somebody else may have had it, and let go of it
+        is_kept = holding.keep(consumer, self._holder, term=self._term)
+        is_held = is_kept or holding.hold(consumer, self._holder, term=self._term)
+        if not is_kept:  # somebody else may have had it, and let go of it
             self._forget()
-            has_died = consumer.held_by is not None or consumer.started is not None
+            has_died = consumer.held_by not in {None, self._holder} or consumer.started is not None
             self._suspect_until = consumer.cursor + SUSPECTS if is_held and has_died else -1
         if is_held:
             self._patient_until = None

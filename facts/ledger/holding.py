@@ -1,4 +1,4 @@
-"""VERBS: hold, let go, note start, forget starts.
+"""VERBS: hold, keep, let go, note start, forget starts.
 
 One process at a time hands over a boundary, or reads as a consumer for a pipeline.
 """
@@ -28,6 +28,12 @@ def hold(row: Boundary | Consumer, holder: str, *, term: timedelta = TERM) -> bo
     is_free = Q(held_by=holder) | Q(held_until__isnull=True) | Q(held_until__lt=Now())
     rows = type(row)._default_manager.filter(is_free, pk=row.pk)  # noqa: SLF001 (either model's)
     return bool(rows.update(held_by=holder, held_until=Now() + term))
+
+
+def keep(row: Boundary | Consumer, holder: str, *, term: timedelta = TERM) -> bool:
+    """Keep it for another term; False if it was not this holder's without interruption, by the database's own row."""
+    rows = type(row)._default_manager.filter(pk=row.pk, held_by=holder)  # noqa: SLF001
+    return bool(rows.update(held_until=Now() + term))
 
 
 def let_go(row: Boundary | Consumer, holder: str) -> None:
