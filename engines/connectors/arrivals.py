@@ -121,10 +121,12 @@ class Arrivals:
     def _ask(self, listening: "psycopg.Connection[Any]", statement: str) -> None:
         """Execute a statement within a time limit, which a frozen server would not keep for us."""
         pgconn, until = listening.pgconn, time.monotonic() + ANSWER_WITHIN
+        readable = select.poll()
+        readable.register(pgconn.socket, select.POLLIN)
         pgconn.send_query(statement.encode())
         while not self._has_answered(pgconn):
             left = until - time.monotonic()
-            is_readable, _, _ = select.select([pgconn.socket], [], [], max(0.0, min(left, NOTICE)))
+            is_readable = readable.poll(1000 * max(0.0, min(left, NOTICE)))
             if left <= 0 or self._over.is_set():
                 msg = f"the server has not answered within {ANSWER_WITHIN:g} s"
                 raise psycopg.OperationalError(msg)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from django.db import DatabaseError, InterfaceError
+
 from engines import pipelines, policies, telemetry, transactions, waiting
 from engines.connectors.outage import Outage
 from engines.connectors.station import OnLost, Station
@@ -52,7 +54,11 @@ class DatabaseConnector:
 
     def dispatch_transactions(self, given: Sequence[Transaction]) -> int:
         with self._station.connections.borrow():
-            return len(transactions.submit_many(self.pipeline.name, map(_draft, given)))
+            try:
+                return len(transactions.submit_many(self.pipeline.name, map(_draft, given)))
+            except (DatabaseError, InterfaceError):
+                self._outage.close_connection()  # others are to borrow one that works
+                raise
 
     def begin(self, transaction: LeasedTransaction) -> bool:
         """Whether a handler may start: the lease is ours by our own clock, or else by the word of the database."""
@@ -82,8 +88,7 @@ class DatabaseConnector:
             self.given_back += released
 
     def count(self) -> int:
-        with self._station.connections.borrow():
-            return waiting.count(self.pipeline.pk, cap=DEPTH_CAP)
+        return self._outage.try_once(lambda: waiting.count(self.pipeline.pk, cap=DEPTH_CAP)) or 0
 
     def flush(self) -> None:
         self._station.flush()
