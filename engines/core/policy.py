@@ -77,7 +77,7 @@ class BatchPolicy(Policy):
     oldest_first_every: int | None = field(
         default=None,
         metadata=WHOLE_OR_NONE
-        | means("Every so manieth batch from the database is of the oldest, whatever their priority.", "batches"),
+        | means("Every n-th batch from the database takes the oldest, whatever their priority.", "batches"),
     )
 
     def check(self) -> None:
