@@ -1,5 +1,6 @@
 """Waits for a database that does not answer or takes no writes; logs when it goes away and when it is back."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -33,13 +34,15 @@ class Outage:
         what: str,
         *,
         limit: float | None = None,
+        slow: float = math.inf,
         longest_wait: float = LONGEST_WAIT,
         borrow: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_return: Callable[[], None] = lambda: None,
     ) -> None:
         self._what = what
         self._limit = settings().database_timeout if limit is None else limit
-        self._longest_wait, self._borrow, self._on_return = longest_wait, borrow, on_return
+        self._slow, self._longest_wait = slow, longest_wait
+        self._borrow, self._on_return = borrow, on_return
         self._given_up = threading.Event()
         self._answering_since = self._began = time.monotonic()
         self._said = ""
@@ -50,7 +53,7 @@ class Outage:
 
     @property
     def answering_for(self) -> float:
-        """For how many seconds the database has answered every try; 0 during an outage."""
+        """For how many seconds the database has answered every try, and quickly; 0 during an outage."""
         return 0.0 if self.is_out else time.monotonic() - self._answering_since
 
     def wait_out(self, call: Callable[[], T]) -> T | None:
@@ -76,6 +79,7 @@ class Outage:
             return None
 
     def _tried(self, call: Callable[[], T]) -> T:
+        asked_at = time.monotonic()
         try:
             value = self._try(call)
         except FAULTS:
@@ -83,6 +87,8 @@ class Outage:
         except (DatabaseError, InterfaceError) as error:
             self._note(error)
             raise
+        if time.monotonic() - asked_at > self._slow:
+            self._answering_since = time.monotonic()
         if self.is_out:
             self._answering_since, self.is_out, self._said = time.monotonic(), False, ""
             self._on_return()

@@ -58,7 +58,10 @@ class Station:
         self._tallying = threading.Lock()
         self._over, self._is_connected = threading.Event(), threading.Event()
         self._outage = Outage(
-            "renew leases", limit=settings().heartbeat_limit, longest_wait=min(LONGEST_WAIT, settings().lease / 6)
+            "renew leases",
+            limit=settings().heartbeat_limit,
+            slow=settings().heartbeat / 2,
+            longest_wait=min(LONGEST_WAIT, settings().lease / 6),
         )
         self.connections = SharedConnections(FOR_CLAIMS)
         self.arrivals: Arrivals | None = None
