@@ -158,7 +158,7 @@ def test_letters_are_listed_by_state_source_category_group_and_id(browse: Client
 
 
 def test_a_letters_page_has_all_that_is_needed_to_understand_it(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {"card": "4111", "n": 1}, scenes.failure("first"), scenes.failure("second"))
+    letter = scenes.fail(orders, {"card": "4111-1111", "n": 1}, scenes.failure("first"), scenes.failure("second"))
     page = read(browse, f"{LETTERS}{letter.pk}/change/")
     for words in (
         "a SYSTEM failure in process waits for a decision",
@@ -170,8 +170,8 @@ def test_a_letters_page_has_all_that_is_needed_to_understand_it(browse: Client, 
         f"/admin/engines/deadlettergroup/{letter.group_id}/change/",
     ):
         assert words in page
-    assert "4111" not in page
-    assert "4111" in browse.post(f"{LETTERS}{letter.pk}/reveal/").content.decode()
+    assert "4111-1111" not in page
+    assert "4111-1111" in browse.post(f"{LETTERS}{letter.pk}/reveal/").content.decode()
     assert AuditEntry.objects.get(action="dead_letter.reveal").after == {"fields": ["card"]}
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models import F
+from django.utils import timezone
 
 from engines import transactions
 from engines.models import TransactionRecord
@@ -121,8 +123,12 @@ def freeze(process: subprocess.Popen[str]) -> None:
 
 def take_away(uid: str) -> None:
     """Another worker rescues a transaction and claims it."""
-    record = TransactionRecord.objects.filter(uid=uid)
-    record.update(fencing_token=F("fencing_token") + 1, lease_owner=F("lease_owner") + 1000, rescues=F("rescues") + 1)
+    TransactionRecord.objects.filter(uid=uid).update(
+        fencing_token=F("fencing_token") + 1,
+        lease_owner=F("lease_owner") + 1000,
+        lease_expires_at=timezone.now() + timedelta(hours=1),
+        rescues=F("rescues") + 1,
+    )
 
 
 def test_a_handler_can_ask_whether_its_lease_is_lost(tmp_path: Path) -> None:
