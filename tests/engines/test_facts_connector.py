@@ -12,12 +12,14 @@ import pytest
 from django.db.models.functions import Now
 
 from engines import Transaction, dead_letters, transactions
+from engines.connectors import facts as facts_connector
 from engines.connectors.facts import FactsConnector
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Success
 from engines.models import DeadLetter, Pipeline
 from engines.running import Crew, Options
 from facts import ledger, provisioning
+from facts.ledger import holding, reading
 from facts.models import Consumer, Fact
 from tests.durable import consume, consumer, make_pipeline, make_policy, wait_until_started
 from tests.engines.test_broker_pipelines import ended
@@ -110,6 +112,30 @@ def test_one_process_reads_as_a_consumer_and_another_takes_over_from_its_cursor(
     Consumer.objects.update(held_until=None)  # as if the first had died
     assert [one.metadata["offset"] for one in other.fetch_transactions(3)] == [1, 2]
     other.close()
+
+
+def test_what_another_process_read_between_a_look_at_the_consumer_and_the_hold_is_not_begun(
+    connector: FactsConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(1, 2, 3)
+    batch = connector.fetch_transactions(3)
+    look = reading.find_consumer
+
+    def look_and_freeze(name: str) -> Consumer:
+        """Read the row; until it is used, the term is over, and another process has read everything and left."""
+        row = look(name)
+        if row.held_by == connector._holder:
+            Consumer.objects.update(held_until=Now() - timedelta(seconds=1))
+            assert holding.hold(row, "another")
+            ledger.confirm(name, 2)
+            holding.let_go(row, "another")
+        return row
+
+    monkeypatch.setattr(reading, "find_consumer", look_and_freeze)
+    monkeypatch.setattr(facts_connector, "age", lambda _: holding.TERM.total_seconds() / 2)
+    assert not connector.is_ours(batch[0])
+    assert [connector.begin(one) for one in batch] == [False, False, False]
+    assert connector.fetch_transactions(3) == []
 
 
 @pytest.mark.parametrize("is_async", [False, True])
