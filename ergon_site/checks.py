@@ -1,11 +1,20 @@
 """System checks: what `manage.py check` tells of settings that can be read but cannot work."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import Error, Warning as Caution
+from django.contrib.admin.checks import check_admin_app
+from django.core.checks import CheckMessage, Error, Warning as Caution
+
+
+def check_console(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """The console's pages, which only the addresses load."""
+    import_module(settings.ROOT_URLCONF)
+    return list(check_admin_app(app_configs))
 
 
 def check_tasks(**_: Any) -> list[Error]:

@@ -3,7 +3,12 @@
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
+from django_celery_results.models import GroupResult, TaskResult
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+admin.autodiscover()
+# Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
+admin.site.unregister([GroupResult, TaskResult])
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),

@@ -254,6 +254,7 @@ def test_the_schema_names_certificates_where_they_count(client: Client, settings
     assert ways() == [{"token": []}]
 
 
+@pytest.mark.once
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("proxies", "status"), [("127.0.0.1,::1", 200), ("10.0.0.0/8", 401)])
 def test_a_server_believes_the_proxies_that_it_was_told_of(proxies: str, status: int) -> None:

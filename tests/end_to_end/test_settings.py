@@ -79,6 +79,20 @@ def test_a_module_of_tasks_that_is_not_there_is_found_by_the_checks(tmp_path: Pa
         assert "demo_tasks" not in failed.stderr
 
 
+def test_the_consoles_pages_are_loaded_for_addresses_and_checks_alone(tmp_path: Path) -> None:
+    asking = "import sys, django; django.setup(); {} print([name for name in sys.modules if name.endswith('.admin')])"
+    clean = {**os.environ, "DJANGO_SETTINGS_MODULE": "ergon_site.settings", "ERGON_DATA_DIR": str(tmp_path)}
+    ours = ["ergon_site.access.admin", "engines.admin", "providers.admin", "facts.admin"]
+
+    def loaded(first: str) -> list[str]:
+        command = [sys.executable, "-c", asking.format(first)]
+        told = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=LIMIT, check=True)
+        return [name for name in ours if f"'{name}'" in told.stdout]
+
+    assert loaded("") == []
+    assert loaded("from django.core.checks import Tags, run_checks; run_checks(tags=[Tags.admin]);") == ours
+
+
 def test_a_header_of_certificates_requires_trusted_proxies(tmp_path: Path) -> None:
     failed = manage("check", ERGON_DATA_DIR=str(tmp_path), ERGON_CERTIFICATE_HEADER="ErgonCertificate")
     assert failed.returncode == os.EX_CONFIG

@@ -189,6 +189,7 @@ def test_what_does_not_end_within_the_grace_is_given_back() -> None:
     assert (transactions.find(uid).word, transactions.find(uid).attempts) == ("pending", 0)
 
 
+@pytest.mark.once
 def test_a_second_order_ends_the_process_at_once() -> None:
     pipeline = make_pipeline(policy=make_policy())
     (uid,) = submit(pipeline, sleep=3600)
@@ -211,6 +212,7 @@ def hanging(direction: str = "inbound", **retry: Any) -> str:
     return make_policy("hanging", body, kind)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("task", "direction", "payload"),
     [
@@ -250,6 +252,7 @@ def test_one_that_hangs_at_every_attempt_is_poison_and_not_given_back_for_ever()
     assert set(states(*good)) == {"succeeded"}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("hang", ["task", "thread", "loop"])
 def test_an_async_worker_ends_after_its_grace_whatever_its_handlers_do(hang: str) -> None:
     pipeline = make_pipeline(task="tests.hang_async", policy=make_policy())
@@ -264,6 +267,7 @@ def test_an_async_worker_ends_after_its_grace_whatever_its_handlers_do(hang: str
     assert states(uid) == ["running" if hang == "loop" else "pending"]
 
 
+@pytest.mark.once
 def test_a_thread_that_an_async_handler_left_behind_does_not_keep_the_process() -> None:
     pipeline = make_pipeline(task="tests.hang_async", policy=hanging())
     (uid,) = submit(pipeline, hang="thread")
@@ -291,6 +295,7 @@ def test_two_processes_share_the_work_and_end_when_nothing_is_due() -> None:
     assert {worker.state for worker in Worker.objects.all()} == {"stopped"}
 
 
+@pytest.mark.once
 def test_what_is_printed_gets_between_no_events_and_blocks_nobody(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PRINTING)
     pipeline = make_pipeline(policy=make_policy())
@@ -316,6 +321,7 @@ def test_a_parent_can_be_stopped_while_the_database_takes_nothing() -> None:
             parent.communicate(timeout=LIMIT)
 
 
+@pytest.mark.once
 def test_a_second_order_ends_the_parent_of_several_processes_too() -> None:
     pipeline = make_pipeline(policy=make_policy())
     (uid,) = submit(pipeline, sleep=3600)
@@ -336,6 +342,7 @@ def interrupt_all(parent: int) -> None:
         process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.once
 def test_an_order_to_a_whole_group_of_processes_is_one_order(tmp_path: Path) -> None:
     pipeline, mark = make_pipeline(policy=make_policy()), tmp_path / "mark"
     ids = submit(pipeline, 2, mark=str(mark), sleep=2.0)
@@ -348,6 +355,7 @@ def test_an_order_to_a_whole_group_of_processes_is_one_order(tmp_path: Path) -> 
     assert set(TransactionRecord.objects.values_list("rescues", flat=True)) == {0}
 
 
+@pytest.mark.once
 def test_an_order_that_comes_while_processes_start_is_not_lost(tmp_path: Path) -> None:
     make_pipeline(policy=make_policy())
     mark = tmp_path / "starting"
@@ -360,6 +368,7 @@ def test_an_order_that_comes_while_processes_start_is_not_lost(tmp_path: Path) -
     assert set(Worker.objects.values_list("state", flat=True)) <= {"stopped"}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_order_to_end_that_comes_when_all_is_done_changes_nothing(processes: int) -> None:
     """It comes while the processes, their work done and told, are about to be gone."""
@@ -375,6 +384,7 @@ def test_an_order_to_end_that_comes_when_all_is_done_changes_nothing(processes: 
     assert list(Worker.objects.values_list("state", flat=True)) == ["stopped"] * processes
 
 
+@pytest.mark.once
 def test_the_death_of_the_parent_of_several_processes_leaves_none_behind() -> None:
     make_pipeline(policy=make_policy())
     with consumer("orders", "--processes", "2") as parent:

@@ -19,7 +19,7 @@ from tests.processes import free_port
 from tests.providers.making import TENANT, WHO, context
 from tests.providers.serving import Behaviour, serving
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 TOKEN = "sk-live-5f2a9c"
 Ask = Callable[..., ProviderExecutionResult]
