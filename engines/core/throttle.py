@@ -3,9 +3,9 @@
 import math
 
 # In seconds: how far apart the notifications of a process are, at least and at most.
-SHORTEST, LONGEST = 0.002, 0.030
+SHORTEST, LONGEST = 0.002, 0.045
 # Notifying takes at most one part in so many of a process's time ...
-SHARE = 10
+SHARE = 20
 # ... or one part in so many, where notifications take so long that the longest interval is too short for that.
 LEAST_SHARE = 6
 # From so many seconds between notifications on, a thread sends them, and whoever submits need not wait for it.
