@@ -120,16 +120,18 @@ def test_threads_that_submit_at_once_are_all_told_of(listener: Listener) -> None
 
 
 def test_within_the_callers_transaction_it_is_told_after_the_commit_and_once(listener: Listener) -> None:
-    make_pipeline()
-    marker = make_pipeline("marker")
-    with transaction.atomic():
-        for number in range(50):
-            transactions.submit("orders", number)
-        with psycopg.connect(database_url(), autocommit=True) as other:
-            other.execute("SELECT pg_notify(%s, %s)", [CHANNEL, str(marker.pk)])
-        eventually(lambda: listener.told == [str(marker.pk)], "somebody else's notification")
+    ours, marker = (str(make_pipeline(name).pk) for name in ("orders", "marker"))
+    with psycopg.connect(database_url(), autocommit=True) as other:
+        with transaction.atomic():
+            for number in range(50):
+                transactions.submit("orders", number)
+            other.execute("SELECT pg_notify(%s, %s)", [CHANNEL, marker])
+            eventually(lambda: listener.told == [marker], "somebody else's notification")
+        eventually(lambda: ours in listener.told, "ours comes after the commit")
+        other.execute("SELECT pg_notify(%s, %s)", [CHANNEL, marker])
+        eventually(lambda: listener.told[-1] == marker, "somebody else's, again")
+    assert listener.told == [marker, ours, marker]
     will_see(listener, 50)
-    assert len(listener.told) == 2
 
 
 def test_what_is_rolled_back_is_not_told_of(listener: Listener) -> None:
