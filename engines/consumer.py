@@ -11,6 +11,7 @@ from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
 from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
+from engines.drivers.limits import CANCEL_GRACE
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
 from engines.registry import Stoppable, Task, elsewhere, untouched
@@ -23,6 +24,7 @@ class ConsumerMixin(Stoppable):
     connectors: Mapping[str, Any]
     consumer_policy: ConsumerPolicy | None = None
     abandoned_grace = 30.0
+    cancel_grace = CANCEL_GRACE
 
     def process_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -49,6 +51,7 @@ class AsyncConsumerMixin(Stoppable):
     connectors: Mapping[str, Any]
     consumer_policy: ConsumerPolicy | None = None
     abandoned_grace = 30.0
+    cancel_grace = CANCEL_GRACE
 
     async def process_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -95,6 +98,7 @@ def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -
         silent=untouched(task, hooks, ConsumerMixin, AsyncConsumerMixin),
         timeout_error=ConsumerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
+        cancel_grace=task.cancel_grace,
         abandoned=task._abandoned(),  # noqa: SLF001 (of its own kind)
         **elsewhere(task),
         **functions,

@@ -1,6 +1,6 @@
 """The producer engines: produce each transaction of a list, settle it; threads or asyncio, by the same rules."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from engines.connectors import offers, offers_async
@@ -10,6 +10,7 @@ from engines.core.policy import ProducerPolicy
 from engines.core.report import Report
 from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
+from engines.drivers.limits import CANCEL_GRACE
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
 from engines.registry import Stoppable, Task, elsewhere, untouched
@@ -21,6 +22,7 @@ class ProducerMixin(Stoppable):
 
     producer_policy: ProducerPolicy | None = None
     abandoned_grace = 30.0
+    cancel_grace = CANCEL_GRACE
 
     def produce_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -47,6 +49,7 @@ class AsyncProducerMixin(Stoppable):
 
     producer_policy: ProducerPolicy | None = None
     abandoned_grace = 30.0
+    cancel_grace = CANCEL_GRACE
 
     async def produce_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -84,15 +87,18 @@ def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy
         Stage.SUCCESS: "handle_produce_success",
         Stage.EXCEPTION: "handle_produce_exception",
     }
+    # What is at hand as a whole needs no limit; anything else might make the loop wait beyond its time.
+    is_slow = policy.loop.timeout is not None and not isinstance(transactions, Collection)
     return Work(
         task=type(task).__name__,
         pipeline=task.pipeline_name,
         policy=policy,
-        loop=lambda _: production(policy, _checked(transactions)),
+        loop=lambda _: production(policy, _checked(transactions), is_slow=is_slow),
         handlers={stage: getattr(task, name) for stage, name in hooks.items()},
         silent=untouched(task, hooks, ProducerMixin, AsyncProducerMixin),
         timeout_error=ProducerLoopTimeout,
         abandoned_grace=task.abandoned_grace,
+        cancel_grace=task.cancel_grace,
         abandoned=task._abandoned(),  # noqa: SLF001 (of its own kind)
         **elsewhere(task),
         **functions,

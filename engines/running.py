@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from django.db import close_old_connections
@@ -23,9 +24,12 @@ from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core import failures
-from engines.core.errors import AbandonedAttemptsError, UnrunnableError
+from engines.core.errors import AbandonedAttemptsError, ProducerLoopTimeout, UnrunnableError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
+from engines.core.report import Tally
+from engines.core.steps import Stop
 from engines.drivers.eventloop import EventLoop
+from engines.drivers.limits import CANCEL_GRACE
 from engines.drivers.observed import labels_of, tell_of_the_queue
 from engines.drivers.run import PATIENCE
 from engines.executors.counting import counted
@@ -60,6 +64,7 @@ class Options:
     concurrency: int | None = None
     batch: int | None = None
     abandoned_grace: float = 30.0
+    cancel_grace: float = CANCEL_GRACE
 
     def applied_to(self, policy: Any) -> Any:
         loop: dict[str, Any] = {}
@@ -84,12 +89,15 @@ class Runner:
         self.connector = connector
         self._sink: Any = None  # where a producer sends to
         self.task = build(pipeline, self._given(), pools)
-        self.task.abandoned_grace, self.task.pipeline_name = options.abandoned_grace, pipeline.name
+        self.task.abandoned_grace, self.task.cancel_grace = options.abandoned_grace, options.cancel_grace
+        self.task.pipeline_name = pipeline.name
         self._is_stopping = threading.Event()
         self._woken = threading.Event()
         self.task._is_over = self._is_stopping.is_set  # noqa: SLF001 (whoever runs a task may say so)
         self._abandoned = self.task._abandoned()  # noqa: SLF001 (looked after here between batches)
         self._event_loop: EventLoop | None = None
+        self.error: BaseException | None = None
+        self.has_reached_limit = False
 
     def _given(self) -> dict[str, Any]:
         """A consumer gets the one that it fetches from; a producer also the one that it sends to."""
@@ -127,19 +135,35 @@ class Runner:
     def _consume(self) -> None:
         policy, _ = self.connector.policy_in_force()
         if not self._is_stopping.is_set():
-            self._complete(self.task.consume_transactions(policy))
+            report = self._complete(self.task.consume_transactions(policy))
+            self.has_reached_limit = report.stopped_by == Stop.LIMIT
 
-    def _complete(self, run: Any) -> None:
+    def _complete(self, run: Any) -> Any:
         """An async task's loops share one event loop: what one of them leaves behind goes on, and is counted."""
-        if inspect.iscoroutine(run):
-            self._event_loop = self._event_loop or EventLoop()
-            self._event_loop.run(run)
+        if not inspect.iscoroutine(run):
+            return run
+        self._event_loop = self._event_loop or EventLoop()
+        return self._event_loop.run(run)
 
     def _produce(self) -> None:
-        """Batch by batch, each under the policy that is in force by then."""
+        try:
+            self._produce_batches()
+        finally:
+            self.connector.flush()
+
+    def _produce_batches(self) -> None:
+        """Batch by batch, each under the policy that is in force by then; the loop's time is that of the first."""
         self.connector.on_arrival(self._woken.set)
-        started, ends_at = 0, time.monotonic() + (self._options.timeout or math.inf)
-        while self._goes_on(ends_at) and (size := _left(self.connector.policy_in_force()[0], started)):
+        timeout = self.connector.policy_in_force()[0].loop.timeout
+        started, ends_at = 0, time.monotonic() + (timeout or math.inf)
+        while not self._is_stopping.is_set():
+            if time.monotonic() >= ends_at:
+                msg = f"{type(self.task).__name__} ran for its {timeout:g} s; {started} transactions had started"
+                raise ProducerLoopTimeout(msg, Tally().report(timeout, Stop.STOPPED))
+            size = _left(self.connector.policy_in_force()[0], started)
+            if size == 0:
+                self.has_reached_limit = True
+                return
             if self._is_crowded():
                 self._is_stopping.wait(PATIENCE)
                 continue
@@ -149,10 +173,9 @@ class Runner:
             if batch:
                 self._produce_batch(batch, ends_at - time.monotonic())
             elif self._options.is_draining:
-                break
+                return
             else:
                 self._woken.wait(min(1.0, max(0.0, ends_at - time.monotonic())))
-        self.connector.flush()
 
     def _fetch(self, size: int) -> list[Any]:
         """The next batch. Before it is empty, what asked for a later attempt is back in the queue."""
@@ -177,9 +200,6 @@ class Runner:
         if seconds is not None and seconds >= grace:
             raise self._abandoned.complaint(grace)
         return seconds is not None
-
-    def _goes_on(self, ends_at: float) -> bool:
-        return not self._is_stopping.is_set() and time.monotonic() < ends_at
 
     def _produce_batch(self, batch: Sequence[Any], left: float) -> None:
         """The limits are of the whole run, not of each batch."""
@@ -306,6 +326,7 @@ class Crew:
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
         self.errors: list[BaseException] = []
+        self._ended: SimpleQueue[Runner] = SimpleQueue()
         self.is_cut = False
         self.changed = threading.Event()
 
@@ -371,9 +392,17 @@ class Crew:
         try:
             runner.run()
         except BaseException as error:  # noqa: BLE001 (told by whoever started the crew)
+            runner.error = error
             self.errors.append(error)
         finally:
+            self._ended.put(runner)
             self.changed.set()
+
+    def newly_ended(self) -> Iterator[Runner]:
+        """Those that have ended since somebody asked; the others go on."""
+        with suppress(Empty):
+            while True:
+                yield self._ended.get_nowait()
 
     def _abandoned(self) -> int:
         return sum(runner.task.abandoned_attempts for runner in self.runners)

@@ -74,6 +74,7 @@ ERGON_JSON = read("ERGON_JSON", environment.flag, default="0")
 ERGON_PROCESSES = read("ERGON_PROCESSES", environment.whole, default="1")
 ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment.port))
 ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
+ERGON_CANCEL_GRACE = read("ERGON_CANCEL_GRACE", environment.seconds, default="1")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
 ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.

@@ -32,6 +32,8 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901 (a table of verbs)
                 print(value)
             case "fail":
                 raise ValueError(value)
+            case "leave":
+                raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[value]
             case "reject":
                 raise TransactionException(value, ExceptionType.BUSINESS)
             case "kill":

@@ -1,6 +1,9 @@
 """Sources and sinks of transactions."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from engines.core.errors import ConnectorError, FetchException
@@ -23,12 +26,26 @@ def choose(connectors: Mapping[str, Any], name: str | None) -> Any:
 
 def offers(connector: Any) -> dict[str, Any]:
     """What a connector can do besides giving transactions, for a threaded task."""
-    return _found(connector, "")
+    found = _found(connector, "")
+    for name in _CALLED:
+        if inspect.iscoroutinefunction(found[name]):
+            msg = f"{type(connector).__name__}.{name} is a coroutine function, which a threaded task cannot await"
+            raise ConnectorError(msg)
+    return found
 
 
 def offers_async(connector: Any) -> dict[str, Any]:
-    """The same for an async task; what only takes a note is the same function for both."""
-    return _found(connector, "_async")
+    """The same for an async task; what only takes a note is the same function for both.
+
+    What a connector has as a plain method alone is called in a thread, so that it does not keep the event loop.
+    """
+    found = _found(connector, "_async")
+    plain = {name: getattr(connector, name, None) for name in _CALLED if found[name] is None}
+    return found | {name: _awaited(method) for name, method in plain.items() if method is not None}
+
+
+def _awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+    return method if inspect.iscoroutinefunction(method) else partial(asyncio.to_thread, method)
 
 
 def _found(connector: Any, suffix: str) -> dict[str, Any]:
@@ -57,7 +74,8 @@ _EITHER_IF_DECLARED = (
 def take(fetched: Any, into: list[Any]) -> None:
     """Put what a connector returned into a list, one by one, so that none is lost if it fails midway."""
     if not isinstance(fetched, Iterable) or isinstance(fetched, str | bytes | Mapping):
-        msg = f"the connector returned {type(fetched).__name__} where a list of transactions was expected"
+        hint = "; where there are none, return an empty list" if fetched is None else ""
+        msg = f"the connector returned {type(fetched).__name__} where a list of transactions was expected{hint}"
         raise FetchException(msg)
     into.extend(fetched)
 

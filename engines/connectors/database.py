@@ -143,6 +143,7 @@ class DatabaseConnector:
         self._outage.give_up()
 
     def close(self) -> None:
+        self._station.let_lapse(self.pipeline.pk)
         self._thread.shutdown(wait=False)
 
     def _lease(self, count: int) -> list[LeasedTransaction]:

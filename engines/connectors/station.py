@@ -157,6 +157,11 @@ class Station:
             if self._held.get(transaction.lease.id) is transaction:
                 del self._held[transaction.lease.id]
 
+    def let_lapse(self, pipeline_id: int) -> None:
+        """Renew no more what a pipeline's loop has left running: should it never end, others get it all the same."""
+        left = [one for one in list(self._held.values()) if one.lease.pipeline_id == pipeline_id]
+        self.drop(one for one in left if not one.lease.is_settling)
+
     def on_lost(self, pipeline_id: int, callback: OnLost | None) -> None:
         """Call this with transactions of the pipeline whose lease is lost; None for nobody."""
         if callback is None:

@@ -69,6 +69,8 @@ class FetchException(EngineError):  # noqa: N818 (the documents' name)
 class FetchTimeoutException(FetchException):
     """The connector did not give the next batch in time."""
 
+    category = ExceptionType.TIMEOUT
+
 
 class ConnectorError(EngineError):
     """A connector is missing, ambiguous, or failed to take an outcome."""
@@ -102,6 +104,8 @@ class PolicyError(EngineError, ValueError):
 
 class LoopTimeout(EngineError, TimeoutError):  # noqa: N818 (the documents' names below)
     """The loop's own time is up; `report` says what it had done."""
+
+    category = ExceptionType.TIMEOUT
 
     def __init__(self, message: str, report: "Report") -> None:
         super().__init__(message)

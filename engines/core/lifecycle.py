@@ -68,9 +68,20 @@ def give_up(failure: Failure, retry: RetryPolicy) -> Steps[Outcome]:
     match handled:
         case Success():
             return failure
-        case Failure():
+        case Failure(error):
+            _put_below(failure.error, error)
             return handled._replace(origin=failure)
     return handled
+
+
+def _put_below(original: BaseException, error: BaseException) -> None:
+    """Whoever looks at the error of the exception handler also sees what the handler was called for."""
+    seen = {id(original)}
+    while error.__cause__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__cause__
+    if id(error) not in seen and error.__context__ is None:
+        error.__context__ = original
 
 
 def run_stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
@@ -91,6 +102,8 @@ def attempts(
     plan: Plan | None = None,
 ) -> Steps[Outcome]:
     """Try until it succeeds, is final, or the attempts run out; wait in between."""
+    if spent >= retry.max_attempts:  # the policy allowed more when the last of them was made
+        return Failure(TransactionException(f"no attempt is left: {spent} were made of {retry.max_attempts}"))
     last = retry.max_attempts - 1
     attempt, previous = spent, None
     while True:

@@ -7,7 +7,7 @@ from typing import Any
 from engines.core.lifecycle import run_stage
 from engines.core.outcome import Cut, Failure, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
-from engines.core.steps import Await, Drain, Flush, Skip, Sleep, Stage, Start, Steps, Stop, Withdraw
+from engines.core.steps import Await, Drain, Flush, Skip, Sleep, Stage, Start, Steps, Stop, Take, Withdraw
 
 
 def consumption(
@@ -52,13 +52,19 @@ def consumption(
     return (yield from _finish(ending))
 
 
-def production(policy: ProducerPolicy, transactions: Iterable[Any]) -> Steps[Stop | Failure]:
-    """One batch after the other, each id once; until all are done, the limit is reached, or somebody stops it."""
+def production(policy: ProducerPolicy, transactions: Iterable[Any], *, is_slow: bool = False) -> Steps[Stop | Failure]:
+    """One batch after the other, each id once; until all are done, the limit is reached, or somebody stops it.
+
+    A source that may be slow (`is_slow`) is asked by the driver, which can give up on it.
+    """
     limit, started = policy.loop.limit, 0
     seen: set[str] = set()
     source = iter(transactions)
     while True:
-        batch, error = _take(source, policy.loop.batch.size)
+        taken = (yield Take(source, policy.loop.batch.size)) if is_slow else take(source, policy.loop.batch.size)
+        if isinstance(taken, Cut):
+            return (yield from _finish(Stop.STOPPED))
+        batch, error = taken
         fresh = list(_unseen(batch, seen))
         yield Skip(len(batch) - len(fresh))
         if limit is not None:
@@ -94,7 +100,7 @@ def _finish(ending: Stop | Failure) -> Steps[Stop | Failure]:
     return ending
 
 
-def _take(source: Iterator[Any], size: int) -> tuple[list[Any], Exception | None]:
+def take(source: Iterator[Any], size: int) -> tuple[list[Any], Exception | None]:
     """The next ones, and what kept the source from giving all of them."""
     batch: list[Any] = []
     try:

@@ -26,6 +26,8 @@ class Policy(metaclass=Complete):
             value, bounds = getattr(self, one.name), one.metadata
             if not (value is None and bounds["optional"]) and not bounds["check"](value):
                 self.refuse(one.name, f"must be {bounds['bound']}, not {value!r}")
+            if bounds.get("is_whole") and value is not None and value > LARGEST:
+                self.refuse(one.name, f"must be at most {LARGEST:,}")
         self.check()
 
     def check(self) -> None:
@@ -100,8 +102,11 @@ def means(meaning: str, unit: str = "") -> dict[str, Any]:
     return {"meaning": meaning, "unit": unit}
 
 
-WHOLE = rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
-WHOLE_OR_NONE = rule("a whole number of at least 1", WHOLE["check"], optional=True)
+# What every database, protocol and library takes for a number.
+LARGEST = 2**31 - 1
+IS_WHOLE = {"is_whole": True}
+WHOLE = rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1) | IS_WHOLE
+WHOLE_OR_NONE = rule("a whole number of at least 1", WHOLE["check"], optional=True) | IS_WHOLE
 DURATION = rule("a number of seconds of at least 0", waits.is_duration)
 TIME_LIMIT = rule("a number of seconds above 0", lambda value: waits.is_duration(value) and value > 0, optional=True)
 FACTOR = rule("a number of at least 1", lambda value: waits.is_duration(value) and value >= 1)

@@ -1,6 +1,6 @@
 """What the core asks a driver to do. Steps are yielded; what came of them is sent back."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -53,6 +53,13 @@ class Leave(NamedTuple):
     outcome: Outcome
 
 
+class Take(NamedTuple):
+    """Take the next ones from a source that may be slow. Answer: what `loops.take` says, or Cut if time is up."""
+
+    source: Iterator[Any]
+    size: int
+
+
 class Start(NamedTuple):
     """Hand transactions to the slots. No answer is expected."""
 
@@ -95,6 +102,6 @@ class Stop(StrEnum):
     STOPPED = "stopped"
 
 
-Step: TypeAlias = Enter | Call | Sleep | Leave | Start | Skip | Await | Flush | Withdraw | Drain
+Step: TypeAlias = Enter | Call | Sleep | Leave | Take | Start | Skip | Await | Flush | Withdraw | Drain
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]

@@ -1,40 +1,44 @@
 """The asyncio driver: the same steps, awaited; a semaphore of slots runs the lifecycles as tasks."""
 
 import asyncio
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from engines.core.journal import Attempted
 from engines.core.lifecycle import Plan, classify, classify_fetch
+from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Withdraw
+from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Take, Withdraw
 from engines.drivers.limits import (
     CANCELLING,
     Abandoned,
     LimitReached,
     awaitable,
+    is_request_to_end,
     run_with_timeout_async,
     with_context_async,
 )
 from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
-from engines.drivers.work import Deadlines, Work, announce, reached, slept
+from engines.drivers.work import Deadlines, Work, announce, checked_result, reached, slept
 
 
 class AsyncDriver:
     """Runs one loop: the caller's task fetches and waits, a semaphore of slots runs the lifecycles as tasks."""
 
     def __init__(self, work: Work) -> None:
-        self._run = Run(work, wake=self._wake, resume=self._employ)
+        self._run = Run(work, wake=self._wake, resume=self._employ, release=self._release_later)
         self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._slots = asyncio.Semaphore(work.concurrency)
         self._tasks: dict[asyncio.Task[Outcome], Entry] = {}
         self._changed = asyncio.Event()
+        self._releasing: set[asyncio.Task[None]] = set()
         self._home: asyncio.AbstractEventLoop | None = None
         self._room = -1
         self._is_room_awaited = self._has_arrived = False
@@ -71,7 +75,7 @@ class AsyncDriver:
         if self.work.on_lost is not None:
             self.work.on_lost(self._lose)
         try:
-            with self._run.observer.loop():
+            with self._run.observer.loop(self._run.timeout_error):
                 ending = await self._drive(self.work.loop(lambda: self.work.policy))
         except BaseException:
             await self._give_everything_back()
@@ -118,6 +122,8 @@ class AsyncDriver:
         match step:
             case Call():
                 return await self._fetch(step)
+            case Take(source, size):
+                return await self._take(source, size)
             case Start(transactions):
                 self._start(transactions)
             case Await(for_room):
@@ -131,10 +137,13 @@ class AsyncDriver:
             case Withdraw():
                 self._run.withdraw()
             case Drain():
-                await self._wait(lambda: self._is_idle() or self._run.is_cut, self._run.left_to_drain())
-                if not self._is_idle():
-                    self._run.leave_running()
+                await self._drain()
         return None
+
+    async def _drain(self) -> None:
+        await self._wait(lambda: self._is_idle() or self._run.is_cut, self._run.left_to_drain())
+        if not self._is_idle():
+            self._run.leave_running()
 
     async def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
         for left in self._run.waits(is_over, seconds):
@@ -172,13 +181,22 @@ class AsyncDriver:
                 return classify_fetch(error)
             self._run.look_at_the_clock()
             return reached(limit, call, deadlines, None)
-        except Exception as error:  # noqa: BLE001 (classified)
+        except BaseException as error:
+            if is_request_to_end(error) or _is_cancelled():
+                raise
             return classify_fetch(error)
         self._run.in_hand = batch
         if batch and self._run.adopt():
             self._resize()
         self._run.observer.fetched(batch, await self._depth())
         return Success(batch)
+
+    async def _take(self, source: Iterator[Any], size: int) -> Any:
+        """In a thread: a source that waits must not keep the event loop."""
+        try:
+            return await run_with_timeout_async(asyncio.to_thread, self._run.left(), take, source, size)
+        except LimitReached:
+            return self._run.interruption() or CUT
 
     def _resize(self) -> None:
         """As many slots as the policy says by now; those beyond end with what they run."""
@@ -209,7 +227,7 @@ class AsyncDriver:
     def _next(self) -> Entry | None:
         """The transaction for a free slot, if one may begin."""
         run = self._run
-        if self.work.abandoned.count and run.is_crowded:
+        if self.work.abandoned.occupied and run.is_crowded:
             run.is_holding_back = True
             self._changed.set()
             return None
@@ -291,6 +309,8 @@ class AsyncDriver:
             work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
 
     async def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
+        if call.stage in WORK and transaction.id in self._run.overdue:
+            await self._let_end(self._run.overdue[transaction.id], deadlines)
         if self._run.is_over or (self.work.begin is not None and not await self.work.begin(transaction)):
             return CUT
         limit = deadlines.limit_of(call)
@@ -301,20 +321,28 @@ class AsyncDriver:
         arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
         try:
             if limit is None:
-                return Success(await awaitable(handler(*arguments)))
-            limited = run_with_timeout_async(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
-            return Success(await limited)
+                value = await awaitable(handler(*arguments))
+            else:
+                value = await run_with_timeout_async(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
+            return Success(checked_result(value, call.stage, is_async=True))
         except LimitReached as error:
             if limit is None or error.function is not handler:
                 return classify(error, call.stage, transaction.id)
-            self._run.overdue.add(transaction.id)
+            if error.call is not None:
+                self._run.overdue[transaction.id] = error.call
             return reached(limit, call, deadlines, transaction.id)
-        except (KeyboardInterrupt, SystemExit) as request:
-            self._run.blame(request)
-            return CUT
-        except BaseException as error:  # noqa: BLE001 (classified)
+        except BaseException as error:  # noqa: BLE001 (classified: one that asks to end the process, too)
+            if isinstance(error, KeyboardInterrupt) and _is_raised_by_signals():
+                self._run.blame(error)
+                return CUT
             is_cut = self._run.is_over or self._run.is_lost(transaction)
             return CUT if is_cut else classify(error, call.stage, transaction.id)
+
+    async def _let_end(self, call: Any, deadlines: Deadlines) -> None:
+        """The next execution of a transaction begins once the cancelled one has tidied up, or had its time for that."""
+        if call is not None and not call.done():
+            limit = deadlines.limit(self.work.cancel_grace, is_bounded=True)
+            await asyncio.wait({call}, timeout=limit and limit.seconds)
 
     async def _sleep(self, sleep: Sleep, transaction: Any, deadlines: Deadlines) -> Outcome | None:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)
@@ -329,21 +357,44 @@ class AsyncDriver:
                 task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=CANCELLING)
+        if self._releasing:
+            await asyncio.wait(self._releasing, timeout=self._run.left_to_give_back())
         await self._release(everything)
         await self._flush()
 
     async def _flush(self) -> None:
-        """Return once every outcome that was taken is safe."""
+        """Return once every outcome that was taken is safe, or the loop's time is up."""
         if self.work.flush is not None:
-            try:
-                await self.work.flush()
-            except Exception as error:  # noqa: BLE001 (told at the loop's end)
-                self._run.blame_connector(error, "keep outcomes")
+            await self._ask("keep outcomes", self.work.flush)
 
     async def _release(self, transactions: list[Any]) -> None:
         if transactions and self.work.release is not None:
-            try:
-                seconds = self._run.left_to_give_back()
-                await run_with_timeout_async(self.work.release, seconds, transactions, abandoned=self._late)
-            except Exception as error:  # noqa: BLE001 (told at the loop's end)
-                self._run.blame_connector(error, "take transactions back")
+            await self._ask("take transactions back", self.work.release, transactions)
+
+    async def _ask(self, verb: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Of the connector, in time; what goes wrong is told at the loop's end."""
+        try:
+            seconds = self._run.left_to_give_back()
+            await run_with_timeout_async(function, seconds, *arguments, abandoned=self._late)
+        except BaseException as error:
+            if _is_cancelled():
+                raise
+            self._run.blame_connector(error, verb)
+
+    def _release_later(self, transaction: Any) -> None:
+        """Give one back that ended after the loop; nobody waits for that."""
+        task = asyncio.ensure_future(self._release([transaction]))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+
+def _is_cancelled() -> bool:
+    """Whether whoever runs the loop wants it to end; else a connector has raised the error by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_raised_by_signals() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt in whatever code this thread happens to run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

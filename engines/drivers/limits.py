@@ -13,23 +13,38 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from queue import SimpleQueue
 from types import CoroutineType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from engines.core.errors import AbandonedAttemptsError
+import structlog
+
+from engines.core.errors import AbandonedAttemptsError, headline
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# How long a cancelled call may take to end before it counts as abandoned.
+log = structlog.get_logger("ergon.engines")
+
+# How long a caller waits for a call that it has cancelled: after that the limit stands, and the call ends by itself.
 CANCELLING = 0.02
+# How long a cancelled call may take to tidy up before it counts as abandoned, unless a task says otherwise.
+CANCEL_GRACE = 1.0
+
+
+class Running(Protocol):
+    """A call that has outlived its limit: an asyncio task, or what a thread carries out."""
+
+    def done(self) -> bool: ...
+
+    def add_done_callback(self, callback: Callable[[Any], Any], /) -> Any: ...
 
 
 class LimitReached(TimeoutError):  # noqa: N818 (it reads as what happened)
     """`run_with_timeout` gave up on `function`."""
 
-    def __init__(self, function: Callable[..., Any], seconds: float) -> None:
+    def __init__(self, function: Callable[..., Any], seconds: float, call: "Running | None" = None) -> None:
         super().__init__(f"no result within {seconds:g} s")
         self.function = function
+        self.call = call  # where it still runs
 
 
 class Killed(LimitReached):
@@ -47,29 +62,42 @@ class Abandoned:
     and is told when one begins.
     """
 
-    def __init__(self, within: "Abandoned | None" = None, note: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        within: "Abandoned | None" = None,
+        note: Callable[[], None] = lambda: None,
+        cancel_grace: float = CANCEL_GRACE,
+    ) -> None:
         self._lock = threading.Lock()
         self._within, self._note = within, note
+        self.cancel_grace = cancel_grace
         self._crowded_since: float | None = None
+        self._leaving = 0
         self.count = 0
 
     def begin(self) -> None:
-        if self._within is not None:
-            self._within.begin()
-        with self._lock:
-            self.count += 1
+        self._count(1)
         self._note()
 
     def end(self) -> None:
-        if self._within is not None:
-            self._within.end()
-        with self._lock:
-            self.count -= 1
+        self._count(-1)
 
-    def crowded_for(self, ceiling: int) -> float | None:
+    def begin_to_leave(self) -> None:
+        """A coroutine was cancelled and tidies up: it occupies the machine, but is not abandoned."""
+        self._count_leaving(1)
+
+    def leave(self) -> None:
+        self._count_leaving(-1)
+
+    @property
+    def occupied(self) -> int:
+        """How many still run that nobody waits for."""
+        return self.count + self._leaving
+
+    def crowded_for(self, ceiling: float) -> float | None:
         """For how many seconds there have been so many, from the first look that found it so; None if there are not."""
         with self._lock:
-            if self.count < ceiling:
+            if self.occupied < ceiling:
                 self._crowded_since = None
                 return None
             now = time.monotonic()
@@ -77,13 +105,36 @@ class Abandoned:
             return now - self._crowded_since
 
     def complaint(self, grace: float) -> AbandonedAttemptsError:
-        return AbandonedAttemptsError(f"{self.count} abandoned attempts have not ended within {grace:g} s")
+        return AbandonedAttemptsError(f"{self.occupied} abandoned attempts have not ended within {grace:g} s")
+
+    def _count(self, change: int) -> None:
+        if self._within is not None:
+            self._within._count(change)  # noqa: SLF001 (of its own kind)
+        with self._lock:
+            self.count += change
+
+    def _count_leaving(self, change: int) -> None:
+        if self._within is not None:
+            self._within._count_leaving(change)  # noqa: SLF001 (of its own kind)
+        with self._lock:
+            self._leaving += change
+
+
+def log_late_error(error: BaseException) -> None:
+    """What an abandoned call raised in the end: it changes nothing any more, but somebody may look for it."""
+    log.warning("abandoned_call_failed", error_type=type(error).__qualname__, error=headline(error))
+
+
+def is_request_to_end(error: BaseException) -> bool:
+    """Whether somebody wants the process to end: that is said in the main thread, by a signal."""
+    is_request = isinstance(error, KeyboardInterrupt | SystemExit)
+    return is_request and threading.current_thread() is threading.main_thread()
 
 
 class _Errand:
     """A call carried out by another thread."""
 
-    __slots__ = ("_abandoned", "_call", "_done", "_late", "_state", "error", "value")
+    __slots__ = ("_abandoned", "_call", "_callbacks", "_done", "_late", "_state", "error", "is_done", "value")
 
     def __init__(self, call: Callable[[], Any], late: Callable[[Any], Any] | None) -> None:
         self._call = call
@@ -92,6 +143,8 @@ class _Errand:
         self._done.acquire()
         self._state = threading.Lock()
         self._abandoned: Abandoned | None = None
+        self._callbacks: list[Callable[[Any], Any]] = []
+        self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -101,12 +154,26 @@ class _Errand:
         except BaseException as error:  # noqa: BLE001 (handed to the caller)
             self.error = error
         with self._state:
-            abandoned = self._abandoned
+            abandoned, callbacks, self.is_done = self._abandoned, self._callbacks, True
             self._done.release()
         if abandoned is not None:
             abandoned.end()
-            if self._late is not None and self.error is None:
+            if self.error is not None:
+                log_late_error(self.error)
+            elif self._late is not None:
                 self._late(self.value)
+            for callback in callbacks:
+                callback(self)
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def add_done_callback(self, callback: Callable[[Any], Any], /) -> None:
+        with self._state:
+            if not self.is_done:
+                self._callbacks.append(callback)
+                return
+        callback(self)
 
     def wait(self, seconds: float) -> bool:
         return self._done.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
@@ -192,7 +259,7 @@ def run_with_timeout(
         errand.abandon(abandoned)
         raise
     if is_late:
-        raise LimitReached(function, timeout)
+        raise LimitReached(function, timeout, errand)
     return errand.result()  # type: ignore[no-any-return]
 
 
@@ -233,7 +300,7 @@ async def run_with_timeout_async(
             raise request
         return value
     await _give_up_on(task, abandoned, late)
-    raise LimitReached(function, timeout)
+    raise LimitReached(function, timeout, None if task.done() else task)
 
 
 async def _contained(
@@ -253,17 +320,34 @@ async def _give_up_on(
     task: "asyncio.Future[Any]", abandoned: Abandoned, late: Callable[[Any], Coroutine[Any, Any, Any]] | None
 ) -> None:
     def ended(task: "asyncio.Future[Any]") -> None:
-        if not task.cancelled() and task.exception() is None and late is not None:
-            straggler = asyncio.ensure_future(late(task.result()[1]))
+        if task.cancelled():
+            return
+        request, value = (task.exception(), None) if task.exception() is not None else task.result()
+        if request is not None:
+            log_late_error(request)
+        elif late is not None:
+            straggler = asyncio.ensure_future(late(value))
             _stragglers.add(straggler)
             straggler.add_done_callback(_stragglers.discard)
+
+    def abandon() -> None:
+        task.remove_done_callback(leave)
+        if not task.done():
+            abandoned.begin()
+            abandoned.leave()
+            task.add_done_callback(lambda _: abandoned.end())
+
+    def leave(_: Any) -> None:
+        grace.cancel()
+        abandoned.leave()
 
     task.add_done_callback(ended)
     task.cancel()
     await asyncio.wait({task}, timeout=CANCELLING)
     if not task.done():
-        abandoned.begin()
-        task.add_done_callback(lambda _: abandoned.end())
+        abandoned.begin_to_leave()
+        grace = asyncio.get_running_loop().call_later(abandoned.cancel_grace, abandon)
+        task.add_done_callback(leave)
 
 
 def awaitable(value: Any) -> Awaitable[Any]:

@@ -106,7 +106,7 @@ class Observer:
     is_recording = False
 
     @contextmanager
-    def loop(self) -> Iterator[None]:
+    def loop(self, timeout_error: Callable[[], Exception | None]) -> Iterator[None]:
         yield
 
     def before(self, step: Step) -> None: ...
@@ -157,12 +157,15 @@ class Recorder(Observer):
         self._stages: dict[Stage, Attributes] = {}
 
     @contextmanager
-    def loop(self) -> Iterator[None]:
+    def loop(self, timeout_error: Callable[[], Exception | None]) -> Iterator[None]:
         try:
             yield
         finally:
             if self._fetching is not None:
                 self._fetching.close()
+            error = timeout_error()
+            if error is not None and self._cycle is not None:
+                self.describe(self._cycle.span, Failure(error), shows_value=False)
             self._close_cycle()
             for cycle in self._cycles:
                 cycle.close()

@@ -1,18 +1,23 @@
 """What a run of a loop keeps in mind, whichever driver performs it."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, NamedTuple, NoReturn
 
+import structlog
+
 from engines.core.backlog import Backlog
-from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError
+from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, headline, told
 from engines.core.outcome import CUT, Cut, Failure, Outcome
 from engines.core.report import Report, Tally
 from engines.core.steps import Stop
-from engines.drivers.limits import Abandoned
+from engines.drivers.limits import Abandoned, Running, is_request_to_end
 from engines.drivers.observed import observer_of
 from engines.drivers.work import NO_DEADLINES, Deadlines, Work
+
+log = structlog.get_logger("ergon.engines")
 
 # How often a loop that is full of abandoned attempts looks whether some have ended.
 PATIENCE = 0.05
@@ -33,9 +38,11 @@ class Entry(NamedTuple):
 class Run:
     """The state of one loop on its way, and the account at its end."""
 
-    def __init__(self, work: Work, *, wake: Callable[[], None], resume: Callable[[], None]) -> None:
+    def __init__(
+        self, work: Work, *, wake: Callable[[], None], resume: Callable[[], None], release: Callable[[Any], None]
+    ) -> None:
         self.work = work
-        self._wake, self._resume = wake, resume
+        self._wake, self._resume, self._release = wake, resume, release
         self.tally = Tally()
         self.backlog = Backlog()
         self.observer = observer_of(work)
@@ -44,10 +51,12 @@ class Run:
         self.in_hand: list[Any] = []  # fetched, and not yet handed to the slots
         self._settling = Lock()
         self._settled: set[str] = set()
-        self.abandoned = Abandoned(work.abandoned, self._leave_behind)
-        self.overdue: set[str] = set()  # an attempt of theirs has outlived its limit, and may still run
+        self.abandoned = Abandoned(work.abandoned, self._leave_behind, work.cancel_grace)
+        self.overdue: dict[str, Running] = {}  # calls that have outlived their limit and may still run
+        self._left_running: set[str] = set()  # when the loop's time was up
         self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
+        self._is_concluded = False
         self.started_at = time.monotonic()
         self.timeout = work.policy.loop.timeout
         self.ends_at = None if self.timeout is None else self.started_at + self.timeout
@@ -103,8 +112,19 @@ class Run:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so much is left behind that nothing may begin."""
-        return self.work.abandoned.count >= self.work.abandoned_ceiling
+        """Whether so much is left behind that no other transaction may begin."""
+        return self.work.abandoned.occupied >= self._ceiling()
+
+    def _ceiling(self) -> float:
+        """So many abandoned attempts are too many: in a worker as many as it has slots.
+
+        A script, which will end, goes on for longer; but what runs and what is abandoned are never more than twice its
+        slots together.
+        """
+        if self.work.is_worker:
+            return self.work.concurrency
+        is_work_waiting = self.backlog.waiting > 0
+        return 2 * self.work.concurrency - len(self.backlog.running) if is_work_waiting else math.inf
 
     def _leave_behind(self) -> None:
         self.observer.abandoned()
@@ -113,7 +133,7 @@ class Run:
 
     def _look_at_the_abandoned(self) -> bool:
         """Whether there are too many; after a grace nothing that runs is waited for any longer."""
-        seconds = self.work.abandoned.crowded_for(self.work.abandoned_ceiling)
+        seconds = self.work.abandoned.crowded_for(self._ceiling())
         if seconds is not None and seconds >= self.work.abandoned_grace and not self.is_stopping:
             self.blame(self.work.abandoned.complaint(self.work.abandoned_grace))
             self.is_cut = True
@@ -147,11 +167,27 @@ class Run:
         self.backlog.end(entry)
         self.tally.count(entry, outcome)
         self._settled.discard(entry.id)
-        if self.overdue:
-            self.overdue.discard(entry.id)
-        if isinstance(outcome, Cut) and not self.is_over and not self.is_lost(entry.transaction):
-            self.given_back.append(entry.transaction)
+        call = self.overdue.pop(entry.id, None) if self.overdue else None
+        if not isinstance(outcome, Cut) or self.is_lost(entry.transaction):
+            return
+        if not self.is_over:
+            self._give_back(entry.transaction, call)
             self.look_at_the_clock()
+        elif entry.id in self._left_running:
+            self._release_after(entry.transaction, call)
+
+    def _give_back(self, transaction: Any, call: Running | None) -> None:
+        """What was cut; but while a call of it still runs, nobody else is to begin it."""
+        if call is None or call.done():
+            self.given_back.append(transaction)
+        else:
+            self._release_after(transaction, call)
+
+    def _release_after(self, transaction: Any, call: Running | None) -> None:
+        if call is None:
+            self._release(transaction)
+        else:
+            call.add_done_callback(lambda _: self._release(transaction))
 
     def drop_lost(self) -> None:
         """What another worker has by now leaves the backlog."""
@@ -170,40 +206,54 @@ class Run:
         with self._settling:
             self.is_over = self.is_stopping = True
         self.withdraw()
-        kept = self.overdue if isinstance(self.fault, AbandonedAttemptsError) else ()
+        kept = set(self.overdue) if isinstance(self.fault, AbandonedAttemptsError) else self._left_running
         running = [entry for entry in self.backlog.running if not self.is_settled(entry) and entry.id not in kept]
         return self.given_back + [entry.transaction for entry in running] + self.in_hand
 
     def leave_running(self) -> None:
-        """Wait no longer for what runs."""
-        self.is_cut = True
+        """Wait no longer for what runs. If the loop's time is up, it is given back once it has ended."""
+        is_cut_before, self.is_cut = self.is_cut, True
         self.look_at_the_clock()
+        if self.is_late and not is_cut_before:
+            self._left_running = {entry.id for entry in self.backlog.running}
 
     def blame(self, error: BaseException) -> None:
-        """Something ended the loop that is nobody's transaction; the first such thing is told."""
-        self.fault = self.fault or error
+        """Something ended the loop that is nobody's transaction: the first such thing is told, others are logged."""
+        if self.fault is None and not self._is_concluded:
+            self.fault = error
+        elif self.fault is not error:
+            task = self.work.pipeline or self.work.task
+            log.error("another_fault", task=task, error_type=type(error).__qualname__, error=headline(error))
         self.is_stopping = True
 
     def blame_connector(self, error: BaseException, verb: str) -> None:
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if is_request_to_end(error):
             self.blame(error)
             return
-        fault = ConnectorError(f"the connector failed to {verb}: {error}")
+        fault = ConnectorError(f"the connector failed to {verb}: {told(error)}")
         fault.__cause__ = error
         self.blame(fault)
 
     def conclude(self, ending: Stop | Failure) -> Report:
         """The report, or the error that ended the loop and carries it."""
+        self._is_concluded = True
         stopped_by = ending if isinstance(ending, Stop) else Stop.STOPPED
         report = self.tally.report(time.monotonic() - self.started_at, stopped_by)
         if self.fault is not None and not (self.is_late and isinstance(self.fault, EngineError)):
             self._tell(self.fault, report)
         if self.is_late:
-            msg = f"{self.work.task} ran for its {self.timeout:g} s; {report.processed} transactions had ended"
-            raise self.work.timeout_error(msg, report) from self.fault
+            raise self._timeout_error(report) from self.fault
         if isinstance(ending, Failure):
             self._tell(ending.error, report)
         return report
+
+    def timeout_error(self) -> Exception | None:
+        """What the loop ends with if its time is up."""
+        return self._timeout_error(self.tally.report(0.0, Stop.STOPPED)) if self.is_late else None
+
+    def _timeout_error(self, report: Report) -> Exception:
+        msg = f"{self.work.task} ran for its {self.timeout:g} s; {report.processed} transactions had ended"
+        return self.work.timeout_error(msg, report)
 
     def _tell(self, error: BaseException, report: Report) -> NoReturn:
         if isinstance(error, EngineError):

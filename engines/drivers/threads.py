@@ -2,29 +2,29 @@
 
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from types import CoroutineType
-from typing import Any, NoReturn
+from typing import Any
 
 from engines.core.journal import Attempted
 from engines.core.lifecycle import Plan, classify, classify_fetch
+from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Stage, Start, Step, Steps, Stop, Withdraw
-from engines.drivers.limits import Abandoned, Killed, LimitReached, run_with_timeout, with_context
+from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Take, Withdraw
+from engines.drivers.limits import Abandoned, Killed, LimitReached, is_request_to_end, run_with_timeout, with_context
 from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
-from engines.drivers.work import Deadlines, Work, announce, reached, slept
+from engines.drivers.work import Deadlines, Work, announce, checked_result, reached, slept
 
 
 class ThreadDriver:
     """Runs one loop: the caller's thread fetches and waits, a pool of slots runs the lifecycles."""
 
     def __init__(self, work: Work) -> None:
-        self._run = Run(work, wake=self._wake, resume=self._employ)
+        self._run = Run(work, wake=self._wake, resume=self._employ, release=lambda one: self._release([one]))
         self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._over = threading.Event()
         # Reentrant: a signal handler may ask this very thread to stop while it holds the lock.
@@ -57,7 +57,7 @@ class ThreadDriver:
         if self.work.on_lost is not None:
             self.work.on_lost(self._lose)
         try:
-            with self._run.observer.loop():
+            with self._run.observer.loop(self._run.timeout_error):
                 ending = self._drive(self.work.loop(lambda: self.work.policy))
         except BaseException:
             self._give_everything_back()
@@ -112,6 +112,8 @@ class ThreadDriver:
         match step:
             case Call():
                 return self._fetch(step)
+            case Take(source, size):
+                return self._take(source, size)
             case Start(transactions):
                 self._start(transactions)
             case Await(for_room):
@@ -126,10 +128,13 @@ class ThreadDriver:
                 with self._changed:
                     self._run.withdraw()
             case Drain():
-                self._wait(lambda: self._is_idle() or self._run.is_cut, self._run.left_to_drain())
-                if not self._is_idle():
-                    self._run.leave_running()
+                self._drain()
         return None
+
+    def _drain(self) -> None:
+        self._wait(lambda: self._is_idle() or self._run.is_cut, self._run.left_to_drain())
+        if not self._is_idle():
+            self._run.leave_running()
 
     def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
         with self._changed:
@@ -161,13 +166,21 @@ class ThreadDriver:
                 return classify_fetch(error)
             self._run.look_at_the_clock()
             return reached(limit, call, deadlines, None)
-        except Exception as error:  # noqa: BLE001 (classified)
+        except BaseException as error:
+            if is_request_to_end(error):
+                raise
             return classify_fetch(error)
         self._run.in_hand = batch
         if batch and self._run.adopt():
             self._resize()
         self._run.observer.fetched(batch, self._depth())
         return Success(batch)
+
+    def _take(self, source: Iterator[Any], size: int) -> Any:
+        try:
+            return run_with_timeout(take, self._run.left(), source, size, abandoned=self._late)
+        except LimitReached:
+            return self._run.interruption() or CUT
 
     def _resize(self) -> None:
         """As many slots as the policy says by now; those beyond end with what they run."""
@@ -229,7 +242,7 @@ class ThreadDriver:
                 if ended is not None:
                     run.end(ended, outcome)
                 is_surplus = self._serving > self.work.concurrency
-                if abandoned.count and run.is_crowded:
+                if abandoned.occupied and run.is_crowded:
                     run.is_holding_back = is_surplus = True
                 entry = None if run.is_stopping or is_surplus else run.backlog.take()
                 if entry is None:
@@ -325,19 +338,17 @@ class ThreadDriver:
                 value = handler(*arguments)
             else:
                 value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
-            return Success(value) if type(value) is not CoroutineType else _refuse_coroutine(value, call.stage)
+            return Success(checked_result(value, call.stage))
         except LimitReached as error:
             if limit is None or not (error.function is handler or isinstance(error, Killed)):
                 return classify(error, call.stage, transaction.id)
-            self._run.overdue.add(transaction.id)
+            if error.call is not None:
+                self._run.overdue[transaction.id] = error.call
             outcome = reached(limit, call, deadlines, transaction.id)
             if isinstance(outcome, Failure) and isinstance(error, Killed) and error.details:
                 outcome.error.details = error.details
             return outcome
-        except (KeyboardInterrupt, SystemExit) as request:
-            self._run.blame(request)
-            return CUT
-        except BaseException as error:  # noqa: BLE001 (classified)
+        except BaseException as error:  # noqa: BLE001 (classified: one that asks to end the process, too)
             return CUT if self._run.is_lost(transaction) else classify(error, call.stage, transaction.id)
 
     def _sleep(self, sleep: Sleep, transaction: Any, deadlines: Deadlines) -> Outcome | None:
@@ -357,11 +368,11 @@ class ThreadDriver:
         self._flush()
 
     def _flush(self) -> None:
-        """Return once every outcome that was taken is safe."""
+        """Return once every outcome that was taken is safe, or the loop's time is up."""
         if self.work.flush is not None:
             try:
-                self.work.flush()
-            except Exception as error:  # noqa: BLE001 (told at the loop's end)
+                run_with_timeout(self.work.flush, self._run.left_to_give_back(), abandoned=self._late)
+            except BaseException as error:  # noqa: BLE001 (told at the loop's end)
                 self._run.blame_connector(error, "keep outcomes")
 
     def _release(self, transactions: list[Any]) -> None:
@@ -369,11 +380,5 @@ class ThreadDriver:
             try:
                 seconds = self._run.left_to_give_back()
                 run_with_timeout(self.work.release, seconds, transactions, abandoned=self._late)
-            except Exception as error:  # noqa: BLE001 (told at the loop's end)
+            except BaseException as error:  # noqa: BLE001 (told at the loop's end)
                 self._run.blame_connector(error, "take transactions back")
-
-
-def _refuse_coroutine(value: Coroutine[Any, Any, Any], stage: Stage) -> NoReturn:
-    value.close()
-    msg = f"the {stage.value} handler of a threaded task returned a coroutine; derive the task from an Async class"
-    raise TypeError(msg)

@@ -1,5 +1,6 @@
 """What a driver is given, and what both drivers keep in mind while they run it."""
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -7,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException, LoopTimeout
@@ -15,10 +17,12 @@ from engines.core.lifecycle import Plan, lifecycle, plan_of
 from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Call, Stage, Steps, Stop
-from engines.drivers.limits import Abandoned
+from engines.drivers.limits import CANCEL_GRACE, Abandoned
 
-# A script that runs through a given amount of work tolerates more left-behind attempts than what runs for ever.
-ABANDONED_IN_ONE_RUN = 64
+PLAIN = (type(None), bool, int, float, str, dict, list, tuple)
+UNRUN = (GeneratorType, AsyncGeneratorType)
+# How long an exception handler may take that begins when its transaction's time is up, unless its policy says.
+LAST_WORDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Work:
     silent: frozenset[Stage] = frozenset()  # stages whose handler the author left as it is
     timeout_error: type[LoopTimeout]
     abandoned_grace: float = 30.0
+    cancel_grace: float = CANCEL_GRACE
     abandoned: Abandoned = field(default_factory=Abandoned)  # of the task, by all its loops
     policy_version: str | None = None
     fetch: Callable[[int], Any] | None = None
@@ -81,10 +86,9 @@ class Work:
         return isinstance(self.policy, ConsumerPolicy) and self.policy.loop.streaming
 
     @property
-    def abandoned_ceiling(self) -> int:
-        """With so many abandoned attempts no further work is begun."""
-        is_worker = self.is_streaming or self.pipeline is not None
-        return self.concurrency if is_worker else max(self.concurrency, ABANDONED_IN_ONE_RUN)
+    def is_worker(self) -> bool:
+        """Whether it runs for ever, or for a pipeline: then another process can take its place."""
+        return self.is_streaming or self.pipeline is not None
 
 
 class Scope(Enum):
@@ -115,10 +119,13 @@ class Deadlines(NamedTuple):
 
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
-        limit = self.limit(call.retry.timeout, is_bounded=call.is_bounded)
+        seconds, is_bounded = call.retry.timeout, call.is_bounded
+        limit = self.limit(seconds, is_bounded=is_bounded)
         is_first = call.stage is Stage.EXCEPTION and call.attempt == 0
         if is_first and limit is not None and limit.scope is Scope.TRANSACTION and limit.seconds <= 0:
-            return self.limit(call.retry.timeout, is_bounded=False)
+            is_bounded = False
+        if call.stage is Stage.EXCEPTION and not is_bounded:
+            return self.limit(LAST_WORDS if seconds is None else seconds, is_bounded=False)
         return limit
 
     def limit(self, seconds: float | None, *, is_bounded: bool) -> Limit | None:
@@ -175,6 +182,24 @@ def announce(work: Work, transaction: Any, call: Call, limit: Limit | None) -> N
     if work.is_lost is not None:
         attempt = attempt._replace(asks_whether_lost=partial(work.is_lost, transaction))
     _current.set(attempt)
+
+
+def checked_result(value: Any, stage: Stage, *, is_async: bool = False) -> Any:
+    """What a handler returned; refused if it would have to be run first, as nobody would."""
+    if type(value) in PLAIN or not (inspect.isawaitable(value) or isinstance(value, UNRUN)):
+        return value
+    if isinstance(value, UNRUN):
+        msg = f"the {stage.value} handler returned a generator, which nobody runs; return what comes of it"
+        raise TypeError(msg)
+    kind = type(value).__name__
+    if inspect.iscoroutine(value):
+        value.close()
+        kind = "coroutine"
+    if is_async:
+        msg = f"the {stage.value} handler returned a {kind} that it has not awaited"
+    else:
+        msg = f"the {stage.value} handler of a threaded task returned a {kind}; derive the task from an Async class"
+    raise TypeError(msg)
 
 
 def reached(limit: Limit, call: Call, deadlines: Deadlines, transaction_id: str | None) -> Outcome:

@@ -158,8 +158,9 @@ class ServingCommand(BaseCommand):
             crew.changed.wait(EVERY if cut_at is None else 0.05)
             crew.changed.clear()
             shown.look()
+            self._tell_of_ends(crew, options)
             is_orphan = parent is not None and os.getppid() != parent
-            if (crew.errors or is_orphan) and not crew.station.is_stopping:
+            if (crew.is_abandoned or is_orphan) and not crew.station.is_stopping:
                 crew.stop()
             if crew.station.is_stopping and cut_at is None:
                 cut_at = time.monotonic() + options["grace"]
@@ -167,14 +168,23 @@ class ServingCommand(BaseCommand):
                 cut_at = min(cut_at or math.inf, time.monotonic())
             if cut_at is not None and time.monotonic() >= cut_at:
                 crew.cut()
+        self._tell_of_ends(crew, options)
         code = _code(crew, is_timed=options["timeout"] is not None)
-        for error in crew.errors:
-            if not isinstance(error, LoopTimeout):
-                self.stderr.write(f"ergon: {told(error)}")
         if _is_cut_off(crew):
             self.stderr.write(f"ergon: {CUT_OFF}")
         shown.stopped(code)
         return code
+
+    def _tell_of_ends(self, crew: Crew, options: dict[str, Any]) -> None:
+        """Of pipelines that have ended by themselves; the others go on. What was asked for here needs no word."""
+        for runner in crew.newly_ended():
+            name, error = runner.pipeline.name, runner.error
+            if isinstance(error, LoopTimeout) and options["timeout"] is None:
+                self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.timeout: {told(error)}")
+            elif runner.has_reached_limit and options["limit"] is None:
+                self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.limit")
+            elif error is not None and not isinstance(error, LoopTimeout):
+                self.stderr.write(f"ergon: {told(error)}")
 
     def _end(self, code: int, *, is_forced: bool = False) -> None:
         """By force where handlers may never return, which must not keep the process; exporters still get their turn."""
@@ -195,6 +205,7 @@ def _options(options: dict[str, Any]) -> Options:
         concurrency=options["concurrency"],
         batch=options["batch"],
         abandoned_grace=django_settings.ERGON_ABANDONED_GRACE,
+        cancel_grace=django_settings.ERGON_CANCEL_GRACE,
     )
 
 

@@ -5,6 +5,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def test_a_worker_full_of_them_begins_nothing_more_and_ends_when_its_grace_is_ov
 ) -> None:
     connector = Prefetching(some(40))
     task = hook.given_to(consumer.task(Script(), {"m": connector}), consumer)
-    task.abandoned_grace, task.pipeline_name = 0.5, "orders"
+    task.abandoned_grace, task.cancel_grace, task.pipeline_name = 0.5, 0.0, "orders"
     retry = RetryPolicy(max_attempts=3, timeout=0.2, backoff=2 * SLACK)
     policy = consumer.policy(work=retry, concurrency=2, batch=10, streaming=is_streaming)
     with pytest.raises(AbandonedAttemptsError, match=r"2 abandoned attempts have not ended within 0\.5 s") as caught:
@@ -97,6 +98,7 @@ def test_a_worker_full_of_them_begins_nothing_more_and_ends_when_its_grace_is_ov
 def test_what_waits_begins_once_they_have_ended(consumer: Engine) -> None:
     hook = Hook("t0")
     task = hook.given_to(consumer.task(Script(), {"m": Prefetching(some(3))}), consumer)
+    task.cancel_grace = 0.0
 
     def let_go() -> None:
         eventually(lambda: task.abandoned_attempts == 1, "the first is abandoned")
@@ -114,10 +116,10 @@ def test_what_a_producers_call_leaves_behind_counts_in_the_next(
     producer: Engine, hook: Hook, run: Callable[[Any], Any]
 ) -> None:
     task = hook.given_to(producer.task(Script()), producer)
-    task.abandoned_grace, task.pipeline_name = 0.3, "out"
+    task.abandoned_grace, task.cancel_grace, task.pipeline_name = 0.3, 0.0, "out"
     policy = producer.policy(work=RetryPolicy(timeout=0.1), concurrency=2, batch=2)
     assert run(producer.start(task, some(2), policy)).failed == 2
-    assert task.abandoned_attempts == 2
+    eventually(lambda: task.abandoned_attempts == 2, "both are abandoned")
     with pytest.raises(AbandonedAttemptsError):
         run(producer.start(task, some(2), policy))
     assert sorted(hook.begun) == ["t0", "t1"]
@@ -126,11 +128,63 @@ def test_what_a_producers_call_leaves_behind_counts_in_the_next(
     assert run(producer.start(task, some(2), policy)).succeeded == 2
 
 
-def test_a_script_may_leave_more_behind_than_it_has_slots(
+def test_a_script_has_never_more_than_twice_its_slots_at_once(
     producer: Engine, hook: Hook, run: Callable[[Any], Any]
 ) -> None:
     task = hook.given_to(producer.task(Script()), producer)
-    assert run(producer.start(task, some(5), producer.policy(work=RetryPolicy(timeout=0.05)))).failed == 5
+    task.abandoned_grace, task.cancel_grace = 0.3, 0.0
+    with pytest.raises(AbandonedAttemptsError, match="2 abandoned attempts"):
+        run(producer.start(task, some(5), producer.policy(work=RetryPolicy(timeout=0.05))))
+    assert hook.begun == ["t0", "t1"]
+
+
+def test_a_script_ends_well_although_its_last_transaction_has_left_many_attempts_behind(
+    engine: Engine, hook: Hook, run: Callable[[Any], Any]
+) -> None:
+    task = hook.given_to(engine.task(Script(), {"m": MemoryConnector(some(1))}), engine)
+    task.cancel_grace = 0.0
+    report = run(engine.start(task, some(1), engine.policy(work=RetryPolicy(max_attempts=4, timeout=0.05))))
+    assert (report.failed, hook.begun) == (1, ["t0"] * 4)
+
+
+class Tidying:
+    """A hook that is cancelled at its first attempt, and takes a while to tidy up."""
+
+    def __init__(self, *, lasts: threading.Event) -> None:
+        self.running = self.most = self.attempts = 0
+        self._lasts = lasts
+
+    async def __call__(self, _: Transaction) -> str:
+        self.running, self.attempts = self.running + 1, self.attempts + 1
+        self.most = max(self.most, self.running)
+        try:
+            if self.attempts == 1:
+                await asyncio.sleep(HANGING)
+        except asyncio.CancelledError:
+            while not self._lasts.is_set():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+            raise
+        finally:
+            self.running -= 1
+        return "done"
+
+
+@pytest.mark.parametrize(("grace", "most"), [(SLACK, 1), (0.05, 2)])
+@pytest.mark.parametrize("is_consumer", [True, False])
+def test_in_asyncio_a_retry_waits_for_the_attempt_that_was_cancelled_as_long_as_its_grace(
+    run: Callable[[Any], Any], grace: float, most: int, *, is_consumer: bool
+) -> None:
+    engine, is_over = Engine(is_consumer=is_consumer, is_async=True), threading.Event()
+    hook = Tidying(lasts=is_over)
+    task = engine.task(Script(), {"m": MemoryConnector(some(1))})
+    task.process_transaction = task.produce_transaction = hook
+    task.cancel_grace = grace
+    if most == 1:
+        threading.Timer(0.5, is_over.set).start()
+    report = run(engine.start(task, some(1), engine.policy(work=RetryPolicy(max_attempts=2, timeout=0.2))))
+    is_over.set()
+    assert (report.succeeded, hook.attempts, hook.most) == (1, 2, most)
 
 
 def test_a_loop_that_begins_after_its_pipelines_end_runs_nothing(engine: Engine) -> None:

@@ -223,7 +223,7 @@ def test_a_worker_whose_slots_worth_of_attempts_is_abandoned_stops_fetching_and_
 
     task = consumer.task(Script(), {"m": connector})
     task.process_transaction = ignore if consumer.is_async else stubborn
-    task.abandoned_grace = 0.2
+    task.abandoned_grace, task.cancel_grace = 0.2, 0.0
     policy = consumer.policy(work=RetryPolicy(timeout=0.05), concurrency=2, batch=2, streaming=True)
     with pytest.raises(AbandonedAttemptsError, match="2 abandoned attempts"):
         consumer.drive(start if consumer.is_async else lambda: consumer.start(task, [], policy))

@@ -7,11 +7,13 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import engines
 from engines import (
@@ -28,7 +30,7 @@ from engines import (
 from engines.connectors.jsonlines import JsonLinesConnector
 from engines.connectors.memory import MemoryConnector
 from tests.broken import Hollow, MuteError
-from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, some
+from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, Until, some
 from tests.processes import eventually
 
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
@@ -177,10 +179,12 @@ def test_a_loop_whose_time_is_up_while_it_drains_says_so(consumer: Engine) -> No
     class Prefetching(MemoryConnector):
         is_prefetching = True
 
-    source = Prefetching(some(2))
+    source, gate = Prefetching(some(2)), threading.Event()
+    script = Script(work=Until(gate.is_set))
     with pytest.raises(ConsumerLoopTimeout):
-        consumer.run(Script(work=Pause(FOREVER)), [], connectors={"m": source}, batch=2, concurrency=2, timeout=0.15)
-    assert source.count() == 2
+        consumer.run(script, [], connectors={"m": source}, batch=2, concurrency=2, timeout=0.15)
+    gate.set()
+    eventually(lambda: source.count() == 2, "both are given back")
 
 
 def test_a_hanging_fetch_is_retried_in_a_stream_too(consumer: Engine) -> None:
@@ -227,13 +231,15 @@ def test_an_async_stream_that_does_not_wait_still_lets_others_run() -> None:
 
 
 @pytest.mark.parametrize("raised", [SystemExit(2), KeyboardInterrupt()])
-def test_a_connector_that_asks_to_leave_is_heard(consumer: Engine, raised: BaseException) -> None:
+def test_what_a_connector_raises_in_a_thread_is_no_order_to_end_the_process(
+    raised: BaseException,
+) -> None:
     class Leaving(MemoryConnector):
         def acknowledge(self, *_: Any) -> None:
             raise raised
 
-    with pytest.raises(type(raised)):
-        consumer.run(Script(), [], connectors={"m": Leaving(some(3))}, batch=3)
+    with pytest.raises(engines.ConnectorError, match="failed to take an outcome"):
+        THREADS.run(Script(), [], connectors={"m": Leaving(some(3))}, batch=3)
 
 
 def test_a_loop_ended_by_its_connector_still_reports(consumer: Engine) -> None:
@@ -321,3 +327,134 @@ def test_a_loop_timeout_survives_pickling() -> None:
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 (our own bytes)
     assert copy.report == caught.value.report
     assert str(copy) == str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["generator", "awaitable"])
+def test_what_a_handler_returns_and_nobody_would_run_is_a_failure(engine: Engine, kind: str) -> None:
+    class Later:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    def steps() -> Iterator[int]:
+        yield 1
+
+    report = engine.run(Script(work=lambda _: steps() if kind == "generator" else Later()), some(1))
+    assert report.failed == 1
+    said = str(report.failures[0].exception)
+    assert said.startswith("the process handler" if engine.is_consumer else "the produce handler")
+    assert ("returned a generator, which nobody runs" if kind == "generator" else "returned a Later") in said
+
+
+class Plain(MemoryConnector):
+    """A connector whose outcomes go to a plain method alone."""
+
+    acknowledge_async = None
+
+    def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
+        self.taken.append((transaction.id, threading.current_thread() is threading.main_thread()))
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.taken: list[tuple[str, bool]] = []
+
+
+def test_an_async_task_brings_outcomes_to_a_plain_method_and_does_not_wait_in_its_event_loop() -> None:
+    source = Plain(some(2))
+    assert ASYNCIO.run(Script(), [], connectors={"m": source}, batch=2).succeeded == 2
+    assert sorted(source.taken) == [("t0", False), ("t1", False)]
+
+
+def test_a_threaded_task_refuses_a_coroutine_function_for_outcomes_at_its_start() -> None:
+    class Awaited(MemoryConnector):
+        async def acknowledge(self, *_: Any) -> None:
+            """Never awaited."""
+
+    source, script = Awaited(some(2)), Script()
+    with pytest.raises(engines.ConnectorError, match=r"Awaited.acknowledge is a coroutine function"):
+        THREADS.run(script, [], connectors={"m": source})
+    assert (source.count(), script.calls) == (2, [])
+
+
+def test_a_flush_that_hangs_ends_with_the_loops_time(consumer: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(MemoryConnector):
+        def flush(self) -> None:
+            time.sleep(FOREVER)
+
+        async def flush_async(self) -> None:
+            await asyncio.sleep(FOREVER)
+
+    monkeypatch.setattr("engines.drivers.run.GIVING_BACK", 0.05)
+    source = Hanging(some(2))
+    with pytest.raises((ConsumerLoopTimeout, engines.ConnectorError)):
+        consumer.run(Script(), [], connectors={"m": source}, batch=2, timeout=0.5)
+    assert len(source.outcomes) == 2
+
+
+def test_a_source_that_hangs_ends_with_the_loops_time(producer: Engine) -> None:
+    is_over = threading.Event()
+
+    def source() -> Iterator[Transaction]:
+        yield from some(2)
+        is_over.wait(SLACK)
+
+    script = Script()
+    try:
+        with pytest.raises(engines.ProducerLoopTimeout) as caught:
+            producer.run(script, source(), batch=2, timeout=0.5)
+    finally:
+        is_over.set()
+    assert caught.value.report.succeeded == 2
+
+
+def test_if_the_exception_handler_fails_the_original_failure_is_kept_as_well(engine: Engine) -> None:
+    report = engine.run(Script(work=ValueError("no such order"), exception=OSError("no mail")), some(1))
+    [(_, error)] = report.failures
+    assert "no mail" in str(error)
+    said = "".join(traceback.format_exception(error))
+    assert "no such order" in said
+    assert "no mail" in said
+
+
+def test_an_exception_handler_that_hangs_after_the_transactions_time_has_a_limit(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engines.drivers.work.LAST_WORDS", 0.2)
+    script = Script(work=Pause(FOREVER), exception=Pause(FOREVER))
+    report = engine.run(script, some(1), transaction_timeout=0.1)
+    assert str(report.failures[0].exception) == "exception attempt timed out after 0.2 s"
+    assert report.elapsed < SLACK
+
+
+def test_what_an_abandoned_attempt_raises_in_the_end_is_logged() -> None:
+    gate = threading.Event()
+
+    def late(_: Transaction) -> None:
+        gate.wait(SLACK)
+        msg = "the account is locked"
+        raise OSError(msg)
+
+    task = THREADS.task(Script(), {"m": MemoryConnector(some(1))})
+    task.process_transaction = late
+    with capture_logs() as logged:
+        assert THREADS.start(task, [], THREADS.policy(work=RetryPolicy(timeout=0.05))).failed == 1
+        gate.set()
+        eventually(lambda: bool(logged), "it is logged")
+    assert (logged[0]["event"], logged[0]["error_type"]) == ("abandoned_call_failed", "OSError")
+    assert "the account is locked" in logged[0]["error"]
+
+
+def test_a_second_fault_of_a_connector_is_logged() -> None:
+    class Broken(MemoryConnector):
+        def acknowledge(self, *_: Any) -> None:
+            msg = "no outcomes"
+            raise OSError(msg)
+
+        def flush(self) -> None:
+            msg = "no flush"
+            raise OSError(msg)
+
+    with capture_logs() as logged, pytest.raises(engines.ConnectorError, match="no outcomes"):
+        THREADS.run(Script(), [], connectors={"m": Broken(some(1))})
+    assert [(one["event"], one["error"]) for one in logged] == [
+        ("another_fault", "the connector failed to keep outcomes: no flush")
+    ]

@@ -1,5 +1,6 @@
 """How consumers fetch, how loops end, and what bad connectors cannot do."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -150,7 +151,10 @@ def test_what_a_late_fetch_still_brings_is_given_back() -> None:
 @pytest.mark.parametrize(
     ("garbage", "words"),
     [
-        (None, "returned NoneType where a list of transactions was expected"),
+        (
+            None,
+            "returned NoneType where a list of transactions was expected; where there are none, return an empty list",
+        ),
         ("transactions", "returned str where a list"),
         ({"id": 1}, "returned dict where a list"),
         (7, "returned int where a list"),
@@ -245,12 +249,18 @@ def test_a_connector_needs_nothing_but_a_fetch(consumer: Engine) -> None:
     assert consume(consumer, Bare(), batch=2).processed == 2
 
 
-def test_a_request_to_leave_gives_back_what_was_fetched(consumer: Engine) -> None:
-    source = MemoryConnector(some(4))
-    with pytest.raises(SystemExit):
-        consume(consumer, source, Script(work=SystemExit(1)), batch=4)
-    assert source.count() == 4
-    assert source.outcomes == []
+@pytest.mark.parametrize("raised", [asyncio.CancelledError("mine"), GeneratorExit("mine")])
+def test_what_a_connector_raises_is_wrapped_whatever_it_is(consumer: Engine, raised: BaseException) -> None:
+    class Odd(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            raise raised
+
+        async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
+            raise raised
+
+    with pytest.raises(FetchException, match="mine") as caught:
+        consume(consumer, Odd())
+    assert caught.value.__cause__ is raised
 
 
 def wrong_kind(engine: Engine) -> Callable[..., Any]:

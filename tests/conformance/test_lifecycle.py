@@ -164,13 +164,16 @@ def test_an_odd_base_exception_is_a_failure_like_any_other(engine: Engine, raise
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), SystemExit(3)])
 @pytest.mark.parametrize("timeout", [None, 5.0])
-def test_a_request_to_leave_is_no_failure_and_is_passed_on(
+def test_a_handler_that_asks_to_end_the_process_has_failed_and_the_others_run(
     engine: Engine, raised: BaseException, timeout: float | None
 ) -> None:
-    script = Script(work=raised)
-    with pytest.raises(type(raised)):
-        engine.run(script, some(3), work=RetryPolicy(max_attempts=3, timeout=timeout), batch=3)
-    assert script.stages() == ["work"]
+    script = Script(work=lambda transaction: raised if transaction.id == "t0" else "fine")
+    report = engine.run(script, some(3), work=RetryPolicy(max_attempts=2, timeout=timeout), batch=3)
+    assert (report.succeeded, report.failed) == (2, 1)
+    assert script.stages("t0") == ["work", "work", "exception"]
+    [(uid, error)] = report.failures
+    assert isinstance(error, TransactionException)
+    assert (uid, error.category, error.__cause__) == ("t0", ExceptionType.SYSTEM, raised)
 
 
 def test_a_slow_hook_is_waited_for_when_nothing_limits_it(engine: Engine) -> None:

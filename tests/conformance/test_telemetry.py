@@ -1,8 +1,10 @@
 """Spans and metrics: names, hierarchy, attributes, links; and what is never in them."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +15,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from engines import EmptyQueuePolicy, ExceptionType, RetryPolicy, Transaction, TransactionException
+from engines import (
+    EmptyQueuePolicy,
+    ExceptionType,
+    FetchPolicy,
+    FetchTimeoutException,
+    RetryPolicy,
+    Transaction,
+    TransactionException,
+)
 from engines.connectors.memory import MemoryConnector
 from engines.executors.task import JobFailed
-from tests.conformance.harness import Engine, Pause, Script, some
+from tests.conformance.harness import SLACK, Engine, Pause, Script, some
 from tests.processes import ROOT
 
 BUSINESS = TransactionException("account 7 is closed", ExceptionType.BUSINESS)
@@ -298,7 +308,7 @@ reader = InMemoryMetricReader()
 metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
 from engines import EmptyQueuePolicy, RetryPolicy
 from engines.connectors.memory import MemoryConnector
-from tests.conformance.harness import Engine, Pause, Script, some
+from tests.conformance.harness import SLACK, Engine, Pause, Script, some
 from tests.conformance.test_telemetry import BUSINESS
 class Empty(MemoryConnector):
     asked = 0
@@ -345,3 +355,28 @@ def test_metrics_count_transactions_attempts_waits_and_what_was_abandoned() -> N
         assert found["ergon.queue.oldest_age"][task] == 0, "nothing waits any more"
         assert found["ergon.fetch.empty_waits"][task] >= 1
     assert found["ergon.attempts.abandoned"] == {"Threaded": 1}
+
+
+def test_the_span_of_a_loop_whose_time_is_up_says_so(engine: Engine) -> None:
+    with pytest.raises(TimeoutError) as caught:
+        engine.run(Script(work=Pause(SLACK)), some(1), timeout=0.1)
+    assert caught.value.category is ExceptionType.TIMEOUT  # type: ignore[attr-defined]
+    [loop] = named("consume_transactions" if engine.is_consumer else "produce_transactions")
+    assert loop.status.status_code is StatusCode.ERROR
+    assert attributes(loop)["ergon.category"] == "TIMEOUT"
+    assert attributes(loop)["error.type"] == type(caught.value).__name__
+
+
+def test_a_fetch_that_takes_too_long_is_a_timeout_on_its_span(consumer: Engine) -> None:
+    class Slow(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **_: Any) -> Any:
+            time.sleep(SLACK)
+
+        async def fetch_transactions_async(self, batch_size: int, **_: Any) -> Any:
+            await asyncio.sleep(SLACK)
+
+    with pytest.raises(FetchTimeoutException) as caught:
+        consumer.run(Script(), [], connectors={"m": Slow()}, fetch=FetchPolicy(retry=RetryPolicy(timeout=0.05)))
+    assert caught.value.category is ExceptionType.TIMEOUT
+    [attempt] = named("fetch_transactions.attempt")
+    assert attributes(attempt)["ergon.category"] == "TIMEOUT"

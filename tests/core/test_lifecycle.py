@@ -231,9 +231,10 @@ def test_attempts_before_it_was_put_back_count() -> None:
     assert stages(played)[-1] is Stage.EXCEPTION
 
 
-def test_a_policy_that_allows_fewer_attempts_by_now_still_allows_the_one_that_was_promised() -> None:
-    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE), spent=4), [system, ok], Call)
-    assert stages(played) == [Stage.PROCESS, Stage.EXCEPTION]
+def test_a_policy_that_allows_fewer_attempts_by_now_allows_no_further_one() -> None:
+    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE), spent=4), [ok], Call)
+    assert stages(played) == [Stage.EXCEPTION]
+    assert str(played.result.error) == "no attempt is left: 4 were made of 1"
 
 
 def test_where_it_cannot_be_put_back_it_waits_in_its_slot() -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from engines.core.errors import FetchException
-from engines.core.loops import consumption, production
+from engines.core.loops import consumption, production, take
 from engines.core.outcome import CUT, Failure, Success
 from engines.core.policy import (
     BatchPolicy,
@@ -19,7 +19,7 @@ from engines.core.policy import (
     ProducerPolicy,
     RetryPolicy,
 )
-from engines.core.steps import Await, Call, Drain, Enter, Leave, Skip, Sleep, Start, Step, Stop, Withdraw
+from engines.core.steps import Await, Call, Drain, Enter, Leave, Skip, Sleep, Start, Step, Stop, Take, Withdraw
 from tests.core.playing import Play, play
 
 
@@ -182,6 +182,20 @@ def test_a_producer_that_is_stopped_lets_what_runs_end() -> None:
     played = produce(items(1, 2, 3), lambda step: CUT if isinstance(step, Await) else None)
     assert started(played) == [["1", "2"]]
     assert played.of(Withdraw, Drain) == [Withdraw(), Drain()]
+    assert played.result is Stop.STOPPED
+
+
+def test_a_slow_source_is_asked_by_the_driver_until_it_gives_up() -> None:
+    def answer(step: Step) -> Any:
+        if isinstance(step, Take):
+            taken.append(step)
+            return take(step.source, step.size) if len(taken) == 1 else CUT
+        return None
+
+    taken: list[Take] = []
+    rules = ProducerPolicy(loop=ProducerLoopPolicy(batch=BatchPolicy(size=2)))
+    played = play(production(rules, items(1, 2, 3), is_slow=True), answer)
+    assert started(played) == [["1", "2"]]
     assert played.result is Stop.STOPPED
 
 

@@ -42,6 +42,7 @@ from engines.core.policy import (
         (lambda: ConcurrencyPolicy(value=2, min=3), r"ConcurrencyPolicy.min must be at most value \(2\), not 3"),
         (lambda: ConcurrencyPolicy(value=2, max=1), r"ConcurrencyPolicy.max must be at least value \(2\), not 1"),
         (lambda: BatchPolicy(size=0), "BatchPolicy.size"),
+        (lambda: BatchPolicy(size=10**20), "BatchPolicy.size must be at most 2,147,483,647"),
         (lambda: BatchPolicy(size=2, min_size=3), r"BatchPolicy.min_size must be at most size \(2\)"),
         (lambda: BatchPolicy(size=2, max_size=1), r"BatchPolicy.max_size must be at least size \(2\)"),
         (lambda: FetchPolicy(extra=[]), "FetchPolicy.extra must be an object"),  # type: ignore[arg-type]

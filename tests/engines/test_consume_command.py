@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -209,3 +210,55 @@ def test_producing_goes_on_with_what_is_submitted_until_stopped_and_tells_what_w
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT)
         assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "task"),
+    [
+        ("consume", "tests.act"),
+        ("consume", "tests.act_async"),
+        ("produce", "tests.send"),
+        ("produce", "tests.send_async"),
+    ],
+)
+def test_a_handler_that_asks_to_end_the_process_fails_its_transaction_and_no_other(command: str, task: str) -> None:
+    direction, kind = DIRECTIONS[command]
+    pipeline = make_pipeline("orders", task, direction=direction, policy=make_policy(body={}, kind=kind))
+    leaving = [*submit(pipeline, leave="exit"), *submit(pipeline, leave="interrupt")]
+    good = submit(pipeline, 3)
+    run = consume("orders", "--drain", command=command)
+    assert run.code == 0, run.errors
+    assert states(*leaving, *good) == ["failed"] * 2 + ["succeeded"] * 3
+    errors = TransactionRecord.objects.filter(uid__in=leaving).values_list("error", flat=True)
+    assert {error["category"] for error in errors} == {"SYSTEM"}
+
+
+DIRECTIONS = {"consume": ("inbound", "consumer"), "produce": ("outbound", "producer")}
+LIMITS = [{"timeout": 1.0}, {"limit": 1}]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_pipeline_that_ends_by_the_limit_of_its_policy_says_so_and_the_others_go_on(limit: dict[str, Any]) -> None:
+    short = make_pipeline("short", policy=make_policy("bounded", {"loop": limit}))
+    other = make_pipeline("other", policy=make_policy(body={}))
+    (first,) = submit(short)
+    with consumer("short", "other") as process:
+        eventually(lambda: states(first) == ["succeeded"], "the first one has run")
+        assert process.stderr is not None
+        assert f"the pipeline 'short' has ended by its policy's loop.{next(iter(limit))}" in process.stderr.readline()
+        late, good = submit(short), submit(other)
+        eventually(lambda: states(*good) == ["succeeded"], "the other pipeline goes on")
+        assert states(*late) == ["pending"]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_producer_ends_by_the_limit_of_its_policy(limit: dict[str, Any]) -> None:
+    policy = make_policy(body={"loop": limit}, kind="producer")
+    pipeline = make_pipeline("out", "tests.send", direction="outbound", policy=policy)
+    (first,) = submit(pipeline)
+    run = consume("out", command="produce")
+    assert (run.code, states(first)) == (0, ["succeeded"])
+    assert f"the pipeline 'out' has ended by its policy's loop.{next(iter(limit))}" in run.errors

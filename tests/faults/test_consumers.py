@@ -137,8 +137,9 @@ def test_a_worker_that_freezes_beyond_its_lease_changes_nothing_when_it_wakes(tm
         finally:
             frozen.send_signal(signal.SIGCONT)
         frozen.send_signal(signal.SIGTERM)
-        output, _ = frozen.communicate(timeout=LIMIT)
-    assert '"stale": 1' in output
+        output, errors = frozen.communicate(timeout=LIMIT)
+    # Its outcome came too late, or it knew before there was one.
+    assert '"stale": 1' in output or "leases_lost" in errors
     record = TransactionRecord.objects.get()
     assert (record.finished_at, record.fencing_token, record.rescues) == (settled.finished_at, 2, 1)
     assert Attempt.objects.exclude(worker=worker).count() == Attempt.objects.count() == 1
