@@ -12,7 +12,7 @@ from django_tasks.utils import get_exception_traceback, get_module_path, normali
 
 import engines.connectors.builtin  # noqa: F401 (it registers them)
 from engines.consumer import ConsumerTask
-from engines.core.errors import ExceptionType, TransactionException
+from engines.core.errors import ExceptionType, TransactionException, raised
 from engines.drivers.work import current_attempt
 from engines.registry import task
 from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, result_of_attempt
@@ -35,7 +35,7 @@ class RunDjangoTask(ConsumerTask):
 
     def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> None:
         with suppress(UnregisteredTaskError):  # then nothing was called that could have failed
-            error = exc.__cause__ or exc
+            error = raised(exc)
             told = TaskError(
                 exception_class_path=get_module_path(type(error)), traceback=get_exception_traceback(error)
             )

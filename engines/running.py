@@ -409,4 +409,4 @@ class Crew:
 
     def _executors(self) -> list[dict[str, Any]]:
         """What its row tells of them; a text that no column takes must not keep the heart from beating."""
-        return [{**one, "last_fault": failures.storable(one["last_fault"])} for one in self.pools.snapshot()]
+        return [{**one, "last_fault": failures.without_secrets(one["last_fault"])} for one in self.pools.snapshot()]

@@ -5,13 +5,22 @@ Ergon's apps use the OpenTelemetry API; this module decides whether an SDK stand
 always keeps its instruments readable for `/metrics`.
 """
 
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from opentelemetry import metrics, trace
+from opentelemetry.trace import Status
+
+from engines.core.text_redaction import redact_text
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 SERVICE_NAME = "ergon"
+# The fields of log lines that repeat what exceptions, executors or other servers said.
+SAID = ("alarm", "error", "exception", "fault", "line", "reason", "traceback", "why")
 
 
 _is_started = False
@@ -38,8 +47,51 @@ def _export_traces() -> None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=_resource())
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", RedactingExporter(OTLPSpanExporter()))))
     trace.set_tracer_provider(provider)
+
+
+class RedactingExporter:
+    """Sends spans without the secrets that exceptions may hold: libraries record exceptions as they are."""
+
+    def __init__(self, inner: "SpanExporter") -> None:
+        self._inner = inner
+
+    def export(self, spans: Sequence["ReadableSpan"]) -> "SpanExportResult":
+        return self._inner.export([_without_secrets(span) for span in spans])
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+
+def _without_secrets(span: "ReadableSpan") -> "ReadableSpan":
+    """The span with the texts of exceptions redacted, in its events and its status."""
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+
+    if not span.events and span.status.description is None:
+        return span
+    description = span.status.description
+    return ReadableSpan(
+        span.name,
+        span.context,
+        span.parent,
+        span.resource,
+        span.attributes,
+        [Event(event.name, _redacted(event.attributes), event.timestamp) for event in span.events],
+        span.links,
+        span.kind,
+        status=Status(span.status.status_code, description and redact_text(description)),
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _redacted(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: redact_text(value) if isinstance(value, str) else value for name, value in (attributes or {}).items()}
 
 
 def _instrument(*, web: bool) -> None:
@@ -144,11 +196,13 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
+    renderer = (
+        # Pretty tracebacks show the values of local variables.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if terminal
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else structlog.processors.JSONRenderer()
     )
+    written: list[Any] = [structlog.processors.format_exc_info, _redact_errors, renderer]
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -156,7 +210,7 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
             "structured": {
                 "()": structlog.stdlib.ProcessorFormatter,
                 "foreign_pre_chain": shared,
-                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *written],
             }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
@@ -174,4 +228,13 @@ def _add_trace_ids(_logger: object, _method: str, event: MutableMapping[str, Any
     if context.is_valid:
         event["trace_id"] = trace.format_trace_id(context.trace_id)
         event["span_id"] = trace.format_span_id(context.span_id)
+    return event
+
+
+def _redact_errors(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Hides secrets in what exceptions said; in the message itself only where it comes with an exception."""
+    names = (*SAID, "event") if "exception" in event else SAID
+    for name in names:
+        if isinstance(event.get(name), str):
+            event[name] = redact_text(event[name])
     return event

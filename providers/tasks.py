@@ -20,7 +20,6 @@ import inspect
 import json
 import random
 import time
-import traceback
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -29,13 +28,13 @@ from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from django.db import transaction
 
+from engines.core import failures
 from providers import calls, invocations, outbox, registry
 from providers.base import ProviderBase
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
 from providers.core.mistakes import refuse_mistakes, refuse_payload
-from providers.core.redaction import redacted
 from providers.core.rescheduling import countdown
 from providers.invocations import Invocation
 from providers.models.tasks import TaskState
@@ -228,8 +227,8 @@ class CeleryProviderTask(Task):
         """The end by an error of the task's own; if it had an answer, what was asked is kept as a dead letter."""
         if self.request.has_ended:
             raise _bare(error)
-        told = "".join(traceback.format_exception(error.__cause__ or error))
-        log.error("provider task failed", task_name=self.name, task_id=self.request.task_id, traceback=redacted(told))
+        about = {"task_name": self.name, "task_id": self.request.task_id}
+        log.error("provider task failed", **about, traceback=failures.traceback_of(error))
         if self.request.answered is None:
             self._fail(error, is_buried=False)
         provider, asked, attempts = self.request.answered

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from opentelemetry import metrics, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from engines.core import failures
 from providers.core.exchange import ProviderExecutionResult
 from providers.core.steps import Answered, Failed
 
@@ -99,7 +100,7 @@ class Executing:
 def executing(attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: str) -> Iterator[Executing]:
     """Around one execution. Tenants and correlations are on spans alone: as labels they would be without number."""
     about = {**attributes, TENANT: tenant_id, CORRELATION: correlation_id}
-    with tracer.start_as_current_span("provider.execute", attributes=about) as span:
+    with _span("provider.execute", about) as span:
         yield Executing(span, dict(attributes))
 
 
@@ -107,8 +108,23 @@ def executing(attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: 
 def attempting(attributes: Mapping[str, Any], attempt: int) -> Iterator[Attempting]:
     """Around one attempt."""
     about = {**attributes, ATTEMPT: attempt}
-    with tracer.start_as_current_span("provider.attempt", attributes=about) as span:
+    with _span("provider.attempt", about) as span:
         yield Attempting(span, dict(attributes))
+
+
+@contextmanager
+def _span(name: str, attributes: Mapping[str, Any]) -> Iterator[trace.Span]:
+    """A span that records an exception without secrets; OpenTelemetry alone would record it as it is."""
+    with tracer.start_as_current_span(
+        name, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except Exception as error:
+            texts = {"message": failures.message_of(error), "stacktrace": failures.traceback_of(error)}
+            span.record_exception(error, {f"exception.{field}": text for field, text in texts.items()})
+            span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {texts['message']}")
+            raise
 
 
 def carried() -> dict[str, str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engines import pipelines, policies, transactions, workers
-from engines.core.errors import TransactionException
+from engines.core.errors import TransactionException, wrap
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
@@ -42,9 +42,7 @@ def claim(pipeline: Pipeline, count: int = 10) -> list[LeasedTransaction]:
 
 
 def failed(message: str = "no such customer", cause: Exception | None = None) -> Failure:
-    error = TransactionException(message)
-    error.__cause__ = cause or ValueError(message)
-    return Failure(error)
+    return Failure(wrap(TransactionException(message), cause or ValueError(message)))
 
 
 def settle(batch: Sequence[LeasedTransaction], outcome: Outcome | None = None) -> list[LeasedTransaction]:

@@ -23,6 +23,10 @@ MOST_WAITING = 10_000
 log = structlog.get_logger("ergon.settler")
 
 
+class OutcomeNotWrittenError(TransactionException):
+    """The database refused the outcome of a transaction, which therefore failed."""
+
+
 @dataclass
 class Counts:
     """What has been settled so far."""
@@ -175,12 +179,12 @@ class Settler:
                 self._settle([settlement])
             return
         leased, outcome = batch[0]
-        if isinstance(outcome, Failure) and type(outcome.error.__cause__) is type(error):
+        if isinstance(outcome, Failure) and isinstance(outcome.error, OutcomeNotWrittenError):
             # Its lease lapses, and it is run again, until it counts as poison and has its dead letter.
             log.error("outcome_lost", transaction=leased.id, error=told(error))
             self._done([leased])
             return
-        failure = TransactionException(f"its outcome could not be written: {told(error)}", transaction_id=leased.id)
+        failure = OutcomeNotWrittenError(f"its outcome could not be written: {told(error)}", transaction_id=leased.id)
         failure.__cause__ = error
         leased.lease.attempts.clear()
         self._settle([Settlement(leased, Failure(failure))])

@@ -1,7 +1,7 @@
 """What goes wrong, named. One root; a category says who must act."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from engines.core.report import Report
@@ -19,11 +19,19 @@ class EngineError(Exception):
     """The root of everything the engines raise; one that ended a loop carries its `report`."""
 
     report: "Report | None" = None
+    # The engine made it of an error that a task or connector raised, which is its cause.
+    is_wrapper = False
 
 
 class TransactionException(EngineError):  # noqa: N818 (the documents' name)
-    """One transaction failed. Tasks raise it to say so themselves; anything else they raise is wrapped in it."""
+    """One transaction failed. Tasks raise it to say so themselves; anything else they raise is wrapped in it.
 
+    A subclass may set `category` for all its instances; a constructor of its own need not call this one.
+    """
+
+    category: ExceptionType = ExceptionType.SYSTEM
+    message: str = ""
+    transaction_id: str | None = None
     # No further attempt can help.
     is_fatal = False
     # What failed in another process: the name of the error there, and what is known beyond its message.
@@ -33,13 +41,16 @@ class TransactionException(EngineError):  # noqa: N818 (the documents' name)
     def __init__(
         self,
         message: str = "",
-        category: ExceptionType = ExceptionType.SYSTEM,
+        category: ExceptionType | None = None,
         *,
         transaction_id: str | None = None,
     ) -> None:
+        if isinstance(message, ExceptionType) and category is None:
+            category, message = ExceptionType(message), ""
         super().__init__(message)
         self.message = message
-        self.category = ExceptionType(category)
+        if category is not None:
+            self.category = ExceptionType(category)
         self.transaction_id = transaction_id
 
 
@@ -123,6 +134,14 @@ class ProducerLoopTimeout(LoopTimeout):
     """The produce loop's time is up."""
 
 
+def category_in(error: BaseException) -> ExceptionType:
+    """The category that an error names, SYSTEM if it names none that exists."""
+    try:
+        return ExceptionType(error.category)  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 (it has none, or its own property is broken)
+        return ExceptionType.SYSTEM
+
+
 def told(error: BaseException) -> str:
     """What an error says, or its name if it says nothing or cannot be asked."""
     try:
@@ -141,5 +160,20 @@ def wrapped(
 ) -> TransactionException:
     """The error as a transaction's failure, with a message even where the original has none."""
     failure = TransactionException(told(error), category, transaction_id=transaction_id)
-    failure.__cause__ = error
-    return failure
+    return wrap(failure, error)
+
+
+E = TypeVar("E", bound=EngineError)
+
+
+def wrap(wrapper: E, error: BaseException) -> E:
+    """Makes the wrapper stand for the error that was raised."""
+    wrapper.__cause__ = error
+    wrapper.is_wrapper = True
+    return wrapper
+
+
+def raised(error: BaseException) -> BaseException:
+    """The error that a task or connector raised, whether or not the engine has wrapped it."""
+    is_wrapper = isinstance(error, EngineError) and error.is_wrapper
+    return error.__cause__ if is_wrapper and error.__cause__ is not None else error

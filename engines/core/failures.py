@@ -1,17 +1,20 @@
-"""What is told of a failure, in rows and on pages."""
+"""Turns an exception into the texts of an attempt, a dead letter or a span, without secrets."""
 
 import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from engines.core.errors import ExceptionType, told
+from engines.core.errors import ExceptionType, TransactionException, category_in, raised, told
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure
 from engines.core.steps import Stage
+from engines.core.text_redaction import redact_text
 
 LONGEST_MESSAGE = 10_000
 LONGEST_TRACEBACK = 50_000
 LONGEST_TYPE = 200
+# A text is cut to so many times its length before secrets are looked for, which may make it shorter.
+SPARE = 2
 
 
 def summary(failure: Failure, attempts: Iterable[Attempted]) -> dict[str, Any]:
@@ -27,7 +30,9 @@ def summary(failure: Failure, attempts: Iterable[Attempted]) -> dict[str, Any]:
 
 def error_type(error: BaseException) -> str:
     """The name of the error that a task raised, not of what it was wrapped in."""
-    return (getattr(error, "error_type", None) or type(error.__cause__ or error).__qualname__)[:LONGEST_TYPE]
+    origin = raised(error)
+    elsewhere = origin.error_type if isinstance(origin, TransactionException) else None
+    return storable(str(elsewhere or type(origin).__qualname__))[:LONGEST_TYPE]
 
 
 def _told(error: BaseException) -> dict[str, str]:
@@ -35,17 +40,13 @@ def _told(error: BaseException) -> dict[str, str]:
 
 
 def message_of(error: BaseException) -> str:
-    return storable(told(error))[:LONGEST_MESSAGE]
+    return without_secrets(told(error)[: SPARE * LONGEST_MESSAGE])[:LONGEST_MESSAGE]
 
 
 def category_of(failure: Failure) -> ExceptionType:
     """Whose failure it was: of the step that failed first, not of the handler that failed over it."""
     origin = failure.origin or failure
-    return category_of_error(origin.error)
-
-
-def category_of_error(error: BaseException) -> ExceptionType:
-    return ExceptionType(getattr(error, "category", None) or ExceptionType.SYSTEM)
+    return category_in(origin.error)
 
 
 def failed_step(attempts: Iterable[Attempted]) -> Stage:
@@ -56,11 +57,23 @@ def failed_step(attempts: Iterable[Attempted]) -> Stage:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where a task failed: the traceback of its own error, not of what it was wrapped in."""
-    if (details := getattr(error, "details", None)) is not None:
-        return storable(details)[-LONGEST_TRACEBACK:]
-    origin = error.__cause__ or error
-    return storable("".join(traceback.format_exception(origin)))[-LONGEST_TRACEBACK:]
+    """The traceback of the error that a task raised, with the chain of its causes; or what an executor said at last."""
+    origin = raised(error)
+    details = origin.details if isinstance(origin, TransactionException) else None
+    text = details if isinstance(details, str) else _formatted(origin)
+    return without_secrets(text[-SPARE * LONGEST_TRACEBACK :])[-LONGEST_TRACEBACK:]
+
+
+def _formatted(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 (an error may be broken in ways of its own)
+        return f"{type(error).__qualname__}: {told(error)}"
+
+
+def without_secrets(text: str) -> str:
+    """A text that every column takes, with a stand-in for everything that looks like a secret."""
+    return redact_text(storable(text))
 
 
 def storable(text: str) -> str:

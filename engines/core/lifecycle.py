@@ -4,6 +4,7 @@ Written once for consumers and producers, threads and asyncio: the lifecycle yie
 came of it.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from engines.core.errors import (
@@ -12,7 +13,9 @@ from engines.core.errors import (
     FetchTimeoutException,
     RetryLater,
     TransactionException,
+    category_in,
     told,
+    wrap,
     wrapped,
 )
 from engines.core.outcome import Cut, Failure, Later, Outcome, Success
@@ -45,7 +48,7 @@ def lifecycle(plan: Plan, spent: int = 0) -> Steps[Outcome]:
     """Work; settle a success; handle a failure, once. `spent` attempts were made before, and count."""
     outcome = yield from run_work(plan, spent)
     if isinstance(outcome, Success):
-        settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value)
+        settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value, is_system=plan.work is Stage.PRODUCE)
         if isinstance(settled, Success):
             return outcome
         outcome = settled
@@ -84,20 +87,23 @@ def _put_below(original: BaseException, error: BaseException) -> None:
         error.__context__ = original
 
 
-def run_stage(stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True) -> Steps[Outcome]:
+def run_stage(
+    stage: Stage, retry: RetryPolicy, argument: Any = None, *, is_bounded: bool = True, is_system: bool = False
+) -> Steps[Outcome]:
     """All attempts of one stage, as one."""
     yield Enter(stage, retry)
-    outcome = yield from attempts(stage, retry, argument, is_bounded=is_bounded)
+    outcome = yield from attempts(stage, retry, argument, is_bounded=is_bounded, is_system=is_system)
     yield Leave(outcome)
     return outcome
 
 
-def attempts(
+def attempts(  # noqa: PLR0913 (what its calls are made of)
     stage: Stage,
     retry: RetryPolicy,
     argument: Any = None,
     *,
     is_bounded: bool = True,
+    is_system: bool = False,
     spent: int = 0,
     plan: Plan | None = None,
 ) -> Steps[Outcome]:
@@ -107,7 +113,7 @@ def attempts(
     last = retry.max_attempts - 1
     attempt, previous = spent, None
     while True:
-        outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded)
+        outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded, is_system)
         if attempt >= last or not isinstance(outcome, Failure) or outcome.is_final:
             return _after(previous, outcome)
         seconds = _wait_after(outcome, retry.delay(attempt), plan)
@@ -119,16 +125,18 @@ def attempts(
         attempt, previous = attempt + 1, outcome
 
 
-def classify(error: BaseException, stage: Stage, transaction_id: str | None = None) -> Failure:
-    """What an error that a handler raised means."""
-    if not isinstance(error, TransactionException):
-        return Failure(wrapped(error, transaction_id=transaction_id))
-    if getattr(error, "category", None) is None:  # a subclass that never called our constructor
-        return Failure(wrapped(error, transaction_id=transaction_id))
-    if stage is Stage.SUCCESS and error.category is not ExceptionType.SYSTEM:
-        # The work is done: a settling step that fails is always the system's to try again.
-        return Failure(wrapped(error, transaction_id=transaction_id))
-    return Failure(error)
+def classify(error: BaseException, call: Call, transaction_id: str | None = None) -> Failure:
+    """Classifies an error that a handler raised."""
+    if isinstance(error, TransactionException) and category_in(error) in _categories(call):
+        return Failure(error)
+    return Failure(wrapped(error, transaction_id=transaction_id))
+
+
+def _categories(call: Call) -> Collection[ExceptionType]:
+    """The categories that a handler's error may name; an error with another one is wrapped as SYSTEM."""
+    if call.stage is not Stage.SUCCESS:
+        return set(ExceptionType)
+    return {ExceptionType.SYSTEM} if call.is_system else {ExceptionType.SYSTEM, ExceptionType.BUSINESS}
 
 
 def classify_fetch(error: BaseException) -> Failure:
@@ -136,9 +144,7 @@ def classify_fetch(error: BaseException) -> Failure:
     if isinstance(error, FetchException):
         return Failure(error)
     kind = FetchTimeoutException if isinstance(error, TimeoutError) else FetchException
-    failure = kind(told(error))
-    failure.__cause__ = error
-    return Failure(failure)
+    return Failure(wrap(kind(told(error)), error))
 
 
 def _wait_after(failure: Failure, delay: float, plan: Plan | None) -> float:

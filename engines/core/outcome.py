@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, TypeAlias
 
-from engines.core.errors import ExceptionType, TransactionException
+from engines.core.errors import ExceptionType, TransactionException, category_in
 
 
 class Success(NamedTuple):
@@ -21,7 +21,7 @@ class Failure(NamedTuple):
     @property
     def is_final(self) -> bool:
         """Whether another attempt is pointless: the task decided, nothing can help, or the transaction's time is up."""
-        is_decided = getattr(self.error, "category", None) is ExceptionType.BUSINESS
+        is_decided = category_in(self.error) is ExceptionType.BUSINESS
         return self.is_expired or is_decided or getattr(self.error, "is_fatal", False)
 
 

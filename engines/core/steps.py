@@ -37,6 +37,7 @@ class Call(NamedTuple):
     retry: RetryPolicy
     argument: Any
     is_bounded: bool = True  # by the transaction's time, as well as by the attempt's
+    is_system: bool = False  # whatever it raises is the system's failure, BUSINESS included
 
 
 class Sleep(NamedTuple):

@@ -327,7 +327,7 @@ class AsyncDriver:
             return Success(checked_result(value, call.stage, is_async=True))
         except LimitReached as error:
             if limit is None or error.function is not handler:
-                return classify(error, call.stage, transaction.id)
+                return classify(error, call, transaction.id)
             if error.call is not None:
                 self._run.overdue[transaction.id] = error.call
             return reached(limit, call, deadlines, transaction.id)
@@ -336,7 +336,7 @@ class AsyncDriver:
                 self._run.blame(error)
                 return CUT
             is_cut = self._run.is_over or self._run.is_lost(transaction)
-            return CUT if is_cut else classify(error, call.stage, transaction.id)
+            return CUT if is_cut else classify(error, call, transaction.id)
 
     async def _let_end(self, call: Any, deadlines: Deadlines) -> None:
         """The next execution of a transaction begins once the cancelled one has tidied up, or had its time for that."""

@@ -11,7 +11,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 
 from engines import telemetry
 from engines.core import failures
-from engines.core.errors import told
+from engines.core.errors import category_in
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Step
@@ -249,7 +249,7 @@ class Recorder(Observer):
                 span.set_attribute(telemetry.RESULT, type(value).__name__)
             case Failure(error):
                 span.set_attributes(_known(_fault(error)))
-                span.set_status(Status(StatusCode.ERROR, told(error)))
+                span.set_status(Status(StatusCode.ERROR, failures.message_of(error)))
             case Later(seconds):
                 span.set_attributes({telemetry.OUTCOME: "later", "ergon.retry.after": seconds})
             case Cut():
@@ -327,7 +327,7 @@ def _word(outcome: Outcome) -> str:
         case Success():
             return "success"
         case Failure(error):
-            return str(getattr(error, "category", "failure")).lower()
+            return (_category(error) or "failure").lower()
         case Later():
             return "later"
     return "cut"
@@ -336,6 +336,10 @@ def _word(outcome: Outcome) -> str:
 def _fault(error: BaseException) -> Attributes:
     return {
         telemetry.ERROR_TYPE: failures.error_type(error),
-        telemetry.ERROR_MESSAGE: told(error),
-        telemetry.CATEGORY: getattr(error, "category", None) and str(error.category),  # type: ignore[attr-defined]
+        telemetry.ERROR_MESSAGE: failures.message_of(error),
+        telemetry.CATEGORY: _category(error),
     }
+
+
+def _category(error: BaseException) -> str | None:
+    return category_in(error).value if hasattr(type(error), "category") else None

@@ -341,7 +341,7 @@ class ThreadDriver:
             return Success(checked_result(value, call.stage))
         except LimitReached as error:
             if limit is None or not (error.function is handler or isinstance(error, Killed)):
-                return classify(error, call.stage, transaction.id)
+                return classify(error, call, transaction.id)
             if error.call is not None:
                 self._run.overdue[transaction.id] = error.call
             outcome = reached(limit, call, deadlines, transaction.id)
@@ -349,7 +349,7 @@ class ThreadDriver:
                 outcome.error.details = error.details
             return outcome
         except BaseException as error:  # noqa: BLE001 (classified: one that asks to end the process, too)
-            return CUT if self._run.is_lost(transaction) else classify(error, call.stage, transaction.id)
+            return CUT if self._run.is_lost(transaction) else classify(error, call, transaction.id)
 
     def _sleep(self, sleep: Sleep, transaction: Any, deadlines: Deadlines) -> Outcome | None:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)

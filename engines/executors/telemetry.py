@@ -25,6 +25,8 @@ def span(request: ExecutionRequest) -> Iterator[Callable[[ExecutionOutcome], Non
     from opentelemetry.trace import SpanKind, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+    from engines.core.text_redaction import redact_text
+
     parent = TraceContextTextMapPropagator().extract(dict(request.context.trace_context))
     attributes: dict[str, Any] = {
         "rrq.job_id": request.job_id,
@@ -39,7 +41,7 @@ def span(request: ExecutionRequest) -> Iterator[Callable[[ExecutionOutcome], Non
             current.set_attribute("rrq.outcome", outcome.status.value)
             if outcome.status is not Status.SUCCESS:
                 current.set_attribute("error.type", outcome.error_type or outcome.status.value)
-                current.set_status(StatusCode.ERROR, outcome.error_message or "")
+                current.set_status(StatusCode.ERROR, redact_text(outcome.error_message or ""))
 
         yield tell
 

@@ -13,7 +13,8 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from engines import pipelines, running
-from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError, told
+from engines.core import failures
+from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
 from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import told_in_one_line
 from engines.management.events import EVERY, Told, alone
@@ -180,11 +181,11 @@ class ServingCommand(BaseCommand):
         for runner in crew.newly_ended():
             name, error = runner.pipeline.name, runner.error
             if isinstance(error, LoopTimeout) and options["timeout"] is None:
-                self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.timeout: {told(error)}")
+                self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.timeout: {failures.message_of(error)}")
             elif runner.has_reached_limit and options["limit"] is None:
                 self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.limit")
             elif error is not None and not isinstance(error, LoopTimeout):
-                self.stderr.write(f"ergon: {told(error)}")
+                self.stderr.write(f"ergon: {failures.message_of(error)}")
 
     def _end(self, code: int, *, is_forced: bool = False) -> None:
         """By force where handlers may never return, which must not keep the process; exporters still get their turn."""

@@ -10,6 +10,7 @@ from django.db import transaction
 from engines import dead_letters, payloads
 from engines.conf import settings
 from engines.core import failures
+from engines.core.errors import category_in
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
@@ -125,7 +126,7 @@ def _fault(outcome: Outcome) -> str:
     error = outcome.error
     fault = {
         "outcome": AttemptOutcome.FAILURE.value,
-        "category": CATEGORIES[failures.category_of_error(error)],
+        "category": CATEGORIES[category_in(error)],
         "error_type": failures.error_type(error),
         "message": failures.message_of(error),
         "traceback": failures.traceback_of(error),

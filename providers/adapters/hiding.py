@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from providers.core.redaction import HIDDEN
+from engines.core.redaction import HIDDEN
 
 # Shorter ones are words: hiding them would make a message unreadable and keep no secret.
 SHORTEST = 6

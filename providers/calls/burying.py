@@ -10,7 +10,6 @@ from providers.calls.gates import now_of_database
 from providers.calls.tickets import Ticket
 from providers.core.errors import ProviderError
 from providers.core.plain import storable
-from providers.core.redaction import redacted
 from providers.models import OutboxLetter
 
 STEP = 20
@@ -29,8 +28,7 @@ def bury(ticket: Ticket, error: ProviderError, attempts: int) -> OutboxLetter:
         category=CATEGORIES.get(error.reason_code, ExceptionType.SYSTEM).value,
         error_type=payload["error_type"],
         message=payload["error_message"],
-        # It is of the error that ours came from, whose text nobody has looked at yet.
-        traceback=redacted(failures.traceback_of(error)),
+        traceback=failures.traceback_of(error),
         payload=request["payload"],
         details={**payload, "request": {name: value for name, value in request.items() if name != "payload"}},
     )

@@ -6,7 +6,7 @@ import socket
 import ssl
 from http import HTTPStatus
 
-from providers.core.redaction import redacted
+from engines.core.text_redaction import redact_text
 
 LONGEST_MESSAGE = 500
 DEEPEST = 10
@@ -177,7 +177,7 @@ def kind_of_status(status: int) -> type[ProviderError]:
 def excerpt(text: object, longest: int = LONGEST_MESSAGE) -> str:
     """The beginning of a text, with a stand-in wherever it looks like a secret."""
     # Cut generously first, so that a long body costs nothing, and exactly afterwards: a stand-in may be longer.
-    return redacted(str(text)[: 4 * longest])[:longest]
+    return redact_text(str(text)[: 4 * longest])[:longest]
 
 
 def told(error: BaseException) -> str:

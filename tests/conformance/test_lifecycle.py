@@ -75,11 +75,43 @@ def test_the_success_handler_is_retried_by_its_own_policy_and_then_the_exception
     assert report.failed == 1
 
 
-def test_a_business_failure_of_the_success_handler_counts_as_system(engine: Engine) -> None:
-    script = only(engine, Script(success=BUSINESS), success=RetryPolicy(max_attempts=2))
+def test_a_business_failure_of_a_producers_success_handler_counts_as_system(producer: Engine) -> None:
+    script = only(producer, Script(success=BUSINESS), success=RetryPolicy(max_attempts=2))
     assert script.stages() == ["work", "success", "success", "exception"]
     (given,) = script.arguments("exception")
     assert (given.category, given.__cause__) == (ExceptionType.SYSTEM, BUSINESS)
+
+
+def test_a_business_failure_of_a_consumers_success_handler_is_not_retried(consumer: Engine) -> None:
+    script = Script(success=BUSINESS)
+    report = consumer.run(script, some(1), work=THRICE, success=THRICE)
+    assert script.stages() == ["work", "success", "exception"]
+    assert script.arguments("exception") == [BUSINESS]
+    assert report.failures[0].exception is BUSINESS
+
+
+class Rejected(TransactionException):
+    """A decision of the task, by its class."""
+
+    category = ExceptionType.BUSINESS
+
+
+class RejectedOrder(Rejected):
+    """The same with a constructor that does not call its parent's."""
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+
+@pytest.mark.parametrize(
+    "raised", [Rejected("no"), RejectedOrder(7), TransactionException(ExceptionType.BUSINESS)], ids=repr
+)
+def test_a_business_failure_is_not_retried_however_its_category_is_given(
+    engine: Engine, raised: TransactionException
+) -> None:
+    script = only(engine, Script(work=raised), work=THRICE)
+    assert script.stages() == ["work", "exception"]
+    assert script.arguments("exception") == [raised]
 
 
 def test_the_success_handler_does_not_run_when_the_work_has_failed(engine: Engine) -> None:

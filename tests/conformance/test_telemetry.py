@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from engines import (
     EmptyQueuePolicy,
     ExceptionType,
+    FetchException,
     FetchPolicy,
     FetchTimeoutException,
     RetryPolicy,
@@ -163,6 +164,40 @@ def test_every_span_of_a_producer_names_the_policys_version_where_its_list_bring
 
     producer.run(Script(), Batch(some(2)), batch=2)
     assert {attributes(span).get("ergon.policy.version") for span in spans()} == {"7"}
+
+
+class Rejected(TransactionException):
+    """An error of a task."""
+
+
+def test_an_error_is_told_by_its_own_name_whatever_it_was_raised_from(engine: Engine) -> None:
+    rejected = Rejected("order 7 has no account", ExceptionType.BUSINESS)
+    rejected.__cause__ = KeyError("account")
+    engine.run(Script(work=rejected), some(1))
+    for name in (f"{engine.work}.attempt", engine.work, names_of(engine)["one"]):
+        told = attributes(named(name)[0])
+        assert (told["error.type"], told["exception.message"]) == ("Rejected", "order 7 has no account")
+
+
+def test_an_error_that_a_connector_raised_is_told_by_its_own_name(consumer: Engine) -> None:
+    class Gone(MemoryConnector):
+        def fetch_transactions(self, batch_size: int, **extra: Any) -> Any:
+            msg = "cannot reach amqp://ada:hunter2@broker"
+            raise ConnectionError(msg) from KeyError("line")
+
+    with pytest.raises(FetchException):
+        consumer.run(Script(), [], connectors={"gone": Gone([])})
+    told = attributes(named("fetch_transactions.attempt")[0])
+    assert (told["error.type"], told["exception.message"]) == ("ConnectionError", "cannot reach amqp://•••@broker")
+
+
+def test_messages_of_exceptions_hold_no_secret(engine: Engine) -> None:
+    words = "GET https://ada:hunter2@bank/ said 401 to token=abcdefgh and Authorization: Bearer qwertyuiop"
+    engine.run(Script(work=ConnectionError(words)), some(1))
+    written = str([span.to_json() for span in spans()])
+    assert "https://\\u2022\\u2022\\u2022@bank/ said 401" in written.replace("\\\\u", "\\u")
+    for secret in ("hunter2", "abcdefgh", "qwertyuiop"):
+        assert secret not in written
 
 
 def test_an_error_from_elsewhere_is_told_by_its_name_there(engine: Engine) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from django.test import Client
 
 from engines import pipelines, transactions, workers
-from engines.core.errors import ExceptionType, TransactionException
+from engines.core.errors import ExceptionType, TransactionException, wrap
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
@@ -31,9 +31,7 @@ def failure(message: str = "the bank said no", category: ExceptionType = Excepti
     try:
         raise ConnectionError(message)  # noqa: TRY301
     except ConnectionError as error:
-        wrapped = TransactionException(message, category)
-        wrapped.__cause__ = error
-        return Failure(wrapped)
+        return Failure(wrap(TransactionException(message, category), error))
 
 
 def tries(*outcomes: Outcome, stage: Stage = Stage.PROCESS, took: float = 0.4, apart: float = 1.0) -> list[Attempted]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engines.core import explanation, failures, states
-from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionException
+from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionException, category_in, wrap, wrapped
 from engines.core.fingerprint import fingerprint, normalise
 from engines.core.journal import Attempted
 from engines.core.lifecycle import plan_of
@@ -87,9 +87,8 @@ def test_the_pace_of_slow_work_is_one_at_a_time_in_the_end() -> None:
 def error(
     message: str = "m", category: ExceptionType = ExceptionType.SYSTEM, cause: Exception | None = None
 ) -> Failure:
-    raised = TransactionException(message, category)
-    raised.__cause__ = cause
-    return Failure(raised)
+    failure = TransactionException(message, category)
+    return Failure(failure if cause is None else wrap(failure, cause))
 
 
 def tried(stage: Stage, outcome: Any) -> Attempted:
@@ -101,6 +100,93 @@ def test_a_failure_is_told_by_the_error_that_the_task_raised() -> None:
     told = failures.summary(failure, [tried(Stage.PROCESS, failure)])
     assert told == {"type": "KeyError", "message": "no such key", "category": "SYSTEM", "step": "process"}
     assert failures.traceback_of(failure.error).startswith("KeyError: 'k'")
+
+
+class OrderRejected(TransactionException):
+    """An error of a task."""
+
+
+def rejected() -> OrderRejected:
+    """Raised over another error, as tasks do."""
+
+    def reject() -> None:
+        accounts: dict[str, str] = {}
+        try:
+            accounts["account"] += "7"
+        except KeyError as error:
+            msg = "order 7 has no account"
+            raise OrderRejected(msg, ExceptionType.BUSINESS) from error
+
+    with pytest.raises(OrderRejected) as caught:
+        reject()
+    return caught.value
+
+
+def test_an_error_is_told_by_its_own_name_whatever_it_was_raised_from() -> None:
+    error = rejected()
+    told = failures.summary(Failure(error), [])
+    assert (told["type"], told["message"]) == ("OrderRejected", "order 7 has no account")
+    text = failures.traceback_of(error)
+    assert text.splitlines()[-1].endswith("OrderRejected: order 7 has no account")
+    assert "KeyError: 'account'" in text
+    assert "direct cause" in text
+
+
+def test_an_error_that_the_engine_wrapped_is_told_with_what_it_was_raised_from() -> None:
+    foreign = RuntimeError("no ledger")
+    foreign.__cause__ = KeyError("ledger")
+    for error in (wrapped(foreign), wrapped(rejected())):
+        assert failures.error_type(error) in {"RuntimeError", "OrderRejected"}
+        text = failures.traceback_of(error)
+        assert "KeyError" in text
+        assert "TransactionException" not in text
+
+
+def test_a_wrapper_that_has_lost_its_cause_is_told_as_it_is() -> None:
+    error = wrapped(KeyError("k"))
+    error.__cause__ = None
+    assert failures.error_type(error) == "TransactionException"
+
+
+class BrokenChainError(Exception):
+    """An error whose traceback cannot be written."""
+
+    __cause__ = property(lambda _: 1 / 0)
+
+
+def test_an_error_whose_traceback_cannot_be_written_is_told_in_one_line() -> None:
+    assert failures.traceback_of(wrapped(BrokenChainError("odd"))) == "BrokenChainError: odd"
+
+
+def test_fields_of_a_tasks_own_error_do_not_get_into_the_way() -> None:
+    error = rejected()
+    error.details = {"order": 7}  # type: ignore[assignment]
+    assert "KeyError" in failures.traceback_of(error)
+    foreign = ValueError("bad")
+    foreign.error_type = "INVALID"  # type: ignore[attr-defined]
+    assert failures.error_type(wrapped(foreign)) == "ValueError"
+    error.error_type = 42  # type: ignore[assignment]
+    assert failures.error_type(error) == "42"
+
+
+def test_what_is_told_of_a_failure_holds_no_secret() -> None:
+    error = wrapped(ConnectionError("cannot reach amqp://ada:hunter2@broker/ with token=abcdef"))
+    assert failures.message_of(error) == "cannot reach amqp://•••@broker/ with token=•••"
+    assert "hunter2" not in failures.traceback_of(error)
+    error.__cause__ = None
+    error.details = "died: password=hunter2"
+    assert failures.traceback_of(error) == "died: password=•••"
+
+
+@pytest.mark.parametrize(
+    ("category", "meant"),
+    [("BUSINESS", ExceptionType.BUSINESS), (None, ExceptionType.SYSTEM), ("nonsense", ExceptionType.SYSTEM)],
+)
+def test_a_category_that_is_none_is_system(category: Any, meant: ExceptionType) -> None:
+    error = TransactionException("no")
+    error.category = category
+    assert category_in(error) is meant
+    assert Failure(error).is_final is (meant is ExceptionType.BUSINESS)
 
 
 def test_a_failure_over_a_failure_is_told_as_the_first_with_the_handler_beside_it() -> None:
@@ -119,7 +205,7 @@ def test_a_failure_over_a_failure_is_told_as_the_first_with_the_handler_beside_i
 def test_a_failure_over_a_failure_keeps_the_category_of_the_first() -> None:
     first = error(category=ExceptionType.TIMEOUT)
     assert failures.category_of(error()._replace(origin=first)) is ExceptionType.TIMEOUT
-    assert failures.category_of_error(ValueError("plain")) is ExceptionType.SYSTEM
+    assert category_in(ValueError("plain")) is ExceptionType.SYSTEM
 
 
 @pytest.mark.parametrize(

@@ -151,9 +151,14 @@ def test_whatever_happens_exactly_one_handler_has_the_last_word(
         assert stages(played).count(stage) <= policy.max_attempts
 
 
+WORK = Call(Stage.PROCESS, 0, ONCE, None)
+CONSUMED = Call(Stage.SUCCESS, 0, ONCE, None)
+PRODUCED = Call(Stage.SUCCESS, 0, ONCE, None, is_system=True)
+
+
 def test_any_other_exception_is_wrapped_as_system_and_kept_as_the_cause() -> None:
     original = KeyError()
-    failure = classify(original, Stage.PROCESS, "t1")
+    failure = classify(original, WORK, "t1")
     assert failure.error.category is ExceptionType.SYSTEM
     assert failure.error.__cause__ is original
     assert str(failure.error) == "KeyError"
@@ -162,20 +167,95 @@ def test_any_other_exception_is_wrapped_as_system_and_kept_as_the_cause() -> Non
 
 def test_a_transaction_exception_keeps_its_category() -> None:
     raised = TransactionException("no", ExceptionType.BUSINESS)
-    assert classify(raised, Stage.PROCESS).error is raised
+    assert classify(raised, WORK).error is raised
 
 
-@pytest.mark.parametrize("category", [ExceptionType.BUSINESS, ExceptionType.TIMEOUT])
-def test_whatever_a_success_handler_raises_is_system(category: ExceptionType) -> None:
+class Refused(TransactionException):
+    """A decision of the task, by its class."""
+
+    category = ExceptionType.BUSINESS
+
+
+class RefusedOrder(Refused):
+    """The same with a constructor of its own."""
+
+    def __init__(self, order: int) -> None:
+        super().__init__(f"order {order} is refused")
+
+
+class RefusedSilently(Refused):
+    """The same without its parent's constructor."""
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+
+class RefusedByWord(TransactionException):
+    """A category in the word of the documents."""
+
+    category = "BUSINESS"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        Refused("no"),
+        RefusedOrder(7),
+        RefusedSilently(7),
+        RefusedByWord("no"),
+        TransactionException(ExceptionType.BUSINESS),
+        TransactionException("no", ExceptionType.BUSINESS),
+        TransactionException(category=ExceptionType.BUSINESS),
+    ],
+)
+def test_a_category_counts_however_it_is_given(raised: TransactionException) -> None:
+    failure = classify(raised, WORK)
+    assert failure.error is raised
+    assert failure.is_final
+
+
+def test_a_category_that_is_given_counts_more_than_that_of_the_class() -> None:
+    assert Refused("no", ExceptionType.SYSTEM).category is ExceptionType.SYSTEM
+    assert not classify(Refused("no", ExceptionType.TIMEOUT), WORK).is_final
+
+
+def test_a_category_in_the_place_of_the_message_is_no_message() -> None:
+    raised = TransactionException(ExceptionType.BUSINESS, transaction_id="t1")
+    assert (raised.message, str(raised), raised.transaction_id) == ("", "", "t1")
+
+
+def test_a_decision_of_a_consumers_success_handler_is_not_tried_again() -> None:
+    raised = TransactionException("no", ExceptionType.BUSINESS)
+    assert classify(raised, CONSUMED).error is raised
+    played = live(ok, business, ok, success=THRICE)
+    assert stages(played) == [Stage.PROCESS, Stage.SUCCESS, Stage.EXCEPTION]
+    assert played.result == business
+
+
+def test_only_a_producers_success_handler_is_the_systems_whatever_it_raises() -> None:
+    for stage in (Stage.PROCESS, Stage.PRODUCE):
+        played = play(lifecycle(Plan(stage, ONCE, ONCE, ONCE)), [ok, system, ok], Call)
+        assert [call.is_system for call in played.of(Call)] == [False, stage is Stage.PRODUCE, False]
+
+
+@pytest.mark.parametrize(
+    ("category", "call"),
+    [
+        (ExceptionType.BUSINESS, PRODUCED),
+        (ExceptionType.TIMEOUT, PRODUCED),
+        (ExceptionType.TIMEOUT, CONSUMED),
+    ],
+)
+def test_what_else_a_success_handler_raises_is_system(category: ExceptionType, call: Call) -> None:
     raised = TransactionException("no", category)
-    failure = classify(raised, Stage.SUCCESS)
+    failure = classify(raised, call)
     assert failure.error.category is ExceptionType.SYSTEM
     assert failure.error.__cause__ is raised
     assert not failure.is_final
 
 
 def test_a_timeout_that_the_task_raises_itself_is_system() -> None:
-    assert classify(TimeoutError("mine"), Stage.PROCESS).error.category is ExceptionType.SYSTEM
+    assert classify(TimeoutError("mine"), WORK).error.category is ExceptionType.SYSTEM
 
 
 def test_errors_of_a_fetch_become_fetch_exceptions() -> None:
@@ -202,8 +282,8 @@ def test_a_last_attempt_that_outlasts_the_transaction_names_the_failure_before_i
 
 
 def test_an_error_that_cannot_be_asked_is_told_by_its_name() -> None:
-    assert str(classify(MuteError(), Stage.PROCESS).error) == "MuteError"
-    assert classify(Hollow(), Stage.SUCCESS).error.category is ExceptionType.SYSTEM
+    assert str(classify(MuteError(), WORK).error) == "MuteError"
+    assert classify(Hollow(), CONSUMED).error.category is ExceptionType.SYSTEM
 
 
 def asking(after: float | None = None) -> Failure:

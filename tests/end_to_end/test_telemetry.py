@@ -111,6 +111,47 @@ def test_a_log_line_names_the_trace_it_was_written_in() -> None:
     assert (second["event"], second["logger"]) == ("told too", "b")
 
 
+SAYS_TOO_MUCH = """
+import logging.config, sys, django; django.setup()
+import structlog
+from opentelemetry import trace
+from ergon_site import telemetry
+telemetry.start()
+logging.config.dictConfig(telemetry.logging_to(terminal=sys.argv[1] == "terminal"))
+log = structlog.get_logger("a")
+try:
+    with trace.get_tracer("a library").start_as_current_span("work"):
+        password = "hunter2"
+        raise ConnectionError(f"cannot reach amqp://ada:{password}@broker, token=abcdefgh")
+except ConnectionError as error:
+    log.exception("no_broker", error=str(error))
+    logging.getLogger("b").error("no broker: %s", error, exc_info=error)
+    logging.getLogger("b").warning("CSRF token missing, see /somewhere")
+"""
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("where", ["terminal", "file"])
+def test_secrets_in_exceptions_get_neither_into_spans_nor_into_logs(where: str) -> None:
+    with collecting() as collector:
+        changes = {**exporting_to(collector), "DJANGO_SETTINGS_MODULE": "ergon_site.settings"}
+        written = run(sys.executable, "-c", SAYS_TOO_MUCH, where, **changes)
+        [span] = collector.spans
+    assert written.returncode == 0, written.stderr
+    [event] = span.events
+    told = {attribute.key: attribute.value.string_value for attribute in event.attributes}
+    message = "cannot reach amqp://•••@broker, token=•••"
+    assert (told["exception.type"], told["exception.message"]) == ("ConnectionError", message)
+    assert told["exception.stacktrace"].rstrip().endswith(f"ConnectionError: {message}")
+    assert span.status.message == f"ConnectionError: {message}"
+    said = written.stderr.replace("\\u2022", "•")
+    assert said.count(f"ConnectionError: {message}") == 2
+    assert "CSRF token missing, see /somewhere" in said
+    for secret in ("hunter2", "abcdefgh"):
+        assert secret not in said
+        assert secret not in str(collector.bodies)
+
+
 @pytest.mark.once
 def test_nothing_of_the_sdk_is_loaded_unless_asked_for() -> None:
     ask = (

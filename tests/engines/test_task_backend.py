@@ -17,7 +17,8 @@ from engines import ExceptionType, Failure, Success, TransactionException, pipel
 from engines.core.journal import Attempted
 from engines.core.lifecycle import classify
 from engines.core.outcome import Outcome
-from engines.core.steps import Stage
+from engines.core.policy import RetryPolicy
+from engines.core.steps import Call, Stage
 from engines.ergon_tasks import RunDjangoTask
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
@@ -85,7 +86,7 @@ def attempted(claimed: LeasedTransaction) -> Outcome:
     try:
         value = runner.process_transaction(claimed)
     except Exception as error:  # noqa: BLE001 (classified)
-        failure = classify(error, Stage.PROCESS, claimed.id)
+        failure = classify(error, Call(Stage.PROCESS, 0, RetryPolicy(), None), claimed.id)
         runner.handle_transaction_exception(claimed, failure.error)
         return failure
     runner.handle_transaction_success(claimed, value)

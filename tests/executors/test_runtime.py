@@ -381,6 +381,8 @@ def test_spans_continue_the_trace_of_the_request() -> None:
     assert (again["attributes"]["rrq.outcome"], again["status"]["status_code"]) == ("retry", "ERROR")
     assert (failed["attributes"]["error.type"], failed["parent_id"]) == ("ValueError", None)
     assert "secret" not in json.dumps(failed["attributes"])
+    assert failed["status"]["description"] == "a secret that is not in the attributes: amqp://•••@broker"
+    assert "hunter2" not in json.dumps(failed)
 
 
 def test_the_runtime_loads_nothing_but_the_standard_library() -> None:

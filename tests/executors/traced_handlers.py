@@ -33,5 +33,5 @@ def again() -> None:
 
 @handlers.handler("fail")
 def fail() -> None:
-    msg = "a secret that is not in the attributes"
+    msg = "a secret that is not in the attributes: amqp://ada:hunter2@broker"
     raise ValueError(msg)

@@ -1,8 +1,9 @@
-"""What looks like a secret is not told: a stand-in takes its place in messages and tracebacks."""
+"""Hides secrets in messages and tracebacks: passwords in URLs, tokens, keys, cookies."""
 
 import re
 
-HIDDEN = "•••"
+from engines.core.redaction import HIDDEN
+
 _NAMES = (
     r"password|passwd|passphrase|pwd|secret|token|credential|signature"
     r"|(?:api|access|private|account)[_-]?key|(?<![a-z])(?:sig|pass)(?![\w-])"
@@ -22,8 +23,8 @@ _SECRETS = (
 )
 
 
-def redacted(text: str) -> str:
-    """A text with a stand-in wherever it looks like a secret."""
+def redact_text(text: str) -> str:
+    """The text with a stand-in for everything that looks like a secret."""
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text

@@ -1,0 +1,31 @@
+"""Secrets in messages and tracebacks: what is hidden, and what is not."""
+
+import pytest
+
+from engines.core.redaction import HIDDEN
+from engines.core.text_redaction import redact_text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres://ada:pa:ss@db:5432/x is gone", f"postgres://{HIDDEN}@db:5432/x is gone"),
+        ("GET https://x.org/?token=abc&page=2", f"GET https://x.org/?token={HIDDEN}&page=2"),
+        ("Authorization: Bearer abcdefgh", f"Authorization: {HIDDEN}"),
+        ("two hosts: amqp://a:b@one amqp://c:d@two", f"two hosts: amqp://{HIDDEN}@one amqp://{HIDDEN}@two"),
+        ("no such file: /tmp/x", "no such file: /tmp/x"),
+        ("", ""),
+    ],
+)
+def test_a_secret_is_hidden_and_the_rest_stays(text: str, shown: str) -> None:
+    assert redact_text(text) == shown
+
+
+def test_what_is_hidden_stays_hidden() -> None:
+    once = redact_text("https://ada:secret@host/?api_key=secret")
+    assert redact_text(once) == once
+
+
+def test_a_text_of_any_length_is_redacted() -> None:
+    filler = "password" * 50_000
+    assert redact_text(f'{filler} token="secret"') == f"{filler} token={HIDDEN}"
