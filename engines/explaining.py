@@ -25,7 +25,7 @@ def explain(uid: str) -> dict[str, Any]:
         "facts": facts,
         "attempts": attempts_of(record),
         "result": record.result,
-        "error": record.error and {name: record.error.get(name) for name in ("type", "message", "category")},
+        "error": record.failure and {name: record.failure.get(name) for name in ("type", "message", "category")},
     }
 
 
@@ -52,8 +52,9 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "ended_ago": _seconds(now, record.finished_at),
         "deliveries": record.attempts,
         "rescues": record.rescues,
-        "attempts_spent": (record.error or {}).get("spent", 0),
-        "error": record.error,
+        "attempts_spent": (record.failure or {}).get("spent", 0),
+        "result_note": record.result_note,
+        "error": record.failure,
         "dead_letter": letter["state"] if letter else None,
         "dead_letter_id": letter["pk"] if letter else None,
         "replayed_as": letter["replayed_as"] if letter else "",

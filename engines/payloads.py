@@ -1,15 +1,22 @@
 """JSON in and out of columns: strict about what it takes in, lenient about what handlers return."""
 
 import json
-from typing import Any
+import math
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, NamedTuple
 
 import orjson
 
-from engines.core.failures import storable
+from engines.core.failures import message_of, storable
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
+# Python refuses to write or to read longer whole numbers in digits.
+MOST_BITS = 14_000
+TOO_LONG = "whole numbers of more than 4,200 digits became text"
+UNSTORABLE = "U+0000 and halves of surrogate pairs, which no database text can hold, were replaced"
 
 
 class PayloadError(ValueError):
@@ -18,6 +25,13 @@ class PayloadError(ValueError):
 
 class PayloadTooLargeError(PayloadError):
     """A value over its limit."""
+
+
+class KeptResult(NamedTuple):
+    """A result as JSON text, None if it is not kept; `note` says what is missing, and reads after "its result is"."""
+
+    text: str | None
+    note: str = ""
 
 
 def encode(value: Any, *, limit: int, what: str = "payload") -> str:
@@ -29,18 +43,17 @@ def encode(value: Any, *, limit: int, what: str = "payload") -> str:
     return text.decode()
 
 
-def encode_leniently(value: Any, *, limit: int) -> str:
-    """What a handler returned, as JSON text; what JSON has no word for is told as text."""
+def encode_result(value: Any, *, limit: int) -> KeptResult:
+    """What a handler returned, as JSON text; what JSON has no word for becomes text."""
     try:
-        text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError, RecursionError):
-        text = orjson.dumps(_told(value))
-    if b"\\u0000" in text:
-        text = orjson.dumps(_storable(orjson.loads(text)))
+        text, note = _encode_result(value)
+    except RecursionError:
+        return KeptResult(None, "not kept: it is nested too deeply, or holds itself")
+    except Exception as error:  # noqa: BLE001 (a value may be broken in ways of its own)
+        return KeptResult(None, f"not kept: it cannot be written as JSON ({message_of(error)})")
     if len(text) > limit:
-        msg = f"the result has {len(text):,} bytes; the limit is {limit:,}"
-        raise PayloadTooLargeError(msg)
-    return text.decode()
+        return KeptResult(None, f"not kept: it has {len(text):,} bytes; the limit is {limit:,}")
+    return KeptResult(text.decode(), note)
 
 
 def decode(text: str | None) -> Any:
@@ -103,19 +116,87 @@ def _has_nul(value: Any) -> bool:
     return False
 
 
-def _storable(value: Any) -> Any:
+def _encode_result(value: Any) -> tuple[bytes, str]:
+    try:
+        text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError, RecursionError):
+        return _encode_result_slowly(value)
+    # The quick encoder turns NaN into null, and lets pass what PostgreSQL's JSON does not.
+    is_whole = b"\\u0000" not in text and (b"null" not in text or not _has_nan(value))
+    return (text, "") if is_whole else _encode_result_slowly(value)
+
+
+def _has_nan(value: Any) -> bool:
+    """Whether a result may hold NaN or an infinity."""
+    try:
+        json.dumps(value, allow_nan=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return True
+    return False
+
+
+def _encode_result_slowly(value: Any) -> tuple[bytes, str]:
+    """For whole numbers beyond 64 bits, NaN, and characters that no column takes."""
+    changes: set[str] = set()
+    text = json.dumps(_plain(value, changes), ensure_ascii=False, separators=(",", ":")).encode()
+    return text, f"kept with changes: {'; '.join(sorted(changes))}" if changes else ""
+
+
+def _plain(value: Any, changes: set[str]) -> Any:
+    """A result as JSON can hold it; what had to be changed is added to `changes`."""
     match value:
+        case None | bool():
+            return value
+        case Enum():
+            return _plain(value.value, changes)
         case str():
-            return storable(value)
-        case list():
-            return [_storable(inner) for inner in value]
+            return _storable(value, changes)
+        case int():
+            return _number(value, changes)
+        case float():
+            return value if math.isfinite(value) else str(value)
         case dict():
-            return {storable(key): _storable(inner) for key, inner in value.items()}
-    return value
+            return {_key(key, changes): _plain(inner, changes) for key, inner in value.items()}
+        case list():
+            return [_plain(inner, changes) for inner in value]
+        case _ if type(value) is tuple:  # one with names is told as text, as the quick encoder does
+            return [_plain(inner, changes) for inner in value]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in fields(value) if not field.name.startswith("_")]
+            return {name: _plain(getattr(value, name), changes) for name in names}
+    return _storable(_told(value), changes)
+
+
+def _key(key: Any, changes: set[str]) -> str:
+    plain = _plain(key, changes)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _number(value: int, changes: set[str]) -> Any:
+    if value.bit_length() <= MOST_BITS:
+        return int(value)
+    changes.add(TOO_LONG)
+    return hex(value)
+
+
+def _storable(text: str, changes: set[str]) -> str:
+    kept = storable(text)
+    if kept != text:
+        changes.add(UNSTORABLE)
+    return kept
 
 
 def _told(value: Any) -> str:
+    """What the quick encoder makes of a value that JSON has no word for."""
     try:
-        return storable(str(value))
+        plain = orjson.loads(orjson.dumps(value, default=str))
+        return plain if isinstance(plain, str) else str(value)
+    except Exception:  # noqa: BLE001 (its own __str__ is broken, or says what cannot be encoded)
+        return _said(value)
+
+
+def _said(value: Any) -> str:
+    try:
+        return str(value)
     except Exception:  # noqa: BLE001 (its own __str__ is broken)
         return f"<{type(value).__name__}>"

@@ -6,13 +6,40 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import engines
 from engines import ExceptionType, Transaction, TransactionException
 
 
-def act(payload: dict[str, Any]) -> Any:  # noqa: C901 (a table of verbs)
+class OrderRejected(TransactionException):
+    """A decision of the task, by its class."""
+
+    category = ExceptionType.BUSINESS
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise an error of the task's own over another one."""
+    accounts: dict[str, str] = {}
+    try:
+        message += accounts["account"]
+    except KeyError as error:
+        raise OrderRejected(message) from error
+    raise AssertionError
+
+
+# Results that are not JSON as they are.
+ODD: dict[str, Any] = {
+    "long number": {"total": 2**70, "items": [-(2**64), 1]},
+    "half a character": {"name": "a\ud800", "total": 3},
+    "nul": {"a\x00b": ["\x00"]},
+    "nan": {"rate": float("nan"), "missing": None},
+    "endless number": {"total": 10**5000},
+    "large": "x" * 2**20,
+}
+
+
+def act(payload: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 (a table of verbs)
     """Do what the payload says, in the order in which it says it."""
     for verb, value in payload.items():
         match verb:
@@ -36,6 +63,10 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901 (a table of verbs)
                 raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[value]
             case "reject":
                 raise TransactionException(value, ExceptionType.BUSINESS)
+            case "refuse":
+                refuse(value)
+            case "odd":
+                return ODD[value]
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
     return payload.get("return")

@@ -58,7 +58,7 @@ class TransactionColumns:
 
     @display(description="error")
     def what(self, record: TransactionRecord) -> str:
-        error = record.error or {}
+        error = record.failure or {}
         return words(f"{error.get('type', '')}: {error.get('message', '')}".strip(": ") or "–")
 
     @display(description="took")

@@ -91,7 +91,8 @@ class TransactionDetailSerializer(TransactionSerializer):
     payload = serializers.SerializerMethodField(help_text="Hidden fields are •••.")
     metadata = serializers.DictField()
     result = Anything()
-    error = serializers.DictField(allow_null=True)
+    result_note = serializers.CharField(allow_null=True, help_text="What of the result could not be kept.")
+    error = serializers.DictField(allow_null=True, source="failure")
     payload_changes = serializers.SerializerMethodField(help_text="How the payload differs from that one's.")
     replay_of = serializers.SerializerMethodField(help_text="The id of the transaction that this one runs again.")
     replays = serializers.SerializerMethodField(help_text="The ids of those that run this one again.")
@@ -102,7 +103,8 @@ class TransactionDetailSerializer(TransactionSerializer):
     class Meta(TransactionSerializer.Meta):
         fields: ClassVar[Any] = [
             *TransactionSerializer.Meta.fields,
-            *("payload", "metadata", "result", "error", "lease_expires_at", "policy_version", "dead_letter"),
+            *("payload", "metadata", "result", "result_note", "error"),
+            *("lease_expires_at", "policy_version", "dead_letter"),
             *("replay_of", "replays", "payload_changes", "trace_context"),
         ]
 

@@ -15,7 +15,8 @@ def sentence(facts: Mapping[str, Any]) -> str:
         case "running":
             return f"running on {facts['worker'] or 'a worker'} for {span(facts['running_for'])}"
         case "succeeded":
-            return f"succeeded {span(facts['ended_ago'])} ago, {_deliveries(facts)}"
+            note = f"; its result is {facts['result_note']}" if facts["result_note"] else ""
+            return f"succeeded {span(facts['ended_ago'])} ago, {_deliveries(facts)}{note}"
         case "cancelled":
             return f"cancelled {span(facts['ended_ago'])} ago before it began"
     return _failed(facts)

@@ -1,6 +1,6 @@
 """Transactions and their attempts: the hot tables."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import F, Q
@@ -95,6 +95,16 @@ class TransactionRecord(models.Model):
     @property
     def word(self) -> str:
         return State(self.state).word
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """The error of a transaction that failed or was put back."""
+        return None if self.state == State.SUCCEEDED else self.error
+
+    @property
+    def result_note(self) -> str | None:
+        """What of the result could not be kept, in words that follow "its result is"."""
+        return self.error["message"] if self.state == State.SUCCEEDED and self.error else None
 
 
 class Attempt(models.Model):

@@ -72,7 +72,7 @@ def _record(settlement: Settlement) -> str:
         case Success(None):
             return f'{head},"state":2}}'
         case Success(value):
-            return f"{head},{_result(value)}}}"
+            return f'{head},"state":{State.SUCCEEDED.value}{_result(value)}}}'
         case Failure() as failure:
             error = orjson.dumps(failures.summary(failure, _tried(lease))).decode()
             category = CATEGORIES[failures.category_of(failure)]
@@ -89,13 +89,13 @@ def _postponed(lease: Lease, outcome: Any) -> dict[str, Any]:
 
 
 def _result(value: Any) -> str:
-    try:
-        text = payloads.encode_leniently(value, limit=settings().result_limit)
-    except payloads.PayloadTooLargeError as error:
-        # The work is done and its success handled: only the copy for people is missing, and says so.
-        note = orjson.dumps({"type": "ResultTooLarge", "message": str(error), "category": None}).decode()
-        return f'"state":2,"error":{note}'
-    return f'"state":2,"result":{text}'
+    """The columns of a success. Where the result is not kept as it was, the column of errors says so."""
+    text, note = payloads.encode_result(value, limit=settings().result_limit)
+    result = "" if text is None else f',"result":{text}'
+    if not note:
+        return result
+    told = {"type": "ResultNotKept" if text is None else "ResultChanged", "message": note, "category": None}
+    return f'{result},"error":{orjson.dumps(told).decode()}'
 
 
 def _attempts(leases: Iterable[Lease], now: float) -> Iterator[str]:

@@ -246,6 +246,7 @@ CALM = {
     "deliveries": 1,
     "dead_letter": None,
     "error": None,
+    "result_note": None,
     "hindrances": [],
     "worker": "host:1",
     "running_for": 0.25,
@@ -317,6 +318,10 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         ({"state": "running", "worker": ""}, "running on a worker for 250 ms"),
         ({"state": "succeeded"}, "succeeded 30 s ago, at its first delivery"),
         ({"state": "succeeded", "deliveries": 3}, "succeeded 30 s ago, at its delivery number 3"),
+        (
+            {"state": "succeeded", "result_note": "not kept: it has 2 bytes; the limit is 1"},
+            "succeeded 30 s ago, at its first delivery; its result is not kept: it has 2 bytes; the limit is 1",
+        ),
         ({"state": "cancelled", "ended_ago": 200_000}, "cancelled 2 days ago before it began"),
         (
             {

@@ -9,7 +9,7 @@ from engines.core.explanation import span
 from engines.management.base import EngineCommand, pretty
 from ergon_site.access.shell.tables import printable, told
 
-LEFT_OUT = {"state", "error", "is_ahead_capped"}
+LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}
 SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}
 
 
