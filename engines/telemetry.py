@@ -16,6 +16,8 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Link
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from engines.core.failures import storable
+
 CONSUMER_SPANS = {
     "loop": "consume_transactions",
     "transaction": "start_processing",
@@ -170,4 +172,4 @@ def text_of(value: Any) -> str:
         text = value if isinstance(value, str) else repr(value)
     except Exception:  # noqa: BLE001 (a value that cannot be shown is no reason to fail)
         text = f"<{type(value).__name__}>"
-    return text[:LONGEST_TEXT]
+    return storable(text[:LONGEST_TEXT])

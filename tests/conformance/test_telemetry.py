@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -198,6 +199,13 @@ def test_messages_of_exceptions_hold_no_secret(engine: Engine) -> None:
     assert "https://\\u2022\\u2022\\u2022@bank/ said 401" in written.replace("\\\\u", "\\u")
     for secret in ("hunter2", "abcdefgh", "qwertyuiop"):
         assert secret not in written
+
+
+@pytest.mark.parametrize("answer", ["half \ud800", ValueError("half \ud800")])
+def test_texts_with_half_a_character_can_be_exported(engine: Engine, answer: Any, caplog: Any) -> None:
+    engine.run(Script(work=answer), some(1), record_payload=True)
+    assert b"half ?" in encode_spans(spans()).SerializeToString()
+    assert caplog.records == []
 
 
 def test_an_error_from_elsewhere_is_told_by_its_name_there(engine: Engine) -> None:
