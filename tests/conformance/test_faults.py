@@ -57,7 +57,7 @@ def test_an_error_that_is_broken_itself_is_a_failure_like_any_other(
     setattr(script, stage, raised)
     report = engine.run(script, some(2), batch=2)
     assert report.failed == 2
-    assert type(raised).__name__ in str(report.failures[0].exception)
+    assert type(raised).__name__ in repr(report.failures[0].exception)
 
 
 def test_an_exception_handler_whose_turn_comes_after_the_transactions_time_runs_all_the_same(engine: Engine) -> None:
