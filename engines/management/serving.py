@@ -181,7 +181,9 @@ class ServingCommand(BaseCommand):
         for runner in crew.newly_ended():
             name, error = runner.pipeline.name, runner.error
             if isinstance(error, LoopTimeout) and options["timeout"] is None:
-                self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.timeout: {failures.message_of(error)}")
+                self.stderr.write(
+                    f"ergon: the pipeline {name!r} has ended by its policy's loop.timeout: {failures.message_of(error)}"
+                )
             elif runner.has_reached_limit and options["limit"] is None:
                 self.stderr.write(f"ergon: the pipeline {name!r} has ended by its policy's loop.limit")
             elif error is not None and not isinstance(error, LoopTimeout):

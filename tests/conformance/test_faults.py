@@ -263,7 +263,7 @@ def test_a_producer_does_the_good_ones_before_it_tells_that_its_input_failed(pro
 
     script = Script()
     with pytest.raises(OSError, match="no more"):
-        producer.run(script, failing(), batch=10)  # type: ignore[arg-type]
+        producer.run(script, failing(), batch=10)
     assert script.stages().count("success") == 14
 
 
@@ -348,7 +348,7 @@ def test_what_a_handler_returns_and_nobody_would_run_is_a_failure(engine: Engine
 class Plain(MemoryConnector):
     """A connector whose outcomes go to a plain method alone."""
 
-    acknowledge_async = None
+    acknowledge_async = None  # type: ignore[assignment]
 
     def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
         self.taken.append((transaction.id, threading.current_thread() is threading.main_thread()))
@@ -366,7 +366,7 @@ def test_an_async_task_brings_outcomes_to_a_plain_method_and_does_not_wait_in_it
 
 def test_a_threaded_task_refuses_a_coroutine_function_for_outcomes_at_its_start() -> None:
     class Awaited(MemoryConnector):
-        async def acknowledge(self, *_: Any) -> None:
+        async def acknowledge(self, *_: Any) -> None:  # type: ignore[override]
             """Never awaited."""
 
     source, script = Awaited(some(2)), Script()
@@ -397,12 +397,13 @@ def test_a_source_that_hangs_ends_with_the_loops_time(producer: Engine) -> None:
         yield from some(2)
         is_over.wait(SLACK)
 
-    script = Script()
+    task, policy = producer.task(Script()), producer.policy(batch=2, timeout=0.5)
     try:
         with pytest.raises(engines.ProducerLoopTimeout) as caught:
-            producer.run(script, source(), batch=2, timeout=0.5)
+            producer.drive(lambda: producer.start(task, source(), policy))
     finally:
         is_over.set()
+    assert caught.value.report is not None
     assert caught.value.report.succeeded == 2
 
 

@@ -230,7 +230,7 @@ def test_a_handler_that_asks_to_end_the_process_fails_its_transaction_and_no_oth
     assert run.code == 0, run.errors
     assert states(*leaving, *good) == ["failed"] * 2 + ["succeeded"] * 3
     errors = TransactionRecord.objects.filter(uid__in=leaving).values_list("error", flat=True)
-    assert {error["category"] for error in errors} == {"SYSTEM"}
+    assert {error and error["category"] for error in errors} == {"SYSTEM"}
 
 
 DIRECTIONS = {"consume": ("inbound", "consumer"), "produce": ("outbound", "producer")}
