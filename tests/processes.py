@@ -90,12 +90,12 @@ def process(*command: str, log: Path | None = None, **changes: str) -> Iterator[
 
 
 @contextmanager
-def serve(log: Path | None = None, **changes: str) -> Iterator[Site]:
+def serve(log: Path | None = None, threads: str = "4", **changes: str) -> Iterator[Site]:
     """The web server, answering."""
     port = free_port()
     listen = ["--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
-    threads = ["--blocking-threads", "4", "--backpressure", "16"]
-    with process("granian", *listen, *threads, "ergon_site.wsgi:application", log=log, **changes):
+    crew = ["--blocking-threads", threads, "--backpressure", "16"]
+    with process("granian", *listen, *crew, "ergon_site.wsgi:application", log=log, **changes):
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/livez")
         yield Site(url)

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 
 from engines import payloads
 from engines.transactions.notifier import Notifier
@@ -298,19 +298,20 @@ def _prepared(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     """
     connection.ensure_connection()
-    if not pooler.may_prepare(connection):
-        return _rows(statement, parameters)
+    return pooler.carry_out(
+        connection, lambda: _prepared_rows(statement, parameters), lambda: _rows(statement, parameters)
+    )
+
+
+def _prepared_rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    connection.ensure_connection()
     raw: Any = connection.connection
     raw.prepare_threshold = PREPARED_FROM
     wrap = connection._prepare_cursor  # type: ignore[attr-defined]  # noqa: SLF001 (errors, logs and hooks as ever)
-    try:
-        with wrap(psycopg.Cursor(raw)) as cursor:
-            cursor.execute(statement, parameters)
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
-            return rows
-    except DatabaseError as error:
-        pooler.raise_unless_lost(connection, error)
-    return _rows(statement, parameters)
+    with wrap(psycopg.Cursor(raw)) as cursor:
+        cursor.execute(statement, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def _tuned_rows(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:

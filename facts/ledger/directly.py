@@ -2,6 +2,9 @@
 
 Where dozens of threads wait for one that writes for all, each microsecond of Python in that one is everybody's, and a
 cursor's are most of them. Only for connections in autocommit that nobody else uses meanwhile.
+
+psycopg does not know the statements that are prepared here. After a rollback it deallocates all that the session has,
+so a statement that the server does not know is prepared again, once.
 """
 
 import re
@@ -19,15 +22,25 @@ _prepared: WeakKeyDictionary[Any, set[bytes]] = WeakKeyDictionary()
 def number(connection: "Connection[Any]", statement: str, given: dict[str, Any]) -> int | None:
     """The first column of the first row; None if there is none."""
     name, text, order = _numbered(statement)
-    libpq = connection.pgconn
+    values = [str(given[one]).encode() for one in order]
     known = _prepared.setdefault(connection, set())
+    try:
+        result = _execute(connection, name, text, values)
+    except errors.InvalidSqlStatementName:
+        known.clear()
+        result = _execute(connection, name, text, values)
+    value = result.get_value(0, 0) if result.ntuples else None
+    return None if value is None else int(value)
+
+
+def _execute(connection: "Connection[Any]", name: bytes, text: bytes, values: list[bytes]) -> Any:
+    libpq, known = connection.pgconn, _prepared[connection]
     if name not in known:
         _check(connection, libpq.prepare(name, text))
         known.add(name)
-    result = libpq.exec_prepared(name, [str(given[one]).encode() for one in order])
+    result = libpq.exec_prepared(name, values)
     _check(connection, result)
-    value = result.get_value(0, 0) if result.ntuples else None
-    return None if value is None else int(value)
+    return result
 
 
 @cache

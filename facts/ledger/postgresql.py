@@ -50,8 +50,21 @@ class UnfitError(Exception):
 
 def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     """The offset of the first; None, and nothing has changed, if one is known or the boundary does not take them."""
-    if len(entries) >= COPIED_FROM:
-        return copy(wrapper, entries)
+    write = _copy_all if len(entries) >= COPIED_FROM else _append_few
+    return pooler.carry_out(wrapper, lambda: write(wrapper, entries), lambda: write(wrapper, entries))
+
+
+def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
+    """The same for many of one boundary. The server takes some in while the next are made."""
+    try:
+        return _copy_all(wrapper, entries)
+    except DatabaseError as error:
+        if pooler.is_lost(error.__cause__):
+            return None  # `append` tries again, with what has been made meanwhile
+        raise
+
+
+def _append_few(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     wrapper.ensure_connection()
     try:
         with (
@@ -61,13 +74,9 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
             return _insert(wrapper, entries)
     except IntegrityError:
         return None
-    except DatabaseError as error:
-        pooler.raise_unless_lost(wrapper, error)
-    return append(wrapper, entries)
 
 
-def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
-    """The same for many of one boundary. The server takes some in while the next are made."""
+def _copy_all(wrapper: Any, entries: Iterable[Entry]) -> int | None:
     wrapper.ensure_connection()
     try:
         with wrapper.wrap_database_errors, _all_or_none(wrapper):

@@ -44,19 +44,24 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     """
     # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
     database: Any = connections[DEFAULT_DB_ALIAS]
-    if database.vendor == "postgresql":
-        database.ensure_connection()
-        if pooler.may_prepare(database):
-            try:
-                return _prepared_rows(database, statement, given)
-            except DatabaseError as error:
-                pooler.raise_unless_lost(database, error)
+    if database.vendor != "postgresql":
+        return _plain_rows(database, statement, given)
+    database.ensure_connection()
+    return pooler.carry_out(
+        database,
+        lambda: _prepared_rows(database, statement, given),
+        lambda: _plain_rows(database, statement, given),
+    )
+
+
+def _plain_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list[Row]:
     with database.cursor() as cursor:
         cursor.execute(statement, given)
         return list(cursor.fetchall()) if cursor.description else []
 
 
 def _prepared_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list[Row]:
+    database.ensure_connection()
     raw = database.connection
     raw.prepare_threshold = PREPARED_FROM
     text, names = _numbered(statement)

@@ -17,11 +17,8 @@ from django.db import OperationalError, connection, transaction
 
 from engines import transactions
 from engines.models import DeadLetter, TransactionRecord, Worker
-from ergon_site.access.database import pooler
 from facts import ledger, provisioning
-from facts.ledger import postgresql as ledger_postgresql
 from facts.models import Fact
-from providers.calls import running
 from tests.durable import (
     consume,
     consumer,
@@ -31,7 +28,7 @@ from tests.durable import (
     submit,
     wait_until_started,
 )
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.making import OFFICE, PLANT, make_boundary
 from tests.faults.pgbouncer import MAX_PREPARED_STATEMENTS, pgbouncer, require_pgbouncer, version
 from tests.processes import ROOT, database_url, environment, eventually, manage
 
@@ -224,19 +221,10 @@ def forget_what_was_prepared() -> None:
         cursor.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
 
 
-def ask_thrice() -> None:
-    for _ in range(3):
-        running.rows("SELECT %(x)s::int", {"x": 1})
-
-
-def test_a_pooler_that_nothing_else_betrays_is_known_by_its_symptom_and_nothing_is_done_twice(undeclared: None) -> None:
-    make_pipeline()
-    for _ in range(4):
-        transactions.submit("orders", {})
-    forget_what_was_prepared()
-    transactions.submit("orders", {})
-    assert TransactionRecord.objects.count() == 5
-    assert pooler.is_shared(connection)
+def test_a_pooler_that_shares_what_it_was_declared_to_keep_is_known_by_its_symptom(pooled: str) -> None:
+    submitted, _ = do_everything(pooled + "?pooler=session", 12)
+    assert len(submitted) == len(set(submitted)) == TransactionRecord.objects.count() == 2 * 12 * 4
+    assert Fact.objects.count() == 2 * 12 * 54
 
 
 def test_a_symptom_within_a_transaction_rolls_it_back_with_a_hint(undeclared: None) -> None:
@@ -248,19 +236,3 @@ def test_a_symptom_within_a_transaction_rolls_it_back_with_a_hint(undeclared: No
         transactions.submit("orders", {})
     assert TransactionRecord.objects.count() == 4
     transactions.submit("orders", {})
-
-
-def test_calls_to_providers_know_the_symptom_too(undeclared: None) -> None:
-    ask_thrice()
-    forget_what_was_prepared()
-    ask_thrice()
-    assert pooler.is_shared(connection)
-
-
-def test_facts_know_the_symptom_too(undeclared: None) -> None:
-    make_boundary()
-    for number in range(3):
-        assert ledger_postgresql.append(connection, [ledger.prepare(draft(number))]) == number
-        forget_what_was_prepared()
-    assert Fact.objects.count() == 3
-    assert pooler.is_shared(connection)

@@ -5,12 +5,14 @@ transaction another session: prepared statements, `SET`, `LISTEN` and server-sid
 declares it by `?pooler=transaction`.
 """
 
+from collections.abc import Callable
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from django.db import DatabaseError, OperationalError
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 
 TRANSACTION, SESSION = "transaction", "session"
 UNDECLARED = (
@@ -24,6 +26,7 @@ NOT_PREPARED = (
 _SHARED = "DISABLE_SERVER_SIDE_CURSORS"
 _POOLER, _PREPARED = "ERGON_POOLER", "ERGON_PREPARED"
 
+T = TypeVar("T")
 log = structlog.get_logger("ergon.database")
 
 
@@ -59,15 +62,41 @@ def notice(wrapper: Any, server_process: int) -> None:
         _treat_as_shared(wrapper)
 
 
-def raise_unless_lost(wrapper: Any, error: DatabaseError) -> None:
-    """Raise the error, unless it says that a prepared statement is lost or there twice, as only a pooler makes it.
+def carry_out(wrapper: Any, prepared: Callable[[], T], plain: Callable[[], T]) -> T:
+    """Run a prepared statement, once more if the server has forgotten it, and plain where prepared ones do not last.
 
-    The server has refused the statement before it did anything: the caller carries it out again, now unprepared.
+    psycopg forgets by itself after a rollback and a plain DISCARD or DEALLOCATE. What is lost behind its back, by a
+    pooler or in a function, is found by the server's refusal, before the statement did anything. A session that
+    somebody has cleared may lack its settings as well, so it is replaced. What is lost twice in a row, is lost by a
+    pooler.
     """
-    if not isinstance(error.__cause__, errors.DuplicatePreparedStatement | errors.InvalidSqlStatementName):
+    if not may_prepare(wrapper):
+        return plain()
+    try:
+        return prepared()
+    except DatabaseError as error:
+        _raise_unless_lost(wrapper, error)
+    if not wrapper.in_atomic_block:
+        wrapper.close()
+    try:
+        return prepared()
+    except DatabaseError as error:
+        _raise_unless_lost(wrapper, error)
+        _treat_as_shared(wrapper)
+    return plain()
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether the server says that a prepared statement is gone, or there already under its name."""
+    return isinstance(error, errors.DuplicatePreparedStatement | errors.InvalidSqlStatementName)
+
+
+def _raise_unless_lost(wrapper: Any, error: DatabaseError) -> None:
+    if not is_lost(error.__cause__):
         raise error
-    _treat_as_shared(wrapper)
-    if wrapper.in_atomic_block:
+    # Of a transaction that has failed nothing can be carried out again; one that has a savepoint before it can.
+    if wrapper.connection.info.transaction_status == TransactionStatus.INERROR:
+        _treat_as_shared(wrapper)
         raise OperationalError(UNDECLARED) from error
 
 
