@@ -12,6 +12,7 @@ class ConsoleConfig(SimpleAdminConfig):
     def ready(self) -> None:
         from django.contrib.admin.checks import check_dependencies
         from django.core.checks import Tags, register
+        from django.core.signals import request_started
         from django.db.backends.signals import connection_created
 
         from engines import diagnosis, hindrances
@@ -23,6 +24,7 @@ class ConsoleConfig(SimpleAdminConfig):
         register(checks.check_certificate_header, deploy=True)
         # No row's signal: the only place that every connection of every thread passes, and once in its life.
         connection_created.connect(databases.check_new_connection)
+        request_started.connect(databases.close_if_replaced)
         # The engines know nothing of facts and providers; the doctor looks at all of them.
         diagnosis.REST.extend([provider_watch.findings, boundary_watch.findings])
         # Nor do they know breakers; whoever asks why a transaction waits is told of those too.

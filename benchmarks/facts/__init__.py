@@ -12,6 +12,9 @@ comes, where it answers before the disk has it.
 same body and inserts one row by the ORM, without token, scope or rate. Then one connection alone, and batches of a
 thousand.
 
+**SQLite.** One connection alone, then four, against two servers with a database file each: one keeps the database
+connection of each thread, as deployed, and one opens it for each request.
+
 **Growth.** The same append and fetch with ten thousand facts in the table, and with a million, or ten with `--large`;
 once with names that follow on those in the table, and once with names that belong anywhere among them.
 
@@ -27,13 +30,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.facts import growth, over_http, report
+from benchmarks.facts import growth, on_sqlite, over_http, report
 from benchmarks.facts.at_once import contenders as at_once
 from benchmarks.facts.rounds import Figures, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
-PARTS = ("append", "http", "growth")
+PARTS = ("append", "http", "sqlite", "growth")
 
 
 def main() -> None:
@@ -47,8 +50,11 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         set_up(folder, stack)
-        appending, asking = at_once(folder, stack, share), over_http.contenders(folder, stack, share)
-        contenders = (appending if "append" in options.only else {}) | (asking if "http" in options.only else {})
+        contenders = on_sqlite.contenders(folder, stack, share) if "sqlite" in options.only else {}
+        if options.only != ["sqlite"]:
+            appending, asking = at_once(folder, stack, share), over_http.contenders(folder, stack, share)
+            contenders |= appending if "append" in options.only else {}
+            contenders |= asking if "http" in options.only else {}
         try:
             measure(contenders, figures, rounds)
             if "growth" in options.only:

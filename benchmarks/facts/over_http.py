@@ -30,10 +30,10 @@ def contenders(folder: Path, stack: ExitStack, share: float) -> dict[str, Conten
         cursor.execute("CREATE TABLE bare_row (id bigserial PRIMARY KEY, message_id text UNIQUE, content text)")
     grant = Grant(scopes=["facts:append"], zones=[FROM], target_zones=[TO])
     token = clients.create("benchmark", grant, by="benchmark").token.text
-    port = _server(folder, stack)
+    port = server(folder, stack, {**os.environ, "DJANGO_SETTINGS_MODULE": "benchmarks.facts.settings"})
 
-    def calls(path: str, body: Body, count: int, connections: int) -> Mapping[str, float]:
-        return asyncio.run(_drive(port, token, path, body, max(connections, int(count * share)), connections))
+    def asked(path: str, body: Body, count: int, connections: int) -> Mapping[str, float]:
+        return calls(port, token, path, body, int(count * share), connections)
 
     def one() -> bytes:
         return orjson.dumps(draft(next(NEXT)))
@@ -42,29 +42,34 @@ def contenders(folder: Path, stack: ExitStack, share: float) -> dict[str, Conten
         return orjson.dumps({"facts": [draft(next(NEXT)) for _ in range(BATCH)]})
 
     def batches() -> Mapping[str, float]:
-        told = calls("/api/v1/facts/batch", batch, BATCHES, 2)
+        told = asked("/api/v1/facts/batch", batch, BATCHES, 2)
         return {"http, in batches": told["http"] * BATCH}
 
     def alone() -> Mapping[str, float]:
-        told = calls("/api/v1/facts", one, ALONE, 1)
+        told = asked("/api/v1/facts", one, ALONE, 1)
         return {"p50, alone": told["p50"], "p99, alone": told["p99"]}
 
     return {
-        "Ergon over HTTP": lambda: calls("/api/v1/facts", one, CALLS, CONNECTIONS),
-        "bare APIView": lambda: calls("/bare", one, CALLS, CONNECTIONS),
+        "Ergon over HTTP": lambda: asked("/api/v1/facts", one, CALLS, CONNECTIONS),
+        "bare APIView": lambda: asked("/bare", one, CALLS, CONNECTIONS),
         "Ergon over HTTP, in batches": batches,
         "Ergon over HTTP, alone": alone,
     }
 
 
-def _server(folder: Path, stack: ExitStack) -> int:
+def calls(port: int, token: str, path: str, body: Body, count: int, connections: int) -> Mapping[str, float]:
+    """Requests a second, and percentiles of what one takes."""
+    return asyncio.run(_drive(port, token, path, body, max(connections, count), connections))
+
+
+def server(folder: Path, stack: ExitStack, environment: Mapping[str, str]) -> int:
+    """The port of a web server that runs until the stack ends."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     program = str(Path(sys.executable).parent / "granian")
     listen = ["--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
     threads = ["--workers", "1", "--blocking-threads", str(CONNECTIONS)]
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "benchmarks.facts.settings"}
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(  # noqa: S603 (our own server)
             [program, *listen, *threads, "ergon_site.wsgi:application"], env=environment, stdout=log, stderr=log

@@ -13,6 +13,9 @@ TABLES = {
     "p99": "one append, ms: p99",
     "p50, alone": "one connection alone, ms: p50",
     "p99, alone": "one connection alone, ms: p99",
+    "p50, SQLite": "SQLite, one connection alone, ms: p50",
+    "p99, SQLite": "SQLite, one connection alone, ms: p99",
+    "http, SQLite": "SQLite, 4 connections, requests a second",
     "one": "append one, µs",
     "one, anywhere": "append one whose names belong among those that are there, µs",
     "in a batch": "append in a batch of a thousand, µs each",
@@ -55,6 +58,8 @@ def goals(figures: Figures) -> Iterator[tuple[str, float | None, float, str, boo
     for kind, goal in {"p50, alone": 3, "p99, alone": 10}.items():
         figure = figures.median("Ergon over HTTP, alone", kind)
         yield f"one connection, {kind.partition(',')[0]}", figure, goal, "{:.1f} ms", False
+    kept = ratio("SQLite, connection kept", "SQLite, connection for each request", "p50, SQLite")
+    yield "SQLite p50, connection kept / for each request", kept, 1.0, "{:.2f}x", False
     if sizes := figures.names("one"):
         few, many = sizes[0], sizes[-1]
         yield f"append, {many} / {few}", ratio(many, few, "one"), 1.5, "{:.2f}x", False
