@@ -22,6 +22,8 @@ HINTS = {
     Worry.LAG: "see whether manage.py forward runs",
 }
 
+RESTORE = "upload the same bytes again under the same key, or restore the file in the storage"
+
 
 def concerns() -> Iterator[Concern]:
     """One for each boundary and consumer that needs a person, however much is wrong with it."""
@@ -29,6 +31,8 @@ def concerns() -> Iterator[Concern]:
     yield from capped(_of_boundaries(stands), reverse("admin:facts_boundary_changelist"))
     readers = [reader for one in stands for reader in one.readers]
     yield from capped(_of_consumers(readers), reverse("admin:facts_consumer_changelist"))
+    if any(one.has_damaged_artifacts for one in stands):
+        yield from capped(_of_artifacts(), f"{reverse('admin:facts_artifact_changelist')}?kept=damaged")
 
 
 def findings() -> Iterator[Finding]:
@@ -45,6 +49,9 @@ def findings() -> Iterator[Finding]:
             told += 1
             text = f"{reader.consumer}: {_sentence(CONSUMER, worry, reader)}"
             yield finding.warning("consumers of facts", text, "see whether the program that reads it runs")
+    if damaged := standing.damaged().count():
+        text = f"the bytes of {damaged:,} {'artifact' if damaged == 1 else 'artifacts'} are missing or corrupt"
+        yield finding.problem("artifacts", text, RESTORE)
     if not told:
         yield finding.ok("boundaries", f"{len(stands):,}, and {len(readers):,} consumers, none beyond a warning line")
 
@@ -69,6 +76,15 @@ def _of_consumers(stands: Iterable[ConsumerStanding]) -> Iterator[Concern]:
                 detail="See whether the program that reads it runs.",
                 address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
             )
+
+
+def _of_artifacts() -> Iterator[Concern]:
+    for artifact in standing.damaged():
+        yield Concern(
+            title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:200],
+            detail=f"{RESTORE[:1].upper()}{RESTORE[1:]}.",
+            address=reverse("admin:facts_artifact_change", args=[artifact.pk]),
+        )
 
 
 def _gate(one: BoundaryStanding) -> str:

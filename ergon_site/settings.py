@@ -50,6 +50,7 @@ DATA_DIR = read("ERGON_DATA_DIR", environment.folder, default=str(BASE_DIR / "va
 ERGON_ZONE = read("ERGON_ZONE", environment.text, default="local")
 ERGON_FACT_LIMITS = read("ERGON_FACT_LIMITS", lambda told: limits.checked(environment.json_object(told)), default="{}")
 ERGON_ORPHAN_AGE = read("ERGON_ORPHAN_AGE", environment.seconds, default="86400")
+ERGON_VERIFY_AGE = read("ERGON_VERIFY_AGE", environment.duration, default="604800")
 ERGON_WAITING_FETCHES = read("ERGON_WAITING_FETCHES", environment.whole, default="2")
 ERGON_TASKS = read("ERGON_TASKS", environment.modules)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")

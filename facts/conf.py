@@ -13,6 +13,7 @@ class FactSettings:
     zone: str
     limits: Limits
     orphan_age: float
+    verify_age: float
     waiting_fetches: int
 
 
@@ -22,5 +23,6 @@ def settings() -> FactSettings:
         zone=django_settings.ERGON_ZONE,
         limits=limits_in(django_settings.ERGON_FACT_LIMITS),
         orphan_age=django_settings.ERGON_ORPHAN_AGE,
+        verify_age=django_settings.ERGON_VERIFY_AGE,
         waiting_fetches=django_settings.ERGON_WAITING_FETCHES,
     )

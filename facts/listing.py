@@ -43,11 +43,13 @@ def artifacts(asked: Mapping[str, str]) -> Lane:
     """The lane of a list of artifacts: all, those of a bucket by their keys, one by its name, or orphans by age."""
     text, bucket, rest = asked.get("q", "").strip(), asked.get("bucket"), Q()
     rows = Artifact.objects.all()
-    if asked.get("kept", "orphan") not in {"orphan", "referenced"}:
-        msg = "artifacts are orphans or referenced"
+    if asked.get("kept", "orphan") not in {"orphan", "referenced", "damaged"}:
+        msg = "artifacts are orphans, referenced or damaged"
         raise ListingError(msg)
     is_orphans = asked.get("kept") == "orphan"
-    if "kept" in asked:
+    if asked.get("kept") == "damaged":
+        rows = rows.exclude(damage="")
+    elif "kept" in asked:
         rest = Q(is_referenced=not is_orphans)
     if text:
         named, _, key = (bucket, "", text) if bucket else text.partition("/")

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from facts.core.artifacts import Damage
 from facts.core.gates import Gate
 
 
@@ -47,6 +48,10 @@ class Boundary(models.Model):
     )
     source_token_file = models.CharField(max_length=500, blank=True, help_text="The file with the peer's token.")
     source_consumer = models.CharField(max_length=100, blank=True, help_text="The consumer at the peer to read as.")
+    # Empty means no: with a default, SQLite would make the table anew, and triggers of other tables refer to it.
+    with_artifacts = models.BooleanField(
+        null=True, help_text="Whether artifacts are pulled from the peer before the facts that refer to them."
+    )
     source_head = models.BigIntegerField(null=True, help_text="The peer's newest offset, when it last told.")
     handed_over_at = models.DateTimeField(null=True)
     held_by = models.CharField(max_length=150, null=True, help_text="The process that hands over.")  # noqa: DJ001
@@ -190,11 +195,22 @@ class Artifact(models.Model):
     is_whole = models.BooleanField(
         default=True, db_default=True, help_text="No if the upload may have been broken off unseen."
     )
+    damage = models.CharField(
+        max_length=10,
+        choices=[(one.value, one.value) for one in Damage],
+        default="",
+        db_default="",
+        blank=True,
+        help_text="What is wrong with the bytes in the storage, when they were last read; empty if nothing is.",
+    )
+    verified_at = models.DateTimeField(null=True, help_text="When the bytes were last compared with the digest.")
 
     class Meta:
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
             models.Index(fields=["put_at"], name="facts_artifact_orphans", condition=Q(is_referenced=False)),
+            models.Index(fields=["id"], name="facts_artifact_damaged", condition=~Q(damage="")),
+            models.Index(fields=["verified_at"], name="facts_artifact_verified"),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["bucket", "key"], name="facts_artifact_key"),

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from django.db.models import BigIntegerField, Case, F, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import BigIntegerField, Case, Exists, F, OuterRef, Q, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce, Least, Now
 
 from facts.core import watching
@@ -37,6 +37,8 @@ class BoundaryStanding:
     retention: Retention
     worries: tuple[Worry, ...]
     readers: "tuple[ConsumerStanding, ...]"
+    # Of all boundaries: asked here because each page that lists them would have to ask for it otherwise.
+    has_damaged_artifacts: bool
 
     @property
     def fill(self) -> float | None:
@@ -64,6 +66,7 @@ def of_boundaries(rows: QuerySet[Boundary] | None = None) -> list[BoundaryStandi
         needed_since=_written_after("pk", "needed"),
         **{f"reader_{name}": F(f"consumers__{name}") for name in READER},
         reader_waits_since=_written_after("pk", "consumers__cursor"),
+        has_damaged_artifacts=Exists(Artifact.objects.exclude(damage="")),
         read_at=Now(),
     )
     ordered = found.select_related("from_zone", "to_zone").order_by(*ORDER, "consumers__name")
@@ -83,6 +86,11 @@ def of_consumers(rows: QuerySet[Consumer] | None = None) -> list[ConsumerStandin
 def orphans() -> int:
     """Artifacts that no fact refers to; an index has nothing else in it."""
     return Artifact.objects.filter(is_referenced=False).count()
+
+
+def damaged() -> QuerySet[Artifact]:
+    """Artifacts whose bytes are missing or corrupt, by an index that has nothing else in it."""
+    return Artifact.objects.exclude(damage="").order_by("pk")
 
 
 def _written_after(boundary: str, cursor: str) -> Coalesce:
@@ -132,6 +140,7 @@ def _boundary(group: list[Any]) -> BoundaryStanding:
         retention=retention,
         worries=tuple(watching.of_boundary(Gate(row.gate), row.alarm, fill, watched, retention)),
         readers=tuple(_reader(row) for row in group if row.reader_id is not None),
+        has_damaged_artifacts=row.has_damaged_artifacts,
     )
 
 

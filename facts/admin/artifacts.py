@@ -18,7 +18,7 @@ from facts.admin import amounts, links
 from facts.admin.fact_list import boundaries
 from facts.models import Artifact
 
-KINDS = {"referenced": "good", "orphan": "warning"}
+KINDS = {"referenced": "good", "orphan": "warning", "missing": "bad", "corrupt": "bad"}
 SHOWN = 50
 
 
@@ -27,7 +27,7 @@ class KeptFilter(Choice):
     parameter_name = "kept"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("orphan", "orphans"), ("referenced", "referenced")]
+        return [("orphan", "orphans"), ("referenced", "referenced"), ("damaged", "damaged")]
 
 
 class BucketFilter(Typed):
@@ -56,7 +56,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
 
     @display(description="references")
     def kept(self, row: Artifact) -> str:
-        return tag("referenced" if row.is_referenced else "orphan", KINDS)
+        return tag(row.damage or ("referenced" if row.is_referenced else "orphan"), KINDS)
 
     @display(description="size")
     def bytes_held(self, row: Artifact) -> str:
@@ -75,11 +75,12 @@ class ArtifactsPage(KeysetPage, DetailPage):
         names = {one.pk: one for one in boundaries(request)}
         references = [
             {
-                "boundary": names.get(one.boundary_id),
+                "boundary": boundary,
                 "offset": one.offset,
-                "address": links.fact("fact", one.boundary_id, one.offset),
+                "address": links.fact(links.buffer(boundary), boundary.pk, one.offset),
             }
             for one in found.rows
+            if (boundary := names.get(one.boundary_id)) is not None
         ]
         return {
             "artifact": row,

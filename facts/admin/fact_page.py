@@ -10,11 +10,12 @@ from ergon_site.access import json_view
 from facts import lineage
 from facts.admin import amounts, links
 from facts.core import drafts
-from facts.core.errors import InvalidFactError
+from facts.ledger import references
 from facts.lineage import Relative
-from facts.models import Artifact, Boundary, Fact, Written
+from facts.models import Boundary, Fact, Written
 
 LATEST = 253_402_300_799_000
+MOST_ARTIFACTS = 50
 
 
 def of(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def of(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]:
         "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
         "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
         "size": amounts.size(len(row.content.encode())),
-        "artifact": _artifact(fact),
+        "artifacts": _artifacts(fact),
         "causes": _told(family.causes, names),
         "has_more_causes": family.has_more_causes,
         "followed": _told(family.followed, names),
@@ -56,22 +57,19 @@ def _told(relatives: Iterable[Relative], names: Mapping[int, str]) -> list[dict[
     ]
 
 
-def _artifact(fact: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a fact refers to: found by its name, as no index leads from a fact to it."""
-    try:
-        reference = drafts.reference_in(fact)
-    except InvalidFactError:
-        return None
-    if reference is None:
-        return None
-    row = Artifact.objects.filter(bucket=reference.bucket, key=reference.key).first()
-    return {
-        "name": f"{reference.bucket}/{reference.key}",
-        "digest": reference.digest,
-        "size": amounts.size(reference.size),
-        "row": row,
-        "address": links.artifact(row) if row else "",
-    }
+def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a fact refers to, the first of it: found by name, as no index leads from a fact to it."""
+    found = drafts.references_in(fact, is_stored=True)[:MOST_ARTIFACTS]
+    rows = references.find(reference.name for reference in found)
+    return [
+        {
+            "name": f"{reference.bucket}/{reference.key}",
+            "size": amounts.size(reference.size),
+            "row": (row := rows.get(reference.name)),
+            "address": links.artifact(row) if row else "",
+        }
+        for reference in found
+    ]
 
 
 def _moment(milliseconds: float) -> datetime | None:

@@ -89,7 +89,7 @@ class ObjectView(Refusing, APIView):
             (200, ANY): OpenApiResponse(OpenApiTypes.BINARY, "The bytes."),
             (206, ANY): OpenApiResponse(OpenApiTypes.BINARY, "The part that was asked for."),
             304: OpenApiResponse(description="`If-None-Match` has this digest."),
-            **also_refuses(412, 416),
+            **also_refuses(410, 412, 416),
         },
     )
     def get(self, request: Request, bucket: str, key: str) -> HttpResponseBase:
@@ -104,6 +104,7 @@ class ObjectView(Refusing, APIView):
         if (settled := get_conditional_response(told, etag=_etag(artifact), response=bare)) is not bare:
             return settled or bare
         if request.method == "HEAD":
+            artifacts.check_there(artifact)
             return bare
         part = artifacts.open_slice(artifact, span)
         return StreamingHttpResponse(

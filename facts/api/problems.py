@@ -31,6 +31,7 @@ STATUSES = {
     "object_conflict": HTTPStatus.CONFLICT,
     "offset_out_of_range": HTTPStatus.CONFLICT,
     "history_truncated": HTTPStatus.GONE,
+    "artifact_unavailable": HTTPStatus.GONE,
     "length_required": HTTPStatus.LENGTH_REQUIRED,
     "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "unknown_artifact": HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -13,6 +13,9 @@ from facts.ledger import Entry
 def check_append(caller: Caller, entry: Entry) -> None:
     _check(caller, entry.from_zone in caller.zones, f"speak for the zone {entry.from_zone!r}", "/envelope/from_zone")
     _check(caller, entry.to_zone in caller.target_zones, f"send to the zone {entry.to_zone!r}", "/envelope/to_zone")
+    for reference in entry.references:
+        is_allowed = reference.bucket in caller.buckets
+        _check(caller, is_allowed, f"use the bucket {reference.bucket!r}", f"{reference.at}/bucket")
 
 
 def check_boundary(caller: Caller, from_zone: str, to_zone: str) -> None:

@@ -1,9 +1,10 @@
-"""VERB: put. The first bytes under a key stay; whoever brings the same again is told the same."""
+"""VERB: put. The first bytes under a key stay; the same bytes again get the same answer, and mend damaged ones."""
 
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import structlog
 from django.db import transaction
 from django.db.models.functions import Now
 
@@ -15,6 +16,7 @@ from facts.core import artifacts as rules
 from facts.core.errors import FactError, ObjectConflictError
 from facts.models import Artifact
 
+log = structlog.get_logger("ergon.facts")
 # What an upload says of itself.
 TOLD = ("media_type", "created_by", "is_whole", "stored_as", "size", "digest")
 
@@ -42,7 +44,7 @@ def put(
     check_size(announced.size or 0, limit)
     incoming = Incoming(stream, limit)
     known = _meet_again(bucket, key)
-    if known is not None and known.is_whole:
+    if known is not None and known.is_whole and not known.damage:
         # Nothing has to be stored to see whether it is the same.
         for _ in incoming.chunks():
             pass
@@ -69,7 +71,7 @@ def _store(upload: Artifact, incoming: Incoming, announced: Announced) -> Put:
         depot.discard(upload.stored_as)
         raise
     # After any other error the row may have been committed all the same: the sweep decides.
-    if not result.is_new:
+    if result.artifact.stored_as != upload.stored_as:
         depot.discard(upload.stored_as)
     return result
 
@@ -79,17 +81,20 @@ def _store(upload: Artifact, incoming: Incoming, announced: Announced) -> Put:
 def _record(upload: Artifact, incoming: Incoming) -> Put:
     told = {name: getattr(upload, name) for name in TOLD}
     artifact, is_new = Artifact.objects.get_or_create(bucket=upload.bucket, key=upload.key, defaults=told)
-    if not is_new and not artifact.is_whole:
+    if not is_new and (artifact.damage or not artifact.is_whole):
         artifact = Artifact.objects.select_for_update().get(pk=artifact.pk)
-        if is_new := _was_broken_off(artifact, upload):
+        if artifact.damage and (artifact.digest, artifact.size) == (incoming.digest, incoming.size):
+            _replace(artifact, {"stored_as": upload.stored_as, "damage": "", "verified_at": None})
+            log.warning("artifact_restored", artifact=str(artifact))
+        elif is_new := _was_broken_off(artifact, upload):
             _replace(artifact, told)
-    if not is_new:
+    if not is_new and artifact.stored_as != upload.stored_as:
         return _judge(artifact, incoming)
     # A sweep that took the bytes for strays is over by now: it writes their name first, too.
     if not depot.is_there(upload.stored_as):
         msg = "the bytes were swept before they were recorded: the upload paused for too long"
         raise OSError(msg)
-    return Put(artifact, is_new=True)
+    return Put(artifact, is_new)
 
 
 def _judge(artifact: Artifact, incoming: Incoming) -> Put:

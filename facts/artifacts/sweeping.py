@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from ergon_site.access import audit
-from facts.artifacts import depot
+from facts.artifacts import depot, verifying
 from facts.conf import settings
 from facts.models import Artifact
 
@@ -25,9 +25,11 @@ def orphans(age: float | None = None) -> QuerySet[Artifact]:
 
 
 def sweep(*, age: float | None = None, by: str = "sweep", reason: str = "") -> int:
-    """Remove old orphans, and bytes that no row knows; how many."""
+    """Remove old orphans, and bytes that no row knows; how many. What stays is verified when its turn comes."""
     age = settings().orphan_age if age is None else age
-    return _sweep_orphans(age, by, reason) + _sweep_strays(age, by, reason)
+    swept = _sweep_orphans(age, by, reason) + _sweep_strays(age, by, reason)
+    verifying.verify()
+    return swept
 
 
 def _sweep_orphans(age: float, by: str, reason: str) -> int:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+from enum import StrEnum
 from typing import NoReturn
 
 from facts.core.errors import InvalidFactError
@@ -21,6 +22,13 @@ UNKNOWN_TYPE = "application/octet-stream"
 PREFIX = "sha256:"
 DIGEST_SIZE = 32
 _MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)\s*=\s*:([A-Za-z0-9+/=]*):\s*")
+
+
+class Damage(StrEnum):
+    """What is wrong with the bytes of an artifact."""
+
+    MISSING = "missing"
+    CORRUPT = "corrupt"
 
 
 def check_name(bucket: str, key: str) -> None:

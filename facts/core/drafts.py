@@ -1,7 +1,7 @@
 """What a fact must be: the rules for its envelope and its statement. Business schemas are nobody's business here."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -27,18 +27,25 @@ SUBJECT = re.compile(
     r"(?:/[^\s/\x00-\x1f](?:[^/\x00-\x1f]*[^\s/\x00-\x1f])?)?"
 )
 PREDICATE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+AT = "/fact/object_json"
+PARTS = frozenset({"bucket", "key", "digest", "size"})
 _is_subject = SUBJECT.fullmatch
 # There are few predicates and fewer boundaries, and every fact names one of each.
 REMEMBERED = 1024
 
 
 class Reference(NamedTuple):
-    """The artifact that a fact is about."""
+    """An artifact that a fact refers to; `at` is the JSON Pointer to the object that does."""
 
     bucket: str
     key: str
     digest: str
     size: int
+    at: str = AT
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.bucket, self.key
 
 
 def check(draft: Any, limits: Limits) -> None:
@@ -64,22 +71,55 @@ def check_indexed(draft: Mapping[str, Any]) -> None:
             _refuse(f"/{part}/{name}", f"must take at most {LONGEST_INDEXED:,} bytes as UTF-8")
 
 
-def reference_in(fact: Mapping[str, Any]) -> Reference | None:
-    """The artifact that `object_json` refers to: a bucket and a key, and what was said of the bytes.
+def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[Reference, ...]:
+    """The artifacts that `object_json` refers to: every object in it, at any depth, with the four parts of a reference.
 
-    A bucket and a key alone may be anything that is called so.
+    A bucket and a key alone may be anything that is called so. As the whole of `object_json`, a bucket and a key with
+    one of the other two parts are a reference that lacks a part, and refused.
+
+    Of a fact that is stored elsewhere what is no reference is passed by: it was taken there.
     """
-    told = fact["object_json"]
-    if not isinstance(told, dict) or "bucket" not in told or "key" not in told:
-        return None
-    if "digest" not in told and "size" not in told:
-        return None
+    stated = fact["object_json"]
+    found: list[Reference] = []
+    if _is_meant(stated) and not is_stored:
+        _check_reference(stated, AT)
+    values = [(AT, stated)]
+    while values:
+        at, value = values.pop()
+        if isinstance(value, dict):
+            values += ((f"{at}/{_escaped(name)}", part) for name, part in value.items())
+            if value.keys() >= PARTS:
+                found += _reference(value, at, is_stored=is_stored)
+        elif isinstance(value, list):
+            values += ((f"{at}/{place}", part) for place, part in enumerate(value))
+    return tuple(sorted(found, key=lambda one: one.at))
+
+
+def may_refer(content: str) -> bool:
+    """Whether the canonical text of a fact may hold a reference: most have none, and are not searched for any."""
+    return '"bucket":' in content and '"key":' in content
+
+
+def _is_meant(stated: Any) -> bool:
+    return isinstance(stated, dict) and {"bucket", "key"} <= stated.keys() and not {"digest", "size"}.isdisjoint(stated)
+
+
+def _reference(told: dict[str, Any], at: str, *, is_stored: bool) -> Iterator[Reference]:
+    try:
+        _check_reference(told, at)
+    except InvalidFactError:
+        if is_stored:
+            return
+        raise
+    yield Reference(told["bucket"], told["key"], told["digest"], int(told["size"]), at)
+
+
+def _check_reference(told: dict[str, Any], at: str) -> None:
     for name in ("bucket", "key", "digest"):
         if not isinstance(told.get(name), str):
-            _refuse(f"/fact/object_json/{name}", "must be a text, as the answer to the upload has it")
+            _refuse(f"{at}/{name}", "must be a text, as the answer to the upload has it")
     if not _is_whole(told.get("size")):
-        _refuse("/fact/object_json/size", "must be a whole number, as the answer to the upload has it")
-    return Reference(told["bucket"], told["key"], told["digest"], int(told["size"]))
+        _refuse(f"{at}/size", "must be a whole number, as the answer to the upload has it")
 
 
 def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:

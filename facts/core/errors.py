@@ -93,14 +93,20 @@ class HistoryTruncatedError(FactError):
     code = "history_truncated"
 
 
+class ArtifactUnavailableError(FactError):
+    """The bytes of the artifact are missing in the storage, or are not those that were uploaded."""
+
+    code = "artifact_unavailable"
+
+
 class UnknownArtifactError(FactError):
-    """The fact refers to an artifact that is absent or different."""
+    """The fact refers to an artifact that is not there."""
 
     code = "unknown_artifact"
 
 
 class DigestMismatchError(FactError):
-    """The bytes are not those that were announced."""
+    """The bytes are not those that were announced, or a fact's reference differs from its artifact."""
 
     code = "digest_mismatch"
 

@@ -143,6 +143,6 @@ def _entry(row: Fact, from_zone: str, to_zone: str) -> Entry:
         row.causation_id,
         row.content,
         row.digest,
-        None,
+        (),
         size_of(row.content),
     )

@@ -94,13 +94,14 @@ def _by_boundary(entries: Sequence[Entry]) -> Iterable[Sequence[int]]:
 
 
 def _write_to_one(entries: Sequence[Entry], lane: Lane | None) -> Sequence[Result]:
-    if connection.vendor == "postgresql" and not any(entry.reference for entry in entries):
+    if connection.vendor == "postgresql" and not any(entry.references for entry in entries):
         written = _write_new(entries, lane)
         if written is not None:
             return written
     boundary = boundaries.seek(*entries[0].zones)
     if boundary is None or boundary.is_remote:
-        return [boundaries.missing(*entries[0].zones)] * len(entries)
+        refusal = boundaries.missing(*entries[0].zones) if boundary is None else boundaries.pulled(boundary)
+        return [refusal] * len(entries)
     return _write_known(boundary.pk, entries)
 
 
@@ -129,17 +130,17 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
     known = {message_id: (offset, digest, content) for message_id, offset, digest, content in known_rows}
     artifacts = references.lock(entries)
     results: list[Result] = []
-    new: list[Fact] = []
+    new: list[tuple[int, Entry]] = []
     for entry in entries:
         result = _judge(entry, boundary, known, artifacts)
         results.append(result)
         if isinstance(result, Appended) and not result.is_duplicate:
             known[entry.message_id] = (result.offset, entry.digest, entry.text)
-            new.append(Fact(boundary_id=boundary_id, offset=result.offset, **entry.fields))
+            new.append((result.offset, entry))
             boundary.next_offset += 1
             boundary.stored_bytes += entry.size
-    Fact.objects.bulk_create(new)
-    references.keep(new, {entry.message_id: entry for entry in entries}, artifacts)
+    Fact.objects.bulk_create(Fact(boundary_id=boundary_id, offset=offset, **entry.fields) for offset, entry in new)
+    references.keep(boundary_id, new, artifacts)
     Boundary.objects.filter(pk=boundary_id).update(next_offset=boundary.next_offset, stored_bytes=boundary.stored_bytes)
     return results
 

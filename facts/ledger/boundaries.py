@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from django.db.models import Q
 
 from ergon_site.access.core.texts import is_storable
-from facts.core.errors import FactError, UnknownBoundaryError, UnknownZoneError
+from facts.core.errors import FactError, NotAuthorizedError, UnknownBoundaryError, UnknownZoneError
 from facts.models import Boundary, Zone
 
 
@@ -39,6 +39,15 @@ def missing(from_zone: str, to_zone: str) -> FactError:
         if name not in known:
             return UnknownZoneError(f"there is no zone named {name!r}", f"/envelope/{field}")
     return UnknownBoundaryError(f"no boundary leads from {from_zone!r} to {to_zone!r}", "/envelope/to_zone")
+
+
+def pulled(boundary: Boundary) -> FactError:
+    """Why nothing is appended to a boundary whose facts come from a peer. Where that is, is no producer's business."""
+    msg = (
+        f"the facts of {boundary} are pulled from a peer: append them at the boundary of {boundary.from_zone},"
+        " and they arrive here"
+    )
+    return NotAuthorizedError(msg, "/envelope/from_zone")
 
 
 def arrow(from_zone: str, to_zone: str) -> str:

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     causation_id: str | None
     text: str
     digest: str
-    reference: Reference | None
+    references: tuple[Reference, ...]
     size: int
 
     @property
@@ -82,7 +82,7 @@ def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
         envelope.get("causation_id"),
         text,
         digest,
-        drafts.reference_in(fact),
+        drafts.references_in(fact, is_stored=is_stored) if drafts.may_refer(text) else (),
         size,
     )
 

@@ -112,7 +112,7 @@ def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
     offset = size = 0
     with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copying:
         for offset, entry in enumerate(chain([opening], entries), first):
-            if entry.reference or entry.zones != zones:
+            if entry.references or entry.zones != zones:
                 raise UnfitError
             copying.write_row((boundary_id, offset, *entry.columns))
             size += entry.size

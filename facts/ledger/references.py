@@ -1,54 +1,78 @@
-"""Facts that are about artifacts: the artifact must be there, as it was said to be, and from then on it stays."""
+"""Facts that refer to artifacts: each must be there, as it was said to be, and from then on it stays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from django.db.models import Q
-
-from facts.core.errors import UnknownArtifactError
+from facts.core.drafts import Reference
+from facts.core.errors import DigestMismatchError, FactError, UnknownArtifactError
 from facts.ledger.entries import Entry
-from facts.models import Artifact, ArtifactReference, Fact
+from facts.models import Artifact, ArtifactReference
 
-Artifacts = Mapping[tuple[str, str], Artifact]
+T = TypeVar("T")
+Name = tuple[str, str]
+Artifacts = Mapping[Name, Artifact]
+# A fact may refer to thousands; no database takes as many names in one statement.
+AT_ONCE = 500
+
+
+def find(names: Iterable[Name]) -> Artifacts:
+    """Artifacts by bucket and key; those that are not there are left out."""
+    keys: dict[str, list[str]] = {}
+    for bucket, key in dict.fromkeys(names):
+        keys.setdefault(bucket, []).append(key)
+    return {
+        (one.bucket, one.key): one
+        for bucket, all_keys in keys.items()
+        for some in _some(all_keys)
+        for one in Artifact.objects.filter(bucket=bucket, key__in=some)
+    }
 
 
 def lock(entries: Sequence[Entry]) -> Artifacts:
     """The artifacts that these refer to, kept from being swept until the commit."""
-    wanted = {(entry.reference.bucket, entry.reference.key) for entry in entries if entry.reference}
-    if not wanted:
-        return {}
-    any_of = Q()
-    for bucket, key in wanted:
-        any_of |= Q(bucket=bucket, key=key)
-    found = Artifact.objects.select_for_update().filter(any_of).order_by("pk")
-    return {(artifact.bucket, artifact.key): artifact for artifact in found}
+    found = find(reference.name for entry in entries for reference in entry.references)
+    # In one order, whoever locks them.
+    numbers = sorted(one.pk for one in found.values())
+    return {
+        (one.bucket, one.key): one
+        for some in _some(numbers)
+        for one in Artifact.objects.select_for_update().filter(pk__in=some).order_by("pk")
+    }
 
 
-def refusal(entry: Entry, artifacts: Artifacts) -> UnknownArtifactError | None:
-    reference = entry.reference
-    if reference is None:
-        return None
-    artifact = artifacts.get((reference.bucket, reference.key))
+def refusal(entry: Entry, artifacts: Artifacts) -> FactError | None:
+    """Why a fact cannot be taken: the first of its references that does not hold."""
+    faults = (fault(reference, artifacts.get(reference.name)) for reference in entry.references)
+    return next((one for one in faults if one is not None), None)
+
+
+def fault(reference: Reference, artifact: Artifact | None) -> FactError | None:
+    """What is wrong with a reference."""
+    name = f"{reference.bucket}/{reference.key}"
     if artifact is None:
-        msg = f"there is no artifact {reference.bucket}/{reference.key}: upload it first"
-        return UnknownArtifactError(msg, "/fact/object_json/key")
-    for name in ("digest", "size"):
-        if getattr(artifact, name) != getattr(reference, name):
-            # Not what it is: who appends may have no right to the bucket.
-            msg = (
-                f"the artifact {reference.bucket}/{reference.key} has another {name}: send that of the upload's answer"
-            )
-            return UnknownArtifactError(msg, f"/fact/object_json/{name}")
+        msg = f"there is no artifact {name}: upload it first"
+        return UnknownArtifactError(msg, f"{reference.at}/key")
+    for part in ("digest", "size"):
+        if getattr(artifact, part) != getattr(reference, part):
+            msg = f"the artifact {name} has another {part}: send that of the upload's answer"
+            return DigestMismatchError(msg, f"{reference.at}/{part}")
+    if artifact.damage:
+        msg = f"the bytes of the artifact {name} are {artifact.damage}: upload it again"
+        return UnknownArtifactError(msg, f"{reference.at}/key")
     return None
 
 
-def keep(new: Sequence[Fact], entries: Mapping[str, Entry], artifacts: Artifacts) -> None:
-    """Write down which fact refers to which artifact."""
-    made = []
-    for fact in new:
-        reference = entries[fact.message_id].reference
-        if reference is not None:
-            artifact = artifacts[reference.bucket, reference.key]
-            made.append(ArtifactReference(artifact=artifact, boundary_id=fact.boundary_id, offset=fact.offset))
-    if made:
-        ArtifactReference.objects.bulk_create(made)
-        Artifact.objects.filter(pk__in={one.artifact_id for one in made}).update(is_referenced=True)
+def keep(boundary_id: int, written: Iterable[tuple[int, Entry]], artifacts: Artifacts) -> None:
+    """Write down which facts, by their offsets, refer to which artifacts."""
+    made = [
+        ArtifactReference(artifact=artifacts[name], boundary_id=boundary_id, offset=offset)
+        for offset, entry in written
+        for name in dict.fromkeys(reference.name for reference in entry.references)
+    ]
+    ArtifactReference.objects.bulk_create(made)
+    for some in _some(sorted({one.artifact_id for one in made})):
+        Artifact.objects.filter(pk__in=some).update(is_referenced=True)
+
+
+def _some(values: Sequence[T]) -> Iterable[Sequence[T]]:
+    return (values[place : place + AT_ONCE] for place in range(0, len(values), AT_ONCE))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from facts.core import drafts, gates, limits
+from facts.core.drafts import Reference
 from facts.core.errors import (
     BufferFullError,
     FactError,
@@ -178,16 +179,41 @@ def test_what_is_no_fact_is_refused_by_the_name_of_its_fault(broken: Any, pointe
 
 def test_a_bucket_and_a_key_with_a_digest_or_a_size_refer_to_an_artifact() -> None:
     reference = {"bucket": "b", "key": "k", "digest": "sha256:0", "size": 5}
-    assert drafts.reference_in({"object_json": reference}) == tuple(reference.values())
-    assert drafts.reference_in({"object_json": {**reference, "size": 5.0}}) == tuple(reference.values())
-    assert drafts.reference_in({"object_json": {"bucket": "b"}}) is None
-    assert drafts.reference_in({"object_json": "b"}) is None
+    found = (Reference(**reference),)  # type: ignore[arg-type]
+    assert drafts.references_in({"object_json": reference}) == found
+    assert drafts.references_in({"object_json": {**reference, "size": 5.0}}) == found
+    assert drafts.references_in({"object_json": {"bucket": "b"}}) == ()
+    assert drafts.references_in({"object_json": "b"}) == ()
     for left_out in ("digest", "size"):
+        half = {name: reference[name] for name in reference if name != left_out}
         with pytest.raises(InvalidFactError, match=f"{left_out} must be"):
-            drafts.reference_in({"object_json": {name: reference[name] for name in reference if name != left_out}})
+            drafts.references_in({"object_json": half})
+        # Deeper it may be anything: who lists files of another storage says so much of them.
+        assert drafts.references_in({"object_json": {"files": [half]}}) == ()
+        assert drafts.references_in({"object_json": half}, is_stored=True) == ()
     for broken in ({**reference, "size": True}, {**reference, "size": 0.5}, {**reference, "digest": None}):
-        with pytest.raises(InvalidFactError, match="as the answer to the upload has it"):
-            drafts.reference_in({"object_json": broken})
+        for place in (broken, [broken], {"a": {"b": broken}}):
+            with pytest.raises(InvalidFactError, match="as the answer to the upload has it"):
+                drafts.references_in({"object_json": place})
+            assert drafts.references_in({"object_json": place}, is_stored=True) == ()
+
+
+def test_references_are_found_at_any_depth_with_the_way_to_them() -> None:
+    reference = {"bucket": "b", "key": "k", "digest": "sha256:0", "size": 5}
+    other = {**reference, "key": "l"}
+    stated = {**reference, "files": [other, {"of/it": {"deep": [[reference]]}}], "note": "b", "count": 2}
+    assert [one.at for one in drafts.references_in({"object_json": stated})] == [
+        "/fact/object_json",
+        "/fact/object_json/files/0",
+        "/fact/object_json/files/1/of~1it/deep/0/0",
+    ]
+    assert [one.name for one in drafts.references_in({"object_json": [other, reference]})] == [("b", "l"), ("b", "k")]
+
+
+def test_only_a_text_with_both_names_is_searched_for_references() -> None:
+    assert drafts.may_refer('{"fact":{"object_json":{"bucket":"b","digest":"d","key":"k","size":1}}}')
+    assert not drafts.may_refer('{"fact":{"object_json":{"bucket":"b"}}}')
+    assert not drafts.may_refer('{"fact":{"object_json":"a key in a bucket"}}')
 
 
 def test_what_is_optional_may_stand_alone() -> None:

@@ -90,26 +90,26 @@ def test_what_is_missing_or_of_another_kind_is_named() -> None:
 @pytest.mark.parametrize(
     ("value", "found"),
     [
-        (None, None),
-        ({"bucket": "b"}, None),
-        ({"bucket": 5, "key": "C minor"}, None),
-        ({"bucket": "b", "key": "k", "file_name": "f"}, None),
-        ({"bucket": "b", "key": "k", "digest": "d", "size": 1.0}, Reference("b", "k", "d", 1)),
+        (None, ()),
+        ({"bucket": "b"}, ()),
+        ({"bucket": 5, "key": "C minor"}, ()),
+        ({"bucket": "b", "key": "k", "file_name": "f"}, ()),
+        ({"bucket": "b", "key": "k", "digest": "d", "size": 1.0}, (Reference("b", "k", "d", 1),)),
         (
             {"bucket": "b", "key": "k", "digest": "d", "size": 1, "file_name": "f"},
-            Reference("b", "k", "d", 1),
+            (Reference("b", "k", "d", 1),),
         ),
     ],
 )
 def test_a_bucket_and_a_key_and_what_is_said_of_the_bytes_are_a_reference(value: Any, found: Any) -> None:
-    assert drafts.reference_in({"object_json": value}) == found
+    assert drafts.references_in({"object_json": value}) == found
 
 
 @pytest.mark.parametrize(("part", "value"), [("size", True), ("size", "1"), ("digest", None), ("key", 5)])
 def test_a_reference_has_all_its_parts(part: str, value: Any) -> None:
     whole = {"bucket": "b", "key": "k", "digest": "d", "size": 1}
     with pytest.raises(InvalidFactError) as caught:
-        drafts.reference_in({"object_json": whole | {part: value}})
+        drafts.references_in({"object_json": whole | {part: value}})
     assert caught.value.pointer == f"/fact/object_json/{part}"
 
 

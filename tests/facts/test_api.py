@@ -18,7 +18,12 @@ from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db
 
-GRANT: dict[str, Any] = {"zones": [PLANT], "target_zones": [OFFICE, "Mars"], "consumers": ["erp", "gone"]}
+GRANT: dict[str, Any] = {
+    "zones": [PLANT],
+    "target_zones": [OFFICE, "Mars"],
+    "consumers": ["erp", "gone"],
+    "buckets": ["b"],
+}
 RAW = json.dumps(draft(1))
 
 
@@ -175,6 +180,18 @@ def test_where_no_boundary_leads_nothing_is_appended(boundary: Boundary) -> None
     api = api_of("press", zones=[PLANT], target_zones=["Harbour"])
     told = problem(post(api, "facts", draft(1, to_zone="Harbour")), 404, "unknown_boundary")
     assert pointers(told) == ["/envelope/to_zone"]
+
+
+def test_where_facts_are_pulled_from_a_peer_nothing_is_appended_and_the_refusal_says_so() -> None:
+    make_boundary(source_url="https://plant.example", source_token_file="/run/token")
+    api = api_of("press", **GRANT)
+    told = problem(post(api, "facts", draft(1)), 403, "zone_not_authorized")
+    assert "pulled from a peer" in told["detail"]
+    assert "plant.example" not in told["detail"]
+    assert pointers(told) == ["/envelope/from_zone"]
+    [result] = post(api, "facts/batch", {"facts": [draft(1)]}).json()["results"]
+    assert (result["status"], result["problem"]["code"]) == (403, "zone_not_authorized")
+    assert not Fact.objects.exists()
 
 
 def test_a_full_buffer_says_when_to_come_back_and_still_answers_repeats(api: Client) -> None:
@@ -433,7 +450,7 @@ def test_every_code_of_the_specification_has_its_status() -> None:
             ["unknown_consumer", "unknown_zone", "unknown_boundary", "unknown_fact", "unknown_object"], 404
         ),
         **dict.fromkeys(["conflicting_duplicate", "object_conflict", "offset_out_of_range"], 409),
-        "history_truncated": 410,
+        **dict.fromkeys(["history_truncated", "artifact_unavailable"], 410),
         "length_required": 411,  # of our own: an upload that could be cut without anybody noticing
         "payload_too_large": 413,
         **dict.fromkeys(["unknown_artifact", "digest_mismatch"], 422),

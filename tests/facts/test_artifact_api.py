@@ -68,13 +68,33 @@ def test_an_upload_is_answered_with_what_a_fact_needs(api: httpx.Client) -> None
 def test_a_fact_about_what_is_not_there_or_is_different_is_refused(api: httpx.Client) -> None:
     api.put(at(), content=BODY)
     artifact = Artifact.objects.get()
-    for changes in ({"key": "absent"}, {"digest": digest(b"")}, {"size": 1}):
-        answer = api.post("facts", json=draft(1, object_json=reference(artifact, **changes)))
-        problem(answer, 422, "unknown_artifact")
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"key": "absent"}, "unknown_artifact"),
+        ({"digest": digest(b"")}, "digest_mismatch"),
+        ({"size": 1}, "digest_mismatch"),
+    ]
+    for changes, code in refusals:
+        for form in (reference(artifact, **changes), {"files": [reference(artifact, **changes)]}):
+            problem(api.post("facts", json=draft(1, object_json=form)), 422, code)
     right, wrong = reference(artifact), reference(artifact, size=1)
     facts = [draft(1, object_json=wrong), draft(2, object_json=right)]
     results = api.post("facts/batch", json={"facts": facts}).json()["results"]
     assert [result["status"] for result in results] == [422, 201]
+
+
+def test_to_refer_to_an_artifact_needs_the_right_to_its_bucket(api: httpx.Client, site: Site) -> None:
+    api.put(at(), content=BODY)
+    told = reference(Artifact.objects.get())
+    other = token("other", buckets=["payroll"], zones=[PLANT], target_zones=[OFFICE])
+    with httpx.Client(base_url=api.base_url, headers={"Authorization": f"Bearer {other}"}, timeout=LIMIT) as stranger:
+        for form, pointer in ((told, ""), ({"files": [{"of": told}]}, "/files/0/of")):
+            body = problem(stranger.post("facts", json=draft(1, object_json=form)), 403, "zone_not_authorized")
+            assert body["errors"][0]["pointer"] == f"/fact/object_json{pointer}/bucket"
+        results = stranger.post("facts/batch", json={"facts": [draft(1, object_json=[told]), draft(2)]}).json()
+        assert [result["status"] for result in results["results"]] == [403, 201]
+    assert not Artifact.objects.get().is_referenced
+    assert api.post("facts", json=draft(1, object_json={"files": [{"of": told}]})).status_code == 201
+    assert Artifact.objects.get().is_referenced
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "text/html", "multipart/form-data", None])

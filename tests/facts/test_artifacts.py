@@ -14,6 +14,7 @@ from facts.artifacts import Announced, Put
 from facts.artifacts.incoming import Incoming
 from facts.core.errors import (
     DigestMismatchError,
+    FactError,
     InvalidFactError,
     ObjectConflictError,
     PayloadTooLargeError,
@@ -238,20 +239,26 @@ def test_the_longest_key_is_kept_in_every_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "pointer"),
+    ("changes", "error", "part"),
     [
-        ({"key": "absent"}, "/fact/object_json/key"),
-        ({"bucket": "absent"}, "/fact/object_json/key"),
-        ({"digest": digest(b"else")}, "/fact/object_json/digest"),
-        ({"size": 7}, "/fact/object_json/size"),
+        ({"key": "absent"}, UnknownArtifactError, "key"),
+        ({"bucket": "absent"}, UnknownArtifactError, "key"),
+        ({"digest": digest(b"else")}, DigestMismatchError, "digest"),
+        ({"size": 7}, DigestMismatchError, "size"),
     ],
 )
-def test_a_fact_about_an_artifact_that_is_absent_or_different_is_refused(changes: dict[str, Any], pointer: str) -> None:
+@pytest.mark.parametrize("at", ["", "/files/1", "/a/b"])
+def test_a_fact_about_an_artifact_that_is_absent_or_different_is_refused(
+    changes: dict[str, Any], error: type[FactError], part: str, at: str
+) -> None:
     make_boundary()
-    told = reference(put().artifact, **changes)
-    with pytest.raises(UnknownArtifactError) as caught:
-        ledger.append(draft(1, object_json=told))
-    assert caught.value.pointer == pointer
+    right = reference(put().artifact)
+    wrong = {**right, **changes}
+    stated = {"": wrong, "/files/1": {"files": [right, wrong]}, "/a/b": {"a": {"b": wrong, "c": right}}}[at]
+    with pytest.raises(error) as caught:
+        ledger.append(draft(1, object_json=stated))
+    assert type(caught.value) is error
+    assert caught.value.pointer == f"/fact/object_json{at}/{part}"
     assert not ArtifactReference.objects.exists()
     # Whoever appends may have no right to the bucket, and learns nothing of what is in it.
     assert digest(BODY) not in str(caught.value)
@@ -266,6 +273,40 @@ def test_a_fact_about_an_artifact_that_is_there_is_kept_and_keeps_it() -> None:
     artifact.refresh_from_db()
     assert artifact.is_referenced
     assert [one.offset for one in artifact.references.all()] == [0]
+
+
+def test_every_artifact_that_a_fact_refers_to_is_kept_wherever_it_is_named() -> None:
+    make_boundary()
+    first, second, third = (put(key=key).artifact for key in ("a", "b", "c"))
+    orphan = put(key="orphan").artifact
+    stated = {
+        **reference(first),
+        "files": [reference(second), {"page": reference(third)}, reference(second, note="again")],
+        "mentions": [{"bucket": BUCKET, "key": "orphan"}],
+    }
+    ledger.append(draft(1, object_json=stated))
+    ledger.append(draft(2, object_json=[reference(first)]))
+    Artifact.objects.update(put_at="2026-01-01T00:00:00Z")
+    assert artifacts.sweep() == 1
+    assert set(Artifact.objects.values_list("key", flat=True)) == {"a", "b", "c"}
+    assert not Artifact.objects.filter(pk=orphan.pk).exists()
+    assert sorted(ArtifactReference.objects.values_list("artifact__key", "offset")) == [
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+        ("c", 0),
+    ]
+
+
+def test_a_fact_may_refer_to_more_artifacts_than_one_statement_can_name() -> None:
+    make_boundary()
+    told = [reference(put(key=f"k{number}").artifact) for number in range(3)]
+    made = [Artifact(bucket=BUCKET, key=f"m{n}", digest="d", size=1, stored_as=f"m{n}") for n in range(1200)]
+    Artifact.objects.bulk_create(made)
+    told += [{"bucket": BUCKET, "key": one.key, "digest": "d", "size": 1} for one in made]
+    ledger.append(draft(1, object_json={"files": told}))
+    assert ArtifactReference.objects.count() == 1203
+    assert not Artifact.objects.filter(is_referenced=False).exists()
 
 
 def test_a_size_may_be_written_as_a_fraction() -> None:

@@ -1,0 +1,118 @@
+"""VERBS: note damage, verify. The bytes of an artifact are compared with its digest, now and again."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from hashlib import sha256
+from itertools import chain
+
+import structlog
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+
+from facts.artifacts import depot
+from facts.conf import settings
+from facts.core.artifacts import PREFIX, Damage
+from facts.core.errors import ArtifactUnavailableError
+from facts.models import Artifact
+
+CHUNK = 1024 * 1024
+BATCH = 100
+# How long one sweep may read; the next one goes on from there.
+LONGEST = 300.0
+
+log = structlog.get_logger("ergon.facts")
+
+
+def refusal(artifact: Artifact, damage: Damage) -> ArtifactUnavailableError:
+    """Why its bytes are not given out."""
+    what = "are missing" if damage is Damage.MISSING else "are not those that were uploaded"
+    msg = f"the bytes of {artifact} {what}: whoever has them uploads them again under the same key"
+    return ArtifactUnavailableError(msg, "/key")
+
+
+def damaged(artifact: Artifact, damage: Damage) -> ArtifactUnavailableError:
+    """Write down that the bytes are damaged, raise the alarm, and return the refusal."""
+    _note(artifact, damage)
+    return refusal(artifact, damage)
+
+
+def verify(longest: float = LONGEST) -> int:
+    """Read artifacts whose turn it is, those never read first; how many are damaged.
+
+    Damaged ones are read each time: whoever has brought the bytes back has not told anybody.
+    """
+    until = time.monotonic() + longest
+    found = 0
+    for artifact in chain(_damaged(), _due()):
+        if time.monotonic() >= until:
+            break
+        found += _verify(artifact)
+    return found
+
+
+def _damaged() -> Iterator[Artifact]:
+    last = 0
+    while some := list(Artifact.objects.exclude(damage="").filter(pk__gt=last).order_by("pk")[:BATCH]):
+        yield from some
+        last = some[-1].pk
+
+
+def _due() -> Iterator[Artifact]:
+    """Each is no longer due once it has been verified; one that was passed by is due next time."""
+    seen: set[int] = set()
+    while some := list(_unverified().exclude(pk__in=seen)[:BATCH]):
+        yield from some
+        seen = set(_unverified().filter(pk__in=[*seen, *(one.pk for one in some)]).values_list("pk", flat=True))
+
+
+def _unverified() -> QuerySet[Artifact]:
+    age = settings().verify_age
+    if not age:
+        return Artifact.objects.none()
+    is_due = Q(verified_at__isnull=True) | Q(verified_at__lt=Now() - timedelta(seconds=age))
+    return Artifact.objects.filter(is_due, damage="").order_by(F("verified_at").asc(nulls_first=True))
+
+
+def _verify(artifact: Artifact) -> bool:
+    """Whether it is damaged."""
+    try:
+        damage = _damage(artifact)
+    except OSError as error:
+        # It may pass: the next sweep reads it, and the others do not have to wait for that.
+        log.warning("artifact_unreadable", artifact=str(artifact), error=str(error))
+        return bool(artifact.damage)
+    if damage:
+        _note(artifact, damage)
+        return True
+    with transaction.atomic():
+        # One that a fact is about to refer to is passed by, not waited for.
+        if _row(artifact).select_for_update(skip_locked=True).first() is not None:
+            _row(artifact).update(damage="", verified_at=Now())
+    if artifact.damage:
+        log.warning("artifact_restored", artifact=str(artifact))
+    return False
+
+
+def _damage(artifact: Artifact) -> Damage | None:
+    digest, left = sha256(), artifact.size
+    try:
+        with depot.storage().open(artifact.stored_as) as file:
+            while left and (chunk := file.read(min(CHUNK, left))):
+                digest.update(chunk)
+                left -= len(chunk)
+    except FileNotFoundError:
+        # Its row goes first: of an artifact that is being swept nothing is missing.
+        return Damage.MISSING if _row(artifact).exists() else None
+    return None if PREFIX + digest.hexdigest() == artifact.digest else Damage.CORRUPT
+
+
+def _note(artifact: Artifact, damage: Damage) -> None:
+    _row(artifact).update(damage=damage.value, verified_at=Now())
+    log.error("artifact_damaged", artifact=str(artifact), damage=damage.value, stored_as=artifact.stored_as)
+
+
+def _row(artifact: Artifact) -> QuerySet[Artifact]:
+    """The artifact, as long as its bytes are the same: they may have been uploaded anew meanwhile."""
+    return Artifact.objects.filter(pk=artifact.pk, stored_as=artifact.stored_as)
