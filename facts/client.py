@@ -9,13 +9,17 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import wraps
+from http import HTTPStatus
 from typing import IO, Any, Concatenate, ParamSpec, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 
-from facts.core.errors import FactError, ProvisioningError
+from facts.core import answers
+from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
 from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
 
@@ -23,6 +27,7 @@ __all__ = [
     "Appended",
     "AsyncBoundaryClient",
     "BoundaryClient",
+    "Download",
     "FactError",
     "Fetched",
     "Page",
@@ -56,6 +61,24 @@ def _awaiting(rule: "Rule[P, T]") -> "Callable[Concatenate[AsyncBoundaryClient, 
     return verb
 
 
+class Download:
+    """The bytes of an artifact as they arrive; compare their SHA-256 with the fact's before you use them."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.media_type = response.headers.get("Content-Type", "application/octet-stream")
+        self._chunks, self._rest = response.iter_raw(), b""
+
+    def read(self, size: int, /) -> bytes:
+        """At most that many bytes; none at the end."""
+        try:
+            chunk = self._rest or next(self._chunks, b"")
+        except FAULTS as error:
+            msg = f"the download broke off: {_silence(error)}"
+            raise UnreachableError(msg) from error
+        self._rest = chunk[size:]
+        return chunk[:size]
+
+
 class BoundaryClient:
     """For threads. Any number of them may share one, but for `consume`, which is one at a time."""
 
@@ -74,6 +97,23 @@ class BoundaryClient:
         self._exchange = Exchange(consumer)
         self._http = _made(httpx.Client, url, token)
         self._end_is_wanted = threading.Event()
+
+    @contextmanager
+    def open_object(self, bucket: str, key: str) -> Iterator[Download]:
+        """Download an artifact. Tried once: a download that breaks off is begun again by the caller."""
+        path = f"/objects/{quote(bucket, safe='')}/{quote(key)}"
+        ask = Ask("GET", path, headers={"Accept-Encoding": "identity"})
+        try:
+            response = self._http.send(self._http.build_request(**_request(ask)), stream=True)
+            if response.status_code != HTTPStatus.OK:
+                response.read()
+        except FAULTS as error:
+            msg = f"the boundary does not answer: {_silence(error)}"
+            raise UnreachableError(msg) from error
+        with closing(response):
+            if response.status_code != HTTPStatus.OK:
+                answers.read(_answer(response), lambda _: None)
+            yield Download(response)
 
     def stop(self) -> None:
         """Let `consume` end: after the fact at hand, or the wait for the next one."""

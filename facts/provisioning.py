@@ -1,5 +1,6 @@
 """VERBS: create zones, boundaries and consumers; open and close gates; limit. People do this, and it is audited."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -68,6 +69,10 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     if plan.get("source_url") and not plan.get("source_token_file"):
         msg = "a peer asks for a token: name the file that holds it"
         raise ProvisioningError(msg)
+    if plan.get("with_artifacts") and not plan.get("source_url"):
+        msg = "artifacts are pulled from a peer: name it as the source"
+        raise ProvisioningError(msg)
+    _check_limits({name: plan[name] for name in LARGEST if name in plan})
     boundary = Boundary.objects.create(from_zone=pair[0], to_zone=pair[1], **plan)
     audit.record(actor=by, action="boundary.create", target=f"boundary {boundary}", reason=reason, after=plan)
     return boundary
@@ -126,10 +131,7 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
 def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason: str) -> Boundary:
     """How much a store buffer may hold, and for how long. Nothing is removed by this; what is too much stays."""
     limits = asdict(allowance)
-    for name, value in limits.items():
-        if value is not None and not 1 <= value <= LARGEST[name]:
-            msg = f"{name} must be a whole number from 1 to {LARGEST[name]:,}"
-            raise ProvisioningError(msg, f"/{name}")
+    _check_limits(limits)
     boundary = _lock(from_zone, to_zone)
     before = {name: getattr(boundary, name) for name in limits}
     Boundary.objects.filter(pk=boundary.pk).update(**limits)
@@ -175,6 +177,14 @@ def _cursor(boundary: Boundary, start: str | int) -> int:
         msg = f"nothing has the offset {offset:,} yet; the newest is {newest(boundary):,}"
         raise OffsetOutOfRangeError(msg)
     return offset - 1
+
+
+def _check_limits(limits: Mapping[str, int | None]) -> None:
+    for name, value in limits.items():
+        is_absent = value is None and name != "keep_days"
+        if not is_absent and (value is None or not 1 <= value <= LARGEST[name]):
+            msg = f"{name} must be a whole number from 1 to {LARGEST[name]:,}"
+            raise ProvisioningError(msg, f"/{name}")
 
 
 def _check_name(what: str, name: str, longest: int) -> None:

@@ -4,7 +4,12 @@ from dataclasses import asdict
 from typing import Any
 
 from django import forms
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
 
 from ergon_site.access.pages import ReasonForm
 from facts.models import Boundary, Zone
@@ -78,10 +83,16 @@ class BoundaryForm(LimitsForm):
     source_consumer = forms.CharField(
         label="Consumer at the peer", required=False, max_length=LONGEST_CONSUMER, widget=PLAIN
     )
-    field_order = ("from_zone", "to_zone", "source_url", "source_token_file", "source_consumer")
+    with_artifacts = forms.BooleanField(
+        label="Pull artifacts",
+        required=False,
+        widget=UnfoldBooleanSwitchWidget,
+        help_text="Fetch what a fact refers to from the peer before the fact itself.",
+    )
+    field_order = ("from_zone", "to_zone", "source_url", "source_token_file", "source_consumer", "with_artifacts")
 
     def plan(self) -> dict[str, Any]:
-        source = {name: self.cleaned_data[name] for name in ("source_url", "source_token_file", "source_consumer")}
+        source = {name: self.cleaned_data[name] for name in self.field_order[2:]}
         return {**source, **asdict(self.allowance())}
 
 

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from facts.core.errors import AlarmError, UnreachableError
 from facts.core.gates import Gate
-from facts.forwarding.sources import Batch, Source
+from facts.forwarding import pulling
+from facts.forwarding.sources import Batch, PeerSource, Source
 from facts.ledger import gating, receiving
 from facts.models import Boundary
 
@@ -27,6 +28,8 @@ def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 
     Raises `AlarmError` for what cannot be true, once what came before it is kept and confirmed.
     """
     batch = source.fetch(boundary, AT_ONCE, wait)
+    if boundary.with_artifacts and isinstance(source, PeerSource):
+        batch = pulling.pull(boundary, source, batch, holder=holder)
     received = receiving.receive(boundary.pk, batch.arrivals, cursor=batch.cursor, holder=holder)
     trouble = received.trouble or batch.trouble
     # What cannot be true stays with the source, even where the buffer is further by now.

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from facts.canonical import size_of
-from facts.client import BoundaryClient, Fetched
+from facts.client import BoundaryClient, Download, Fetched
 from facts.core.errors import AlarmError, FactError, ProvisioningError, UnreachableError
 from facts.ledger import boundaries
 from facts.ledger.entries import Entry, prepare
@@ -82,6 +83,9 @@ class PeerSource:
             self._head = self._client.reader(self._name()).newest
             self._head_due_at = time.monotonic() + HEAD_EVERY
         return self._head
+
+    def open_artifact(self, bucket: str, key: str) -> AbstractContextManager[Download]:
+        return self._client.open_object(bucket, key)
 
     def close(self) -> None:
         self._client.close()

@@ -9,7 +9,8 @@ from django.db.models.functions import Now
 
 from ergon_site.access.database.retrying import retry_conflicts
 from facts.core import frontier
-from facts.core.errors import AlarmError, FactError
+from facts.core.errors import AlarmError, FactError, UnreachableError
+from facts.ledger import references
 from facts.ledger.entries import Entry
 from facts.models import Boundary, ForwardedFact
 
@@ -52,6 +53,8 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
     ForwardedFact.objects.bulk_create(
         ForwardedFact(boundary_id=boundary.pk, offset=arrival.offset, **arrival.entry.fields) for arrival in new
     )
+    if boundary.with_artifacts:
+        _keep_artifacts(boundary, new)
     reached = frontier.advance(boundary.frontier, [*confirmed, *_above(boundary)])
     _keep(boundary, reached, new)
     return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
@@ -105,6 +108,16 @@ def _is_new(arrival: Arrival, boundary: Boundary, known: Mapping[str, str], take
         msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"
         raise AlarmError(msg)
     return True
+
+
+def _keep_artifacts(boundary: Boundary, new: Sequence[Arrival]) -> None:
+    """Protect the artifacts that were pulled for these facts."""
+    artifacts = references.lock([arrival.entry for arrival in new])
+    wanted = (reference for arrival in new for reference in arrival.entry.references)
+    if (missing := next((one for one in wanted if one.name not in artifacts), None)) is not None:
+        msg = f"the artifact {missing.bucket}/{missing.key} was swept before its fact was received"
+        raise UnreachableError(msg)
+    references.keep(boundary.pk, new, artifacts)
 
 
 def _above(boundary: Boundary) -> Sequence[int]:

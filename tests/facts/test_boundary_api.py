@@ -89,7 +89,8 @@ def test_limits_out_of_bounds_are_pointed_at(
 
 
 def test_a_retention_that_no_page_takes_is_not_kept_on_by_silence(api: Client) -> None:
-    boundary = make_boundary(keep_days=0)
+    boundary = make_boundary()
+    Boundary.objects.update(keep_days=0)
     answer = post(api, f"boundaries/{boundary.pk}/limit", {"row_ceiling": 5, "reason": "x"})
     assert pointers(problem(answer, 400, "invalid_provisioning")) == ["/keep_days"]
 

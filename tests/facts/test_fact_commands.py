@@ -9,7 +9,8 @@ import pytest
 from django.core.management import CommandError
 
 from ergon_site.access.models import ApiClient, AuditEntry
-from facts import ledger
+from facts import ledger, provisioning
+from facts.core.errors import ProvisioningError
 from facts.models import Boundary, Consumer
 from tests.commands import ask, next_event, run, running
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
@@ -59,6 +60,28 @@ def test_a_boundary_may_be_pulled_from_a_peer() -> None:
     assert "pulled from https://plant.example" in run("boundary", "create", PLANT, OFFICE, *source)
     boundary = Boundary.objects.get()
     assert (boundary.source_token_file, boundary.source_consumer) == ("/run/token", "office")
+
+
+def test_facts_cannot_be_kept_for_no_day_at_all() -> None:
+    for zone in (PLANT, OFFICE):
+        run("zone", "create", zone)
+    refused = manage("boundary", "create", PLANT, OFFICE, "--keep-days", "0")
+    assert refused.returncode != 0
+    assert "must be a whole number from 1 to 36500" in refused.stderr.replace(",", "")
+    for changes in ({"keep_days": 0}, {"keep_days": None}, {"row_ceiling": 0}, {"byte_ceiling": -1}):
+        with pytest.raises(ProvisioningError, match="must be a whole number from 1 to"):
+            provisioning.create_boundary(PLANT, OFFICE, by="tests", **changes)
+    assert not Boundary.objects.exists()
+
+
+def test_artifacts_are_pulled_only_where_a_peer_is_named() -> None:
+    for zone in (PLANT, OFFICE):
+        run("zone", "create", zone)
+    with pytest.raises(CommandError, match="name it with --source"):
+        run("boundary", "create", PLANT, OFFICE, "--with-artifacts")
+    source = ["--source", "https://plant.example", "--token-file", "/run/token", "--with-artifacts"]
+    run("boundary", "create", PLANT, OFFICE, *source)
+    assert ask("boundary", "list")[0]["with_artifacts"] is True
 
 
 @pytest.mark.parametrize(("start", "cursor"), [("earliest", -1), ("latest", 2), ("0", -1), ("2", 1), ("3", 2)])

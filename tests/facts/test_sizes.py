@@ -74,9 +74,9 @@ def test_what_comes_from_a_peer_is_counted_in_bytes() -> None:
 
 
 def test_truncation_gives_back_the_bytes_that_it_took() -> None:
-    make_boundary(keep_days=0)
+    make_boundary()
     ledger.append_many([snowy(number) for number in range(5)])
-    Boundary.objects.update(frontier=2)
+    Boundary.objects.update(frontier=2, keep_days=0)
     assert ledger.truncate(PLANT, OFFICE, by="tests").removed == 3
     assert Boundary.objects.get().stored_bytes == stored() > 600
 

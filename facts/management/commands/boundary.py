@@ -45,11 +45,13 @@ class Command(VerbsCommand):
             "source_consumer": options["consumer"] or "",
             "row_ceiling": options["row_ceiling"],
             "byte_ceiling": options["byte_ceiling"],
+            "with_artifacts": options["with_artifacts"],
         }
         if options["keep_days"] is not None:
             plan["keep_days"] = options["keep_days"]
-        if not plan["source_url"] and (plan["source_token_file"] or plan["source_consumer"]):
-            msg = "--token-file and --consumer are for a peer: name it with --source"
+        of_a_peer = ("source_token_file", "source_consumer", "with_artifacts")
+        if not plan["source_url"] and any(plan[name] for name in of_a_peer):
+            msg = "--token-file, --consumer and --with-artifacts are for a peer: name it with --source"
             raise CommandError(msg)
         made = provisioning.create_boundary(from_zone, to_zone, by=actor(), reason=reason, **plan)
         source = f", pulled from {made.source_url}" if made.is_remote else ""
@@ -96,7 +98,12 @@ def _add_plan(parser: ArgumentParser) -> None:
     parser.add_argument("--row-ceiling", type=whole(1, MOST), metavar="N", help="facts that it may hold")
     parser.add_argument("--byte-ceiling", type=whole(1, MOST), metavar="N", help="bytes that it may hold")
     parser.add_argument(
-        "--keep-days", type=whole(0, MOST_DAYS), metavar="N", help="then they may be removed, if all have them (30)"
+        "--keep-days", type=whole(1, MOST_DAYS), metavar="N", help="then they may be removed, if all have them (30)"
+    )
+    parser.add_argument(
+        "--with-artifacts",
+        action="store_true",
+        help="with --source: pull the artifacts that a fact refers to before the fact itself",
     )
 
 
@@ -111,6 +118,7 @@ def _told(boundary: Boundary) -> dict[str, Any]:
         "source_url": boundary.source_url or None,
         "source_consumer": boundary.source_consumer or None,
         "source_head": boundary.source_head,
+        "with_artifacts": bool(boundary.with_artifacts),
     }
 
 
