@@ -92,4 +92,5 @@ def open_slice(artifact: Artifact, span: Span | None = None) -> Slice:
     if file.size < artifact.size:
         file.close()
         raise verifying.damaged(artifact, Damage.CORRUPT)
-    return Whole(file, artifact) if span is None else Slice(file, span)
+    everything = Span(0, artifact.size)
+    return Whole(file, artifact) if span in (None, everything) else Slice(file, span)

@@ -178,7 +178,9 @@ def test_a_fact_cannot_refer_to_a_damaged_artifact() -> None:
     assert ledger.append(draft(1, object_json=reference(artifact))).offset == 0
 
 
-def test_a_part_is_given_out_as_it_is() -> None:
+def test_a_part_is_given_out_as_it_is_unless_it_is_everything() -> None:
     artifact = put(LARGE)
     spoil(files()[0])
     assert b"".join(artifacts.open_slice(artifact, Span(0, 10))) == LARGE[:10]
+    with pytest.raises(ArtifactUnavailableError):
+        b"".join(artifacts.open_slice(artifact, Span(0, len(LARGE))))
