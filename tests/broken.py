@@ -15,3 +15,10 @@ class Hollow(TransactionException):
 
     def __init__(self) -> None:
         pass
+
+
+class UnsureError(Exception):
+    """An error that cannot be asked whether it is one."""
+
+    def __bool__(self) -> bool:
+        raise ValueError

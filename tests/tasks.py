@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import engines
 from engines import ExceptionType, Transaction, TransactionException
+from tests.broken import MuteError, UnsureError
 
 
 class OrderRejected(TransactionException):
@@ -59,6 +60,8 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 (a table of verb
                 print(value)
             case "fail":
                 raise ValueError(value)
+            case "broken":
+                raise {"mute": MuteError, "unsure": UnsureError}[value]
             case "leave":
                 raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[value]
             case "reject":

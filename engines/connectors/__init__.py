@@ -68,6 +68,7 @@ _EITHER_IF_DECLARED = (
     "policy_in_force",
     "policy_version",
     "is_postponing",
+    "slots",
 )
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
+from engines.drivers.slots import SharedSlots
+
 LOOK_AGAIN = 0.02
 
 
@@ -16,6 +18,7 @@ class Allowance:
         self.turn = Lock()
         self._counting = Lock()
         self._started = 0
+        self.slots = SharedSlots()
 
     def left(self, limit: int | None) -> int | None:
         return None if limit is None else max(0, limit - self._started)
@@ -30,13 +33,14 @@ class Sharing:
 
     def __init__(self, inner: Any, allowance: Allowance) -> None:
         self._inner, self._allowance = inner, allowance
+        self.slots = allowance.slots.share()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     @property
     def ergon_offers(self) -> tuple[str, ...]:
-        return ("starts_left", *getattr(self._inner, "ergon_offers", ()))
+        return ("starts_left", "slots", *getattr(self._inner, "ergon_offers", ()))
 
     def starts_left(self) -> int | None:
         """The loop ends when this is 0."""

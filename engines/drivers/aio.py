@@ -74,6 +74,8 @@ class AsyncDriver:
             self.work.on_arrival(self._arrive)
         if self.work.on_lost is not None:
             self.work.on_lost(self._lose)
+        if self.work.slots is not None:
+            self.work.slots.wake = self._employ_soon
         try:
             with self._run.observer.loop(self._run.timeout_error):
                 ending = await self._drive(self.work.loop(lambda: self.work.policy))
@@ -218,6 +220,12 @@ class AsyncDriver:
         self._run.in_hand = []
         self._employ()
 
+    def _employ_soon(self) -> None:
+        """A shared slot may be free. For any thread."""
+        if self._home is not None:
+            with suppress(RuntimeError):  # its event loop is closed
+                self._home.call_soon_threadsafe(self._employ)
+
     def _employ(self) -> None:
         while not self._slots.locked() and (entry := self._next()) is not None:
             with suppress(StopIteration):  # there is room: to acquire it is not to wait
@@ -231,7 +239,7 @@ class AsyncDriver:
             run.is_holding_back = True
             self._changed.set()
             return None
-        return None if run.is_stopping else run.backlog.take()
+        return None if run.is_stopping else run.take()
 
     def _occupy(self, entry: Entry) -> None:
         task = entry.run(entry.transaction)

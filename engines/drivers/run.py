@@ -165,6 +165,8 @@ class Run:
     def end(self, entry: Entry, outcome: Outcome) -> None:
         """One transaction has ended, or was cut and is to be given back."""
         self.backlog.end(entry)
+        if self.work.slots is not None:
+            self.work.slots.give()
         self.tally.count(entry, outcome)
         self._settled.discard(entry.id)
         call = self.overdue.pop(entry.id, None) if self.overdue else None
@@ -188,6 +190,21 @@ class Run:
             self._release(transaction)
         else:
             call.add_done_callback(lambda _: self._release(transaction))
+
+    def take(self) -> Entry | None:
+        """The next one to run; none while all slots that this loop shares with others are taken."""
+        slots = self.work.slots
+        if slots is None:
+            return self.backlog.take()
+        if not self.backlog.waiting:
+            slots.decline()
+            return None
+        if not slots.take(self.work.concurrency):
+            return None
+        entry: Entry | None = self.backlog.take()
+        if entry is None:
+            slots.give()
+        return entry
 
     def drop_lost(self) -> None:
         """What another worker has by now leaves the backlog."""

@@ -56,6 +56,8 @@ class ThreadDriver:
             self.work.on_arrival(self._arrive)
         if self.work.on_lost is not None:
             self.work.on_lost(self._lose)
+        if self.work.slots is not None:
+            self.work.slots.wake = self._employ_one
         try:
             with self._run.observer.loop(self._run.timeout_error):
                 ending = self._drive(self.work.loop(lambda: self.work.policy))
@@ -215,6 +217,18 @@ class ThreadDriver:
         self._serving += idle
         return idle
 
+    def _employ_one(self) -> None:
+        """A shared slot may be free. In another thread: whoever says so holds the lock of another loop."""
+        with suppress(RuntimeError):  # this loop is over
+            self._pool.submit(self._serve_one)
+
+    def _serve_one(self) -> None:
+        with self._changed:
+            is_idle = self._serving < self.work.concurrency
+            self._serving += is_idle
+        if is_idle:
+            self._serve()
+
     def _employ(self, idle: int | None = None) -> None:
         for _ in range(self._vacancies() if idle is None else idle):
             self._pool.submit(self._serve)
@@ -244,7 +258,7 @@ class ThreadDriver:
                 is_surplus = self._serving > self.work.concurrency
                 if abandoned.occupied and run.is_crowded:
                     run.is_holding_back = is_surplus = True
-                entry = None if run.is_stopping or is_surplus else run.backlog.take()
+                entry = None if run.is_stopping or is_surplus else run.take()
                 if entry is None:
                     self._serving -= 1
                     self._changed.notify_all()

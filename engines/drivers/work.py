@@ -18,6 +18,7 @@ from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Call, Stage, Steps, Stop
 from engines.drivers.limits import CANCEL_GRACE, Abandoned
+from engines.drivers.slots import Share
 
 PLAIN = (type(None), bool, int, float, str, dict, list, tuple)
 UNRUN = (GeneratorType, AsyncGeneratorType)
@@ -53,6 +54,7 @@ class Work:
     on_arrival: Callable[[Callable[[], None] | None], None] | None = None
     policy_in_force: Callable[[], tuple[Any, str]] | None = None
     is_postponing: bool = False
+    slots: Share | None = None  # where other loops run the same pipeline
     spent: Callable[[Any], int] | None = None  # attempts that a transaction has behind it
     # What a task offers whose work runs elsewhere: a place there for one attempt, and an end to all that runs.
     hold: Callable[[Any, Callable[[], bool]], AbstractContextManager[bool]] | None = None

@@ -29,7 +29,7 @@ from engines import (
 )
 from engines.connectors.jsonlines import JsonLinesConnector
 from engines.connectors.memory import MemoryConnector
-from tests.broken import Hollow, MuteError
+from tests.broken import Hollow, MuteError, UnsureError
 from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, Until, some
 from tests.processes import eventually
 
@@ -48,7 +48,7 @@ def _interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("raised", [MuteError(), Hollow()])
+@pytest.mark.parametrize("raised", [MuteError(), Hollow(), UnsureError()])
 @pytest.mark.parametrize("stage", ["work", "success", "exception"])
 def test_an_error_that_is_broken_itself_is_a_failure_like_any_other(
     engine: Engine, stage: str, raised: Exception
@@ -263,7 +263,7 @@ def test_a_producer_does_the_good_ones_before_it_tells_that_its_input_failed(pro
 
     script = Script()
     with pytest.raises(OSError, match="no more"):
-        producer.run(script, failing(), batch=10)
+        producer.run(script, failing(), batch=10)  # type: ignore[arg-type]
     assert script.stages().count("success") == 14
 
 
@@ -459,3 +459,21 @@ def test_a_second_fault_of_a_connector_is_logged() -> None:
     assert [(one["event"], one["error"]) for one in logged] == [
         ("another_fault", "the connector failed to keep outcomes: no flush")
     ]
+
+
+@pytest.mark.parametrize("raised", [MuteError(), UnsureError()])
+@pytest.mark.parametrize("method", ["fetch_transactions", "acknowledge", "flush", "release"])
+def test_a_broken_error_of_a_connector_is_told_like_any_other(method: str, raised: Exception) -> None:
+    class Broken(MemoryConnector):
+        pass
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise raised
+
+    setattr(Broken, method, fail)
+    source = Broken(some(3))
+    task = THREADS.task(Script(), {"m": source})
+    if method == "release":
+        task.script = Script(work=lambda _: task.stop())
+    with pytest.raises(engines.EngineError, match=type(raised).__name__):
+        THREADS.start(task, [], THREADS.policy(batch=3))

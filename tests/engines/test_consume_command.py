@@ -221,14 +221,15 @@ def test_producing_goes_on_with_what_is_submitted_until_stopped_and_tells_what_w
         ("produce", "tests.send_async"),
     ],
 )
-def test_a_handler_that_asks_to_end_the_process_fails_its_transaction_and_no_other(command: str, task: str) -> None:
+def test_a_handler_that_raises_what_ends_or_breaks_others_fails_its_transaction_alone(command: str, task: str) -> None:
     direction, kind = DIRECTIONS[command]
     pipeline = make_pipeline("orders", task, direction=direction, policy=make_policy(body={}, kind=kind))
     leaving = [*submit(pipeline, leave="exit"), *submit(pipeline, leave="interrupt")]
+    leaving += [*submit(pipeline, broken="mute"), *submit(pipeline, broken="unsure")]
     good = submit(pipeline, 3)
     run = consume("orders", "--drain", command=command)
     assert run.code == 0, run.errors
-    assert states(*leaving, *good) == ["failed"] * 2 + ["succeeded"] * 3
+    assert states(*leaving, *good) == ["failed"] * 4 + ["succeeded"] * 3
     errors = TransactionRecord.objects.filter(uid__in=leaving).values_list("error", flat=True)
     assert {error and error["category"] for error in errors} == {"SYSTEM"}
 

@@ -1,5 +1,6 @@
 """Pipelines whose transactions come from a registered connector: paused, limited, counted, buried like any other."""
 
+import asyncio
 import threading
 import time
 from importlib import import_module
@@ -209,3 +210,66 @@ def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryCo
         wait_for(lambda: ended(pipeline) == (2, 0))
         end(crew)
     assert TransactionRecord.objects.count() == 0
+
+
+class Counted:
+    """How many of its transactions run at once, and in which order they began."""
+
+    def __init__(self) -> None:
+        self.lock, self.gate = threading.Lock(), threading.Event()
+        self.running = self.most = 0
+        self.begun: list[str] = []
+
+    def begin(self, transaction: Transaction) -> None:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            self.begun.append(transaction.payload["from"])
+
+    def end(self) -> None:
+        with self.lock:
+            self.running -= 1
+
+
+counted = Counted()
+
+
+@engines.task("tests.counted")
+class CountedTask(engines.ConsumerTask):
+    def process_transaction(self, transaction: Transaction) -> None:
+        counted.begin(transaction)
+        counted.gate.wait(LIMIT)
+        time.sleep(0.01)
+        counted.end()
+
+
+@engines.task("tests.counted_async")
+class CountedAsyncTask(engines.AsyncConsumerTask):
+    async def process_transaction(self, transaction: Transaction) -> None:
+        counted.begin(transaction)
+        while not counted.gate.is_set():  # noqa: ASYNC110 (a thread sets it)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        counted.end()
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("task", ["tests.counted", "tests.counted_async"])
+def test_what_comes_from_elsewhere_and_what_is_submitted_share_the_slots(
+    task: str, concurrency: int, inbox: MemoryConnector
+) -> None:
+    counted.__init__()  # type: ignore[misc]
+    loop = {"concurrency": {"value": concurrency}, "batch": {"size": 20}, "empty_queue": {"backoff": 0.05}}
+    pipeline = make_pipeline("foreign", task, connector="inbox", policy=make_policy(body={"loop": loop}))
+    submit(pipeline, 12, **{"from": "here"})
+    inbox.dispatch_transactions([Transaction(f"m{n}", {"from": "elsewhere"}) for n in range(12)])
+    with Crew([pipeline], Options()) as crew:
+        wait_for(lambda: counted.running == concurrency)
+        counted.gate.set()
+        wait_for(lambda: len(counted.begun) == 24 and counted.running == 0)
+        crew.stop()
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+    assert counted.most == concurrency
+    # Neither waits until the other has ended: both have had a turn long before the first of them is through.
+    assert {*counted.begun[: 3 * concurrency + 3]} == {"here", "elsewhere"}

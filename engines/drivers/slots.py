@@ -1,0 +1,71 @@
+"""The slots of a pipeline that several loops run at once, each from a source of its own."""
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+
+class SharedSlots:
+    """Never more transactions run in all loops together than the policy's concurrency, and none of them starves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns = count(1)
+        self._shares: list[Share] = []
+
+    def share(self) -> "Share":
+        """The part of one loop."""
+        made = Share(self)
+        self._shares.append(made)
+        return made
+
+    def take(self, share: "Share", concurrency: int) -> bool:
+        with self._lock:
+            others = [one for one in self._shares if one is not share]
+            is_full = share.running + sum(one.running for one in others) >= concurrency
+            share.is_waiting = is_full or any(one.is_waiting and one.rank < share.rank for one in others)
+            if share.is_waiting:
+                return False
+            share.running, share.last_turn = share.running + 1, next(self._turns)
+            return True
+
+    def give(self, share: "Share") -> None:
+        with self._lock:
+            share.running -= 1
+        self._wake_others(share)
+
+    def decline(self, share: "Share") -> None:
+        with self._lock:
+            was_waiting, share.is_waiting = share.is_waiting, False
+        if was_waiting:  # others may have let it go first
+            self._wake_others(share)
+
+    def _wake_others(self, share: "Share") -> None:
+        for one in self._shares:
+            if one is not share and one.is_waiting:
+                one.wake()
+
+
+class Share:
+    """What one loop has of the slots. Who has fewer, and whose last turn was longer ago, goes first."""
+
+    def __init__(self, slots: SharedSlots, wake: Callable[[], None] = lambda: None) -> None:
+        self._slots, self.wake = slots, wake
+        self.running = self.last_turn = 0
+        self.is_waiting = False
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.running, self.last_turn
+
+    def take(self, concurrency: int) -> bool:
+        """A slot for one transaction; False if there is none: `wake` is called when it is worth another try."""
+        return self._slots.take(self, concurrency)
+
+    def give(self) -> None:
+        """A transaction has ended."""
+        self._slots.give(self)
+
+    def decline(self) -> None:
+        """There is nothing to run here."""
+        self._slots.decline(self)
