@@ -207,9 +207,12 @@ class AsyncDriver:
     async def _depth(self) -> int | None:
         if self.work.count is None or not self._run.observer.is_recording:
             return None
-        with suppress(Exception):  # a number for a chart is not worth a batch
+        try:
             return int(await run_with_timeout_async(self.work.count, self._run.left(), abandoned=self._late))
-        return None
+        except BaseException as error:  # a number for a chart is not worth a batch
+            if is_request_to_end(error) or _is_cancelled():
+                raise
+            return None
 
     def _start(self, transactions: list[Any]) -> None:
         one = partial(self._run_one, self.work, self.work.plan)

@@ -193,9 +193,12 @@ class ThreadDriver:
     def _depth(self) -> int | None:
         if self.work.count is None or not self._run.observer.is_recording:
             return None
-        with suppress(Exception):  # a number for a chart is not worth a batch
+        try:
             return int(run_with_timeout(self.work.count, self._run.left(), abandoned=self._late))
-        return None
+        except BaseException as error:  # a number for a chart is not worth a batch
+            if is_request_to_end(error):
+                raise
+            return None
 
     def _start(self, transactions: list[Any]) -> None:
         one = partial(self._run_one, self.work, self.work.plan)

@@ -423,3 +423,15 @@ def test_a_fetch_that_takes_too_long_is_a_timeout_on_its_span(consumer: Engine) 
     assert caught.value.category is ExceptionType.TIMEOUT
     [attempt] = named("fetch_transactions.attempt")
     assert attributes(attempt)["ergon.category"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError(), GeneratorExit(), OSError()])
+def test_a_queue_that_cannot_be_counted_is_worked_through_all_the_same(consumer: Engine, raised: BaseException) -> None:
+    class Uncounted(MemoryConnector):
+        def count(self) -> int:
+            raise raised
+
+        async def count_async(self) -> int:
+            raise raised
+
+    assert consumer.run(Script(), [], connectors={"m": Uncounted(some(2))}).succeeded == 2
