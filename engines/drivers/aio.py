@@ -83,6 +83,7 @@ class AsyncDriver:
             await self._give_everything_back()
             raise
         finally:
+            self._run.take_none()
             if self.work.on_arrival is not None:
                 self.work.on_arrival(None)
             if self.work.on_lost is not None:
@@ -238,11 +239,14 @@ class AsyncDriver:
     def _next(self) -> Entry | None:
         """The transaction for a free slot, if one may begin."""
         run = self._run
-        if self.work.abandoned.occupied and run.is_crowded:
+        is_crowded = self.work.abandoned.occupied > 0 and run.is_crowded
+        if is_crowded:
             run.is_holding_back = True
             self._changed.set()
+        if is_crowded or run.is_stopping:
+            run.take_none()
             return None
-        return None if run.is_stopping else run.take()
+        return run.take()
 
     def _occupy(self, entry: Entry) -> None:
         task = entry.run(entry.transaction)

@@ -197,7 +197,7 @@ class Run:
         if slots is None:
             return self.backlog.take()
         if not self.backlog.waiting:
-            slots.decline()
+            self.take_none()
             return None
         if not slots.take(self.work.concurrency):
             return None
@@ -205,6 +205,11 @@ class Run:
         if entry is None:
             slots.give()
         return entry
+
+    def take_none(self) -> None:
+        """Nothing is to begin here at present: loops that share the slots need not let this one go first."""
+        if self.work.slots is not None:
+            self.work.slots.decline()
 
     def drop_lost(self) -> None:
         """What another worker has by now leaves the backlog."""

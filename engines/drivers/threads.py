@@ -67,6 +67,7 @@ class ThreadDriver:
         finally:
             # Never joined here: a slot whose handler does not return must not hold the caller.
             self._pool.shutdown(wait=False)
+            self._run.take_none()
             if self.work.on_arrival is not None:
                 self.work.on_arrival(None)
             if self.work.on_lost is not None:
@@ -263,6 +264,8 @@ class ThreadDriver:
                     run.is_holding_back = is_surplus = True
                 entry = None if run.is_stopping or is_surplus else run.take()
                 if entry is None:
+                    if run.is_stopping or run.is_holding_back:
+                        run.take_none()
                     self._serving -= 1
                     self._changed.notify_all()
                     return

@@ -13,6 +13,7 @@ import engines
 from engines import Transaction, dead_letters, pipelines, transactions
 from engines.connectors.memory import MemoryConnector
 from engines.core.errors import ConnectorError
+from engines.drivers.slots import SharedSlots
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.running import Crew, Options
 from tests.database import refusing
@@ -273,3 +274,26 @@ def test_what_comes_from_elsewhere_and_what_is_submitted_share_the_slots(
     assert counted.most == concurrency
     # Neither waits until the other has ended: both have had a turn long before the first of them is through.
     assert {*counted.begun[: 3 * concurrency + 3]} == {"here", "elsewhere"}
+
+
+def test_slots_go_to_whoever_has_fewer() -> None:
+    slots = SharedSlots()
+    one, two = slots.share(), slots.share()
+    assert [one.take(2), one.take(2), one.take(2), two.take(2)] == [True, True, False, False]
+    one.give()
+    assert [one.take(2), two.take(2)] == [False, True]
+    one.give()
+    assert [two.take(2), one.take(2)] == [False, True]
+
+
+def test_a_loop_that_has_nothing_to_run_keeps_no_other_from_its_slots() -> None:
+    slots, woken = SharedSlots(), list[str]()
+    one, two = slots.share(), slots.share()
+    one.wake, two.wake = (lambda: woken.append("one")), (lambda: woken.append("two"))
+    assert [one.take(1), two.take(1)] == [True, False]
+    one.give()
+    assert woken == ["two"]
+    assert one.take(1) is False, "it is the other one's turn"
+    two.decline()
+    assert woken == ["two", "one"]
+    assert one.take(1) is True
