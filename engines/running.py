@@ -24,7 +24,7 @@ from engines.connectors.foreign import ForeignConnector
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core import failures
-from engines.core.errors import AbandonedAttemptsError, ProducerLoopTimeout, UnrunnableError
+from engines.core.errors import AbandonedAttemptsError, LoopTimeout, ProducerLoopTimeout, UnrunnableError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
 from engines.core.report import Tally
 from engines.core.steps import Stop
@@ -394,9 +394,17 @@ class Crew:
         except BaseException as error:  # noqa: BLE001 (told by whoever started the crew)
             runner.error = error
             self.errors.append(error)
+            if not isinstance(error, LoopTimeout):
+                self._stop_pipeline(runner.pipeline)
         finally:
             self._ended.put(runner)
             self.changed.set()
+
+    def _stop_pipeline(self, pipeline: Pipeline) -> None:
+        """What is submitted to a pipeline does not run on alone where its broker refuses us."""
+        for runner in self.runners:
+            if runner.pipeline is pipeline:
+                runner.stop()
 
     def newly_ended(self) -> Iterator[Runner]:
         """Those that have ended since somebody asked; the others go on."""

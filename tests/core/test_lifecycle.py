@@ -327,3 +327,18 @@ def test_what_no_attempt_can_help_is_tried_once() -> None:
     hopeless = TransactionException("nobody knows how")
     hopeless.is_fatal = True
     assert stages(live(Failure(hopeless), ok, work=THRICE)) == [Stage.PROCESS, Stage.EXCEPTION]
+
+
+def test_the_failure_of_an_exception_handler_has_the_original_one_below_it() -> None:
+    raised, wrapping = OSError("no mail"), TransactionException("no mail")
+    wrapping.__cause__ = raised
+    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE)), [system, Failure(wrapping)], Call)
+    assert played.result.error is wrapping
+    assert raised.__context__ is system.error
+
+
+def test_errors_that_go_round_in_a_circle_end_somewhere() -> None:
+    one, other = TransactionException("one"), TransactionException("other")
+    one.__cause__, other.__cause__ = other, one
+    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE)), [system, Failure(one)], Call)
+    assert played.result.error is one
