@@ -151,7 +151,8 @@ def decode_request(line: bytes) -> ExecutionRequest:
     if not isinstance(job_id, str) or not job_id:
         msg = "the request has no job_id" if job_id in (None, "") else f"job_id is {_kind(job_id)}"
         raise ProtocolError(msg, job_id=_job_of(found.get("context")))
-    if (version := found.get("protocol_version")) != VERSION:
+    version = found.get("protocol_version")
+    if version is not None and version != VERSION:
         msg = f'protocol version {_shown(version)[:40]} is not supported; this executor speaks "{VERSION}"'
         raise ProtocolError(msg, job_id=job_id, error_type=UNSUPPORTED_PROTOCOL)
     fields = _Fields(found, job_id)

@@ -238,7 +238,9 @@ def test_a_mark_at_the_beginning_and_carriage_returns_do_no_harm() -> None:
         (b'{"job_id": 5, "context": {"job_id": "c1"}}', "c1", "bad_request"),
         (b'{"job_id": null, "context": {"job_id": 5}}', UNKNOWN_JOB, "bad_request"),
         (b'{"context": "c1"}', UNKNOWN_JOB, "bad_request"),
-        (b'{"job_id": "t0"}', "t0", "unsupported_protocol"),
+        (b'{"job_id": "t0"}', "t0", "bad_request"),
+        (b'{"job_id": "t0", "protocol_version": "2"}', "t0", "unsupported_protocol"),
+        (b'{"job_id": "t0", "protocol_version": ""}', "t0", "unsupported_protocol"),
         (b'{"job_id": "t0", "protocol_version": 1}', "t0", "unsupported_protocol"),
         (b'{"job_id": "t0", "protocol_version": ' + b"[" * 200 + b"]" * 200 + b"}", "t0", "unsupported_protocol"),
         (b'{"job_id": "t0", "protocol_version": "1"}', "t0", "bad_request"),
@@ -287,8 +289,8 @@ def test_every_form_of_rfc_3339_is_read(written: str) -> None:
     assert request.context.trace_context == {"tracestate": "a=b"}, "a broken trace is not worth a job"
 
 
-def test_missing_optional_fields_take_their_defaults() -> None:
-    request = decode_request(b'{"protocol_version": "1", "job_id": "t0", "function_name": "f"}')
+def test_missing_fields_take_their_defaults_and_a_missing_version_is_the_first() -> None:
+    request = decode_request(b'{"job_id": "t0", "function_name": "f"}')
     assert (request.args, request.kwargs) == ([], {})
     assert request.context == ExecutionContext(job_id="t0")
 

@@ -85,7 +85,7 @@ def test_a_handler_that_asks_for_the_context_gets_it_first(plain: Driven) -> Non
 
 
 def test_optional_fields_may_be_missing(plain: Driven) -> None:
-    plain.send(b'{"protocol_version": "1", "job_id": "t1", "function_name": "context"}\n')
+    plain.send(b'{"job_id": "t1", "function_name": "context"}\n')
     told = plain.answer()["result"]
     assert (told["job_id"], told["attempt"], told["has_deadline"], told["args"]) == ("t1", 1, False, [])
 
