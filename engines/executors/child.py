@@ -1,62 +1,73 @@
-"""A process with pipes, in a group of its own: started, watched, and ended with all that it has started."""
+"""An executor's process with its pipes: started through a keeper, watched, and ended with all that it has started."""
 
 import fcntl
 import os
 import select
 import signal
+import socket
 import subprocess
+import sys
 import termios
 import threading
-import time
 from array import array
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 from engines.executors.errors import ExecutorStartError
-from engines.executors.guard import Guard
 from engines.executors.settings import ExecutorSettings
 
+KEEPER = Path(__file__).with_name("keeper.py")
 # Between SIGTERM and SIGKILL.
 GRACE = 1.0
-# Where the kernel cannot tell that a process has ended, it is asked this often.
-LOOK = 0.01
 
 
 class Child:
-    """Its pipes are numbers that never block. `death` becomes readable when it ends, where the kernel has that."""
+    """Its pipes are numbers that never block. `death` becomes readable when it ends.
 
-    def __init__(self, settings: ExecutorSettings, environment: Mapping[str, str], guard: Guard) -> None:
-        self._guard = guard
-        self._process = _start(settings, environment)
-        self.pid = self._process.pid
-        self._ending = threading.Lock()
-        self.death = _pidfd(self.pid)
+    Its parent is a keeper, a small process of Ergon's: see `keeper.py`.
+    """
+
+    def __init__(self, settings: ExecutorSettings, environment: Mapping[str, str]) -> None:
+        self._ending, self._hearing = threading.Lock(), threading.Lock()
+        self._code: int | None = None
+        words = _words(settings, environment)
+        self._control, theirs = socket.socketpair()
         try:
-            self.stdin, self.stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
-            guard.watch(self.pid)
+            with theirs:
+                self._keeper = _start_keeper(settings, theirs.fileno())
         except BaseException:
-            self.kill(grace=0)
+            self._control.close()
+            raise
+        try:
+            self.pid = self._begin(settings, words)
+            self.death = self._control.fileno()
+            self.stdin, self.stdout = _pipe(self._keeper.stdin), _pipe(self._keeper.stdout)
+        except BaseException:
+            with suppress(OSError):
+                self._control.shutdown(socket.SHUT_RDWR)
+            self._keeper.wait()
             self.close()
             self.stderr.close()
             raise
 
     @property
     def stderr(self) -> IO[bytes]:
-        return self._process.stderr  # type: ignore[return-value]
+        return self._keeper.stderr  # type: ignore[return-value]
 
     def has_ended(self, seconds: float = 0) -> bool:
-        """Whether it ends within so many seconds; it is not reaped by asking."""
-        if self._process.returncode is not None:
-            return True
-        if self.death is not None:
+        """Whether it ends within so many seconds."""
+        if self._code is None:
             watch = select.poll()
-            watch.register(self.death, select.POLLIN)
-            return bool(watch.poll(seconds * 1000))
-        until = time.monotonic() + seconds
-        while not (is_over := _is_zombie(self.pid)) and time.monotonic() < until:
-            time.sleep(LOOK)
-        return is_over
+            watch.register(self._control, select.POLLIN)
+            if not watch.poll(seconds * 1000):
+                return False
+            with self._hearing:
+                if self._code is None:
+                    # A keeper that was killed tells nothing; its executor is killed with it.
+                    self._code = int(_told(self._control) or -signal.SIGKILL)
+        return True
 
     @property
     def is_deaf(self) -> bool:
@@ -76,73 +87,88 @@ class Child:
     @property
     def code(self) -> str:
         """How it ended, as a shell tells it: 128 and the signal's number for one that was killed."""
-        code = self._process.returncode
+        code = -signal.SIGKILL if self._code is None else self._code
         return str(code) if code >= 0 else f"{128 - code} ({_name(-code)})"
 
     def kill(self, grace: float = GRACE) -> None:
-        """SIGTERM to the whole group, a second, SIGKILL; returns when it is reaped."""
+        """SIGTERM to the whole group, a second, SIGKILL to all that it has started; returns when nothing is left."""
         with self._ending:
-            if self._process.returncode is not None:
+            if self._keeper.returncode is not None:
                 return
             if grace and not self.has_ended():
-                self._signal(signal.SIGTERM)
+                self._order(b"T")
                 self.has_ended(grace)
-            # Before it is reaped: until then nobody else can have its number.
-            self._signal(signal.SIGKILL)
-            self._process.wait()
-            self._guard.forget(self.pid)
+            self._order(b"K")
+            self.has_ended(GRACE)
+            if self._keeper.wait() != 0:  # it was killed, and could not do it
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Give the pipes back, all but stderr; from now on their numbers may be another's."""
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self._keeper.stdin, self._keeper.stdout):
             with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
-        if self.death is not None:
-            os.close(self.death)
+        self._control.close()
 
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+    def _begin(self, settings: ExecutorSettings, words: bytes) -> int:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(words)
+        told = _told(self._control)
+        if told.isdigit():
+            return int(told)
+        number = int(told[1:] or 0)
+        raise _cannot_start(settings, settings.command[0], os.strerror(number) if number else "its keeper was killed")
+
+    def _order(self, letter: bytes) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._control.send(letter)
 
 
-def _start(settings: ExecutorSettings, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _words(settings: ExecutorSettings, environment: Mapping[str, str]) -> bytes:
+    """The command and its environment, as the keeper reads them."""
+    pairs = [f"{name}={value}" for name, value in {**environment, **settings.env}.items()]
+    if any("\0" in word for word in (*settings.command, *pairs)):
+        raise _cannot_start(settings, settings.command[0], "embedded null byte")
+    return b"\0\0".join(b"\0".join(map(os.fsencode, words)) for words in (settings.command, pairs)) + b"\0\0"
+
+
+def _start_keeper(settings: ExecutorSettings, control: int) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(
-            settings.command,
+            # Isolated and without site-packages: it starts at once, and nothing of the application's can break it.
+            [sys.executable, "-I", "-S", str(KEEPER), str(control)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=settings.cwd,
-            env={**environment, **settings.env},
             start_new_session=True,
+            pass_fds=[control],
         )
     except (OSError, ValueError) as error:
         # Of a folder that is not there it is the folder that the system names.
         what = getattr(error, "filename", None) or settings.command[0]
-        reason = getattr(error, "strerror", None) or str(error)
-        msg = f"executor {settings.name!r} cannot be started: {what}: {reason}"
-        raise ExecutorStartError(msg) from error
+        raise _cannot_start(settings, what, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _cannot_start(settings: ExecutorSettings, what: str, reason: str) -> ExecutorStartError:
+    return ExecutorStartError(f"executor {settings.name!r} cannot be started: {what}: {reason}")
+
+
+def _told(control: socket.socket) -> bytes:
+    """The next line of a keeper; nothing if it has ended."""
+    line = b""
+    with suppress(ConnectionResetError):
+        while not line.endswith(b"\n") and (byte := control.recv(1)):
+            line += byte
+    return line.strip()
 
 
 def _pipe(pipe: IO[bytes] | None) -> int:
     fileno: Any = pipe and pipe.fileno()
     os.set_blocking(fileno, False)
     return int(fileno)
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
 
 
 def _name(number: int) -> str:

@@ -1,6 +1,5 @@
 """The processes of an executor: started when they are needed, used again, replaced when they die."""
 
-import math
 import threading
 import time
 from collections import deque
@@ -14,7 +13,6 @@ import structlog
 
 from engines.core.backoff import exponential
 from engines.executors.errors import ExecutorStartError
-from engines.executors.guard import Guard
 from engines.executors.settings import ExecutorSettings
 from engines.executors.stderr import Listener
 from engines.executors.stdio import ExecutorProcess
@@ -42,14 +40,12 @@ class Counts:
 class Pool:
     """At most `pool_size` processes of one executor, one job at a time in each."""
 
-    def __init__(
-        self, settings: ExecutorSettings, environment: Mapping[str, str], guard: Guard, listener: Listener
-    ) -> None:
+    def __init__(self, settings: ExecutorSettings, environment: Mapping[str, str], listener: Listener) -> None:
         self.settings = settings
         self.counts = Counts()
         self._said: deque[str] = deque(maxlen=SAID)
         self._make: Callable[[], ExecutorProcess] = partial(
-            ExecutorProcess, settings, environment, guard, listener, self._said
+            ExecutorProcess, settings, environment, listener, self._said
         )
         self._changed = threading.Condition()
         self._idle: list[ExecutorProcess] = []
@@ -83,11 +79,16 @@ class Pool:
                 self._deaths = 0
                 self.counts.answered += 1
             self._busy.discard(process)
-            if not self._is_closed and not process.is_ending:
+            is_wanted = not self._is_closed and not process.is_ending
+            if is_wanted and not process.is_worn:
                 self._idle.append(process)
-                self._changed.notify()
+                self._changed.notify_all()
                 return
-        process.end()
+            self._coming += is_wanted
+        if is_wanted:
+            self._end_later(process)
+        else:
+            process.end()
 
     def lose(self, process: ExecutorProcess, fault: str) -> None:
         """It has died, or broken the protocol: it is ended, and its successor has to wait."""
@@ -150,12 +151,10 @@ class Pool:
     def _take(self, job_id: str) -> ExecutorProcess | None:
         """The one that was used last: the others may stay cold."""
         for process in reversed(self._idle.copy()):
-            if process.may_try_at(job_id) > time.monotonic():
+            if not process.may_try(job_id):
                 continue
-            fault = process.fault()
-            if fault is None and process.may_try_at(job_id) > time.monotonic():
-                continue  # what it has said since shows that it keeps no order
             self._idle.remove(process)
+            fault = process.fault()
             if fault is None:
                 return process
             self._blame(fault)
@@ -169,8 +168,8 @@ class Pool:
         return total < self.settings.pool_size and time.monotonic() >= self._not_before
 
     def _make_room(self, job_id: str) -> None:
-        """All that are idle must never try this job again: one of them goes."""
-        if self._idle and all(one.may_try_at(job_id) == math.inf for one in self._idle):
+        """All that are idle have tried this job: one of them goes."""
+        if self._idle and not any(one.may_try(job_id) for one in self._idle):
             self._coming += 1
             self._end_later(self._idle.pop(0))
 
@@ -230,7 +229,6 @@ class Pools:
         self._executors, self._environment = executors, environment
         self._lock = threading.Lock()
         self._pools: dict[str, Pool] = {}
-        self._guard: Guard | None = None
         self._listener: Listener | None = None
 
     def __contains__(self, name: object) -> bool:
@@ -242,9 +240,8 @@ class Pools:
     def find(self, name: str) -> Pool:
         with self._lock:
             if name not in self._pools:
-                self._guard = self._guard or Guard()
                 self._listener = self._listener or Listener()
-                self._pools[name] = Pool(self._executors[name], self._environment, self._guard, self._listener)
+                self._pools[name] = Pool(self._executors[name], self._environment, self._listener)
             return self._pools[name]
 
     def halt(self) -> None:
@@ -266,8 +263,6 @@ class Pools:
             pool.close()
         if self._listener is not None:
             self._listener.close()
-        if self._guard is not None:
-            self._guard.close()
 
     def _all(self) -> list[Pool]:
         with self._lock:

@@ -3,17 +3,20 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 VERSION = "1"
 UNKNOWN_JOB = "unknown"
-STRAY = "an answer to a job that is not awaited"
 HANDLER_NOT_FOUND = "handler_not_found"
 UNSUPPORTED_PROTOCOL = "unsupported_protocol"
+# Beginnings of objects that are tried in a line which is not JSON as a whole.
+MOST_OBJECTS = 32
 
 
 class Status(StrEnum):
@@ -180,35 +183,75 @@ def encode_outcome(outcome: ExecutionOutcome) -> bytes:
 
 
 def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise | Unusable:
-    """What a line of an executor's output is to somebody who awaits the answer to one job, or to none.
+    """Tell an executor's answer to the awaited job from whatever else it prints.
 
-    Whatever a handler prints is noise, a log line that names the job included: it has no status. Only an object that
-    names the awaited job can be its answer, and one that does and cannot be taken ends the attempt: no better one would
-    come. A line that is not JSON is noise whatever stands in it; a better one may come.
+    The answer is an object with the awaited `job_id` and a status. What stands before it in its line was printed
+    without an end of line, and is dropped. An answer that is whole and cannot be taken ends the attempt: no better one
+    would come. Everything else is noise: blank lines, log lines that name the job but no status, half an answer.
     """
-    if not _begins_an_object(line):
-        return Noise("not an object" if line.strip() else "a blank line")
-    try:
-        found = _parsed(line)
-    except ValueError as error:
-        return Noise(f"not JSON: {error}", is_meant=job_in(line) == awaited and b'"status"' in line)
+    why = "not an object" if line.strip() else "a blank line"
+    if _begins_an_object(line):
+        try:
+            return _judged(_parsed(line), awaited)
+        except ValueError as error:
+            why = f"not JSON: {error}"
+    if awaited is None or awaited not in _jobs_in(line):
+        return Noise(why)
+    return _found_in(line, awaited) or Noise(why, is_meant=b'"status"' in line)
+
+
+def _judged(found: dict[str, Any], awaited: str | None) -> ExecutionOutcome | Noise | Unusable:
     if "job_id" not in found or "status" not in found:
         return Noise("an object without a job_id and a status")
     if awaited is None or found["job_id"] != awaited:
-        return Noise(STRAY)
+        return Noise("an answer to a job that is not awaited")
     try:
         return _outcome(_Fields(found, awaited))
     except ProtocolError as error:
         return Unusable(f"its answer breaks the protocol: {error}")
 
 
+def _found_in(line: bytes, awaited: str) -> ExecutionOutcome | Unusable | None:
+    """The answer inside a line that is not JSON as a whole: with text around it, or with a value that is not read here.
+
+    With text before it only an object at the end of the line counts: a log line that quotes an answer goes on after it.
+    """
+    text = line.removeprefix(_MARK).decode("utf-8", "surrogateescape").strip()
+    end = 0
+    for _ in range(MOST_OBJECTS):
+        if (start := text.find("{", end)) < 0:
+            break
+        reader = _Reader()
+        try:
+            found, end = reader.read(text, start)
+        except RecursionError:
+            return Unusable("its answer cannot be read: it is nested too deeply") if b'"status"' in line else None
+        except ValueError:
+            end = start + 1
+            continue
+        if found.get("job_id") != awaited or (start > 0 and not (end == len(text) and _has_status(found))):
+            continue
+        if fault := reader.fault or (_NOT_UTF8.search(text, start, end) and "it is not UTF-8"):
+            return Unusable(f"its answer cannot be read: {fault}") if "status" in found else None
+        answer = _judged(found, awaited)
+        return None if isinstance(answer, Noise) else answer
+    return None
+
+
+def _has_status(found: dict[str, Any]) -> bool:
+    status = found.get("status")
+    return isinstance(status, str) and status in set(Status)
+
+
 def job_in(line: bytes) -> str:
     """The first job id that stands in a line that cannot be read as a whole, or is not here as a whole."""
-    found = _JOB.search(line)
-    try:
-        return str(json.loads(found[1])) if found else UNKNOWN_JOB
-    except ValueError:
-        return UNKNOWN_JOB
+    return next(_jobs_in(line), UNKNOWN_JOB)
+
+
+def _jobs_in(line: bytes) -> Iterator[str]:
+    for found in _JOB.finditer(line):
+        with suppress(ValueError):
+            yield str(json.loads(found[1]))
 
 
 def _job_of(context: Any) -> str:
@@ -319,6 +362,30 @@ def _parsed(line: bytes) -> Any:
         raise ValueError(msg) from None
 
 
+class _Reader:
+    """Reads an object that is JSON but for numbers that are not read here, and says which."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self._decoder = json.JSONDecoder(
+            parse_constant=partial(self._try, _refuse),
+            parse_float=partial(self._try, _finite),
+            parse_int=partial(self._try, _whole),
+        )
+
+    def read(self, text: str, start: int) -> tuple[dict[str, Any], int]:
+        """The object that begins there, and where it ends."""
+        found, end = self._decoder.raw_decode(text, start)
+        return found, end
+
+    def _try(self, kind: Callable[[str], Any], word: str) -> Any:
+        try:
+            return kind(word)
+        except ValueError as error:
+            self.fault = self.fault or str(error)
+            return None
+
+
 def _refuse(word: str) -> None:
     msg = f"{word} is no JSON number"
     raise ValueError(msg)
@@ -332,12 +399,22 @@ def _finite(word: str) -> float:
     return number
 
 
+def _whole(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        msg = f"a number has {len(word):,} digits"
+        raise ValueError(msg) from None
+
+
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 # Some platforms begin their output with it.
 _MARK = b"\xef\xbb\xbf"
+# What bytes become that are not UTF-8 ("surrogateescape").
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _JOB = re.compile(rb'"job_id"\s*:\s*("(?:[^"\\\x00-\x1f]|\\.){1,400}")')
 
 

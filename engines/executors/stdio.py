@@ -1,6 +1,5 @@
 """One executor process, from the parent's side: ask it, hear it, end it. Its time is bounded here, by killing."""
 
-import math
 import os
 import select
 import threading
@@ -12,18 +11,17 @@ import structlog
 
 from engines.executors.child import Child
 from engines.executors.errors import ExecutorDied, LimitPassed
-from engines.executors.guard import Guard
 from engines.executors.lines import Lines, TooLong
-from engines.executors.protocol import STRAY, ExecutionOutcome, Noise, Status, Unusable, read_outcome
+from engines.executors.protocol import ExecutionOutcome, Noise, Status, Unusable, read_outcome
 from engines.executors.settings import ExecutorSettings
 from engines.executors.stderr import Listener, Voice
 
 # How long the end of a process may take to be told after the end of its output.
-OBITUARY = 0.5
+OBITUARY = 2.0
 # How long the last lines of one that has ended may take to arrive.
 LAST_WORDS = 0.2
-# Where the kernel cannot tell that a process has ended, it is asked this often.
-LOOK = 0.05
+# How long the end of its stderr may take to be seen once it has ended.
+QUIET = 0.05
 # The longest wait without a look at the clock: the system's own timers end somewhere.
 LONGEST = 3600.0
 # Read one by one, so that who never stops talking cannot keep anybody from looking at the clock.
@@ -32,10 +30,8 @@ CHUNK = 1 << 16
 LEFT, LEFT_IDLE = 16, 4
 # Skipped lines that are logged for one job; all are counted.
 SKIPS_TOLD = 10
-# A job that a process has tried in vain is not for it again before so long: what it says twice comes at once.
-CALM = 0.1
-# How many such jobs it remembers.
-REMEMBERED = 1000
+# So many jobs without success, each of which it must not try again, and it is replaced.
+MOST_TRIED = 1000
 
 log = structlog.get_logger("ergon.executor")
 
@@ -47,22 +43,19 @@ class ExecutorProcess:
         self,
         settings: ExecutorSettings,
         environment: Mapping[str, str],
-        guard: Guard,
         listener: Listener,
         said: deque[str],
     ) -> None:
         self._name, self._listener = settings.name, listener
-        self._child = Child(settings, environment, guard)
+        self._child = Child(settings, environment)
         self.pid = self._child.pid
         self._voice = Voice(settings.name, self.pid, self._child.stderr, said)
         self._poll = select.poll()
         self._poll.register(self._child.stdout, select.POLLIN)
         self._poll.register(self._child.stdin, 0)  # tells when nobody can read it any more
-        if self._child.death is not None:
-            self._poll.register(self._child.death, select.POLLIN)
+        self._poll.register(self._child.death, select.POLLIN)
         self._lines = Lines(settings.line_limit)
         self._is_output_over = self._is_deaf = self._is_spent = self._is_closed = False
-        self._is_orderly = True
         self._asking = threading.Lock()
         self.is_ending = False
         self.gone = threading.Event()
@@ -70,7 +63,7 @@ class ExecutorProcess:
         self.job_id: str | None = None
         self.answered = self.skipped = self._skipped_now = 0
         self._broken_line = ""  # what was wrong with a line that may have been meant as the answer
-        self._tried: dict[str, float] = {}
+        self._tried: set[str] = set()
         listener.attach(self._voice)
 
     def fault(self) -> str | None:
@@ -78,7 +71,7 @@ class ExecutorProcess:
         with self._asking:
             if self._is_closed:
                 return "it was ended"
-            if self._poll.poll(0) or self._child.death is None:  # it has ended, said something, or closed a pipe
+            if self._poll.poll(0):  # it has ended, said something, or closed a pipe
                 self._receive(None, LEFT_IDLE)
                 if self._child.has_ended():
                     return "it ended while it waited for a job"
@@ -86,17 +79,20 @@ class ExecutorProcess:
                     return "it closed its input"
             if self._is_output_over:
                 return "it closed its output"
-            if self._lines.is_mid_line:  # the next answer would stand in the same line
-                return "it left a line without an end"
             return "it does not read or write its lines to their end" if self._is_spent else None
 
-    def may_try_at(self, job_id: str) -> float:
-        """From when on it may try a job: one that it has tried before, after some calm, and only if it keeps order.
+    def may_try(self, job_id: str) -> bool:
+        """Whether it may try a job: not one that it has tried before without success.
 
-        A late line of the first attempt could be taken for the answer to the second.
+        The id of a job is the same at every attempt, so a late line of the first one could be taken for the answer to
+        the second.
         """
-        moment = self._tried.get(job_id, 0.0)
-        return moment if self._is_orderly or not moment else math.inf
+        return job_id not in self._tried
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it has tried so many jobs without success that it is better replaced than remembered."""
+        return len(self._tried) >= MOST_TRIED
 
     def ask(self, job_id: str, line: bytes, until: float | None) -> ExecutionOutcome:
         """Send a job and wait for its answer, until a moment on the monotonic clock."""
@@ -110,7 +106,8 @@ class ExecutorProcess:
             finally:
                 self.job_id = None
             self.answered += 1
-            self._remember(job_id, outcome)
+            if outcome.status is Status.SUCCESS:  # nobody tries it again
+                self._tried.discard(job_id)
             return outcome
 
     def end(self) -> None:
@@ -123,26 +120,14 @@ class ExecutorProcess:
                 return
             self._is_closed = True
             self._child.close()
-            if not self._voice.is_over.wait(LOOK):  # somebody who left the group holds the pipe
+            if not self._voice.is_over.wait(QUIET):  # somebody who left the group holds the pipe
                 self._listener.detach(self._voice)
             self.gone.set()
 
     def _begin(self, job_id: str) -> None:
         self.job_id, self._skipped_now, self._broken_line = job_id, 0, ""
-        self._tried.pop(job_id, None)
-        self._tried[job_id] = math.inf
-        if len(self._tried) > REMEMBERED:
-            del self._tried[next(iter(self._tried))]
+        self._tried.add(job_id)
         self._voice.begin(job_id)
-
-    def _remember(self, job_id: str, outcome: ExecutionOutcome) -> None:
-        match outcome.status:
-            case Status.SUCCESS:  # nobody will try it again
-                self._tried.pop(job_id, None)
-            case Status.TIMEOUT:  # what it gave up on may still run, and speak
-                pass
-            case _:
-                self._tried[job_id] = time.monotonic() + CALM
 
     def _converse(self, job_id: str, rest: memoryview, until: float | None) -> ExecutionOutcome:
         rest = self._send(rest)
@@ -178,23 +163,18 @@ class ExecutorProcess:
         self._poll.unregister(self._child.stdin)
         return rest
 
-    def _wait(self, until: float | None, *, is_writing: bool) -> set[int | None]:
-        """Which of its pipes have something to say; None among them is its death, where no pipe tells."""
+    def _wait(self, until: float | None, *, is_writing: bool) -> set[int]:
+        """Which of its pipes have something to say."""
         if self._is_deaf:
             return set()
         if is_writing:
             self._poll.modify(self._child.stdin, select.POLLOUT)
         seconds = LONGEST if until is None else min(LONGEST, max(0.0, until - time.monotonic()))
-        if self._child.death is None:
-            seconds = min(LOOK, seconds)
         try:
-            ready: set[int | None] = {one for one, _ in self._poll.poll(seconds * 1000)}
+            return {one for one, _ in self._poll.poll(seconds * 1000)}
         finally:
             if is_writing:
                 self._poll.modify(self._child.stdin, 0)
-        if self._child.death is None and self._child.has_ended():
-            ready.add(None)
-        return ready
 
     def _receive(self, awaited: str | None, chunks: int) -> ExecutionOutcome | None:
         """What has come, so many pieces of it; the answer, if it is among it."""
@@ -232,10 +212,11 @@ class ExecutorProcess:
     def _unended(self, awaited: str) -> ExecutionOutcome | None:
         """The answer of one that ended without ending its last line: half of one is never whole JSON."""
         outcome = read_outcome(self._lines.begun, awaited)
+        if isinstance(outcome, Unusable):
+            self._broken_line = outcome.reason
         return outcome if isinstance(outcome, ExecutionOutcome) else None
 
     def _skip(self, awaited: str | None, reason: str) -> None:
-        self._is_orderly = self._is_orderly and reason != STRAY
         self.skipped += 1
         self._skipped_now += 1
         if self._skipped_now <= SKIPS_TOLD:

@@ -53,16 +53,16 @@ def twice(job: Any) -> None:
 
 
 @behaviour
-def twice_later(job: Any) -> None:
-    """Fails, and much later says so once more."""
+def twice_at_the_second(job: Any) -> None:
+    """Fails, and while the second attempt runs says what the first one has found meanwhile."""
     if job["context"]["attempt"] > 1:
-        time.sleep(0.4)
+        time.sleep(1)
         answer(job, f"attempt {job['context']['attempt']}")
         return
-    answer(job, status="error", error_message="first")
+    answer(job, status=job["args"][0], error_message="first")
     if os.fork() == 0:
-        time.sleep(0.2)
-        answer(job, status="error", error_message="late")
+        time.sleep(0.5)
+        answer(job, "late")
         os._exit(0)
 
 
@@ -101,6 +101,14 @@ def once_only(job: Any) -> None:
 @behaviour
 def unended_noise(job: Any) -> None:
     write(json.dumps({"job_id": job["job_id"], "status": "success", "result": job["args"]}) + "\ndone...")
+
+
+@behaviour
+def chats(job: Any) -> None:
+    """Prints as it works, none of it a line."""
+    write("10 %... {50 %}... ")
+    answer(job)
+    write("done with " + json.dumps({"job_id": job["job_id"]}))
 
 
 @behaviour
@@ -145,7 +153,7 @@ def leaves_grandchild(job: Any) -> None:
 
 @behaviour
 def leaves_runaway(job: Any) -> None:
-    """The grandchild has left the group: nobody finds it, and it holds the pipes."""
+    """The grandchild has left the group, and holds the pipes."""
     child = subprocess.Popen(["sleep", "40"], start_new_session=True)
     write(f"grandchild {child.pid}\n", 2)
     os._exit(5)
@@ -156,6 +164,17 @@ def with_runaway(job: Any) -> None:
     child = subprocess.Popen(["sleep", "40"], start_new_session=True)
     write(f"grandchild {child.pid}\n", 2)
     time.sleep(1000)
+
+
+@behaviour
+def with_daemon(job: Any) -> None:
+    """What it starts has left the group, and has no parent any more."""
+    script = "sleep 1000 & echo grandchild $! >&2"
+    subprocess.run(["setsid", "sh", "-c", script], check=True)
+    if job["args"]:
+        answer(job)
+    else:
+        time.sleep(1000)
 
 
 @behaviour
@@ -214,7 +233,13 @@ def not_utf8(job: Any) -> None:
 
 @behaviour
 def broken_and_gone(job: Any) -> None:
-    not_utf8(job)
+    say(job, '"success", "result": tru')
+    os._exit(4)
+
+
+@behaviour
+def unreadable_and_gone(job: Any) -> None:
+    write(f'{{"job_id": "{job["job_id"]}", "status": "success", "result": NaN}}')
     os._exit(4)
 
 

@@ -123,6 +123,28 @@ def spawn(mark: str) -> None:
     time.sleep(1000)
 
 
+@registry.handler("spawn_daemon")
+def spawn_daemon(mark: str) -> None:
+    """A process in a session of its own, whose parent has ended."""
+    subprocess.run(["setsid", "sh", "-c", 'sleep 1000 & echo $! > "$0"', mark], check=True)
+    time.sleep(1000)
+
+
+@registry.handler("wait_for")
+def wait_for(path: str) -> str:
+    """Takes until a file is there."""
+    while not Path(path).exists():
+        time.sleep(0.02)
+    return "there"
+
+
+@registry.handler("overlap")
+def overlap(path: str) -> None:
+    leave_mark(path, "begin")
+    time.sleep(0.1)
+    leave_mark(path, "end")
+
+
 @registry.handler("mark")
 def leave_mark(path: str, text: str) -> None:
     with Path(path).open("a") as file:

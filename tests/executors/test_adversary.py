@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from engines import ExceptionType, RetryPolicy, Transaction
-from tests.executors.pooled import HANDLERS, Crew, adversary, is_alive, job, lives, pool_of
+from tests.executors.pooled import HANDLERS, Crew, adversary, job, lives, pool_of
 from tests.processes import eventually
 
 pytestmark = pytest.mark.once
@@ -62,28 +62,18 @@ def test_a_late_line_of_one_attempt_is_not_the_answer_to_the_next() -> None:
         assert ran.value == "second"
 
 
-def test_a_process_that_says_things_twice_never_tries_a_job_again() -> None:
-    with adversary("twice_later") as crew:
-        crew.run(job("first"), retry=RetryPolicy())
-        (process,) = crew.pools.snapshot()[0]["processes"]
-        eventually(lambda: not any(map(is_alive, psutil.Process(process["pid"]).children())), "it has said it again")
-        assert crew.run(job("second"), retry=RetryPolicy(max_attempts=2, backoff=0.2, timeout=20)).value == "attempt 2"
-        (about,) = crew.pools.snapshot()
-        assert about["started"] == 2
+@pytest.mark.parametrize("status", ["error", "retry", "timeout"])
+def test_what_an_attempt_still_says_while_the_next_one_runs_is_not_its_answer(status: str) -> None:
+    with adversary("twice_at_the_second") as crew:
+        assert crew.run(job("t0", status), retry=THRICE).value == "attempt 2"
 
 
-def test_what_it_says_while_it_waits_counts_before_it_tries_a_job_again() -> None:
-    with adversary("twice_later") as crew:
-        ran = crew.run(job(), retry=RetryPolicy(max_attempts=2, backoff=1.5, timeout=20))
-        assert ran.value == "attempt 2"
-        assert crew.pools.snapshot()[0]["started"] == 2
-
-
-def test_a_process_that_keeps_order_tries_a_job_again() -> None:
-    with adversary("retries") as crew:
-        ran = crew.run(job(), retry=THRICE)
-        assert ran.value == [crew.pools.snapshot()[0]["processes"][0]["pid"]]
-        assert crew.pools.snapshot()[0]["started"] == 1
+def test_a_process_never_tries_a_job_again_that_it_has_tried_in_vain() -> None:
+    with adversary("retries", pool_size=2) as crew:
+        ran = crew.run(job("t0"), retry=THRICE)
+        assert ran.value == [crew.pools.snapshot()[0]["processes"][-1]["pid"]]
+        assert crew.pools.snapshot()[0]["started"] == 3
+        assert crew.pools.snapshot()[0]["died"] == 0, "it is no fault of theirs"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +88,18 @@ def test_a_process_that_keeps_order_tries_a_job_again() -> None:
         ("endless_line", "executor 'one' was ended: a line is longer than 16,777,216 bytes", ""),
         (
             "broken_and_gone",
-            "executor exited with code 4: 'one'; a line that looked like its answer is not JSON: it is not UTF-8",
+            (
+                "executor exited with code 4: 'one'; a line that looked like its answer is not JSON: "
+                "Expecting value: line 1 column 49 (char 48)"
+            ),
+            "",
+        ),
+        (
+            "unreadable_and_gone",
+            (
+                "executor exited with code 4 in the middle of a line: 'one'; "
+                "its answer cannot be read: NaN is no JSON number"
+            ),
             "",
         ),
     ],
@@ -119,25 +120,23 @@ def test_a_broken_executor_is_a_failure_of_the_system_that_says_what_happened(
     [
         ('"finished"', "its answer breaks the protocol: the status 'finished' is none of success, retry"),
         ("7", "its answer breaks the protocol: status is a number"),
+        ('"success", "result": NaN', "its answer cannot be read: NaN is no JSON number"),
+        ('"success", "result": 1e400', "its answer cannot be read: the number 1e400 is too large"),
+        (f'"success", "result": {"9" * 5000}', "its answer cannot be read: a number has 5,000 digits"),
+        (f'"success", "result": {"[" * 9999}{"]" * 9999}', "its answer cannot be read: it is nested too deeply"),
     ],
+    ids=lambda text: text[:40],
 )
-def test_an_answer_that_cannot_be_taken_ends_the_attempt_and_the_process(said: str, reason: str) -> None:
+def test_an_answer_that_cannot_be_taken_ends_the_attempt_and_the_process_at_once(said: str, reason: str) -> None:
     with adversary("says") as crew:
-        error = crew.run(job("t0", said)).error
+        error = crew.run(job("t0", said), retry=RetryPolicy(timeout=3600)).error
         assert error.category is ExceptionType.SYSTEM
         assert reason in str(error)
         eventually(lambda: crew.pools.snapshot()[0]["processes"] == [], "the process is ended")
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ('"success", "result": NaN', "NaN is no JSON number"),
-        ('"success", "result": 1e999', "the number 1e999 is too large"),
-        ('"success", "result": tru', "Expecting value"),
-    ],
-)
-def test_a_broken_line_costs_no_attempt_and_explains_one_that_nothing_better_followed(said: str, reason: str) -> None:
+def test_half_an_answer_costs_no_attempt_and_explains_one_that_nothing_better_followed() -> None:
+    said, reason = '"success", "result": tru', "Expecting value"
     with adversary("says") as crew:
         assert crew.run(job("t0", said, '"success", "result": 5'), retry=RetryPolicy(timeout=20)).value == 5
         error = crew.run(job("t1", said), retry=RetryPolicy(timeout=1.5)).error
@@ -147,10 +146,9 @@ def test_a_broken_line_costs_no_attempt_and_explains_one_that_nothing_better_fol
         assert (about["died"], about["killed"]) == (0, 1)
 
 
-@pytest.mark.parametrize("behaviour", ["deep", "not_utf8"])
-def test_a_line_that_cannot_be_read_is_not_the_end(behaviour: str) -> None:
-    with adversary(behaviour) as crew:
-        assert crew.run(job("t0", 7)).value == [7]
+def test_an_answer_that_is_not_utf8_ends_the_attempt_at_once() -> None:
+    with adversary("not_utf8") as crew:
+        assert "its answer cannot be read: it is not UTF-8" in str(crew.run(job(), retry=RetryPolicy()).error)
 
 
 @pytest.mark.parametrize("said", ['"success", "result": 1e308', f'"success", "result": {9**999}'])
@@ -196,8 +194,24 @@ def test_a_grandchild_that_holds_the_pipes_holds_nobody_up(behaviour: str) -> No
         assert str(ran.error) == "executor exited with code 5: 'one'"
         assert ran.elapsed < BUSY, "and not when the grandchild ends"
         pid = grandchild(ran.error.details)
-        if behaviour == "leaves_grandchild":
-            eventually(lambda: not lives(pid), "the grandchild is gone as well")
+        eventually(lambda: not lives(pid), "the grandchild is gone as well")
+
+
+@pytest.mark.parametrize("behaviour", ["with_runaway", "with_daemon"])
+def test_what_left_the_group_is_ended_with_the_process_whose_time_is_up(behaviour: str) -> None:
+    with adversary(behaviour) as crew:
+        said = crew.pools.find("one").snapshot
+        crew.run(job(), retry=RetryPolicy(timeout=3))  # time enough to start the grandchild
+        pid = grandchild(" ".join(said()["said"]))
+        eventually(lambda: not lives(pid), "the grandchild is gone as well")
+
+
+def test_what_left_the_group_is_ended_with_the_worker() -> None:
+    with adversary("with_daemon") as crew:
+        assert crew.run(job("t0", 1)).value == [1]
+        pid = grandchild(" ".join(crew.pools.snapshot()[0]["said"]))
+        assert lives(pid), "its executor lives on"
+    assert not lives(pid)
 
 
 def test_one_that_answers_before_it_has_read_everything_is_not_used_again() -> None:
@@ -207,11 +221,13 @@ def test_one_that_answers_before_it_has_read_everything_is_not_used_again() -> N
         assert crew.pools.snapshot()[0]["started"] == 2
 
 
-def test_one_that_left_a_line_without_an_end_is_not_used_again() -> None:
-    with adversary("unended_noise") as crew:
+@pytest.mark.parametrize("behaviour", ["unended_noise", "chats"])
+def test_what_is_printed_without_an_end_of_line_costs_nothing(behaviour: str) -> None:
+    with adversary(behaviour) as crew:
         for number in range(3):
-            assert crew.run(job(f"t{number}", number)).value == [number]
-        assert "it left a line without an end" in crew.pools.snapshot()[0]["last_fault"]
+            assert crew.run(job(f"t{number}", number), retry=RetryPolicy(timeout=20)).value == [number]
+        (about,) = crew.pools.snapshot()
+        assert (about["started"], about["died"], about["last_fault"]) == (1, 0, "")
 
 
 def test_what_follows_an_answer_without_end_loses_no_job() -> None:
@@ -291,25 +307,6 @@ def test_a_transaction_that_is_delivered_twice_at_a_time_costs_no_process() -> N
         ran = crew.run(*[job("t0", 0.3, function="sleep")] * 2, concurrency=2)
         assert ran.report.succeeded == 2
         assert crew.run(*(job(f"t{n}", n) for n in range(4)), concurrency=4).report.succeeded == 4
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "message"),
-    [
-        ("honest", None),
-        ("kills_itself", "executor exited with code 137"),
-        ("half", "executor exited with code 3 in the middle of a line"),
-        ("leaves_runaway", "executor exited with code 5"),
-        ("never_reads", "timed out after 0.7 s"),
-    ],
-)
-def test_all_this_holds_where_the_kernel_does_not_tell_of_deaths(
-    monkeypatch: pytest.MonkeyPatch, behaviour: str, message: str | None
-) -> None:
-    monkeypatch.delattr("os.pidfd_open")  # as it is on kernels that have no such thing
-    with adversary(behaviour) as crew:
-        ran = crew.run(job("t0", 1), retry=RetryPolicy(timeout=0.7 if behaviour == "never_reads" else 20))
-        assert message in str(ran.error) if message else ran.value == [1]
 
 
 def test_nothing_is_left_open() -> None:

@@ -23,6 +23,7 @@ from engines.executors.protocol import (
     decode_request,
     encode_outcome,
     encode_request,
+    job_in,
     read_outcome,
     target_of,
 )
@@ -151,7 +152,7 @@ def test_whatever_comes_is_told_apart_and_never_anothers_answer(line: bytes, awa
         told = json.loads(line)
         assert (told["job_id"], told["status"]) == (awaited, found.status)
     if isinstance(found, Unusable):
-        assert json.loads(line)["job_id"] == awaited
+        assert awaited in ("", job_in(line)), "no transaction has an empty id"
 
 
 @settings(max_examples=150)
@@ -189,26 +190,64 @@ def test_an_answer_with_an_unknown_status_is_unusable(status: Any) -> None:
     assert len(found.reason) < 200
 
 
+BEGUN = b'{"job_id": "t0", "status": "success", "result": '
+
+
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("rest", "reason"),
     [
-        (b'{"job_id": "t0", "status": "success", "result": NaN}', "NaN is no JSON number"),
-        (b'{"job_id": "t0", "status": "success", "result": -Infinity}', "-Infinity is no JSON number"),
-        (b'{"job_id": "t0", "status": "success", "result": 1e999}', "the number 1e999 is too large"),
-        (b'{"job_id": "t0", "status": "success", "result": ' + b"9" * 5000 + b"}", "5000 digits"),
-        (b'{"job_id": "t0", "status": "success", "result": "\xc3("}', "it is not UTF-8"),
-        (b'{"job_id": "t0", "status": "success", "result": ' + b"[" * 99_999, "nested too deeply"),
-        (b'{"job_id": "t0", "status": "success", "result": }', "Expecting value"),
+        (b"NaN}", "NaN is no JSON number"),
+        (b"-Infinity}", "-Infinity is no JSON number"),
+        (b"1e400}", "the number 1e400 is too large"),
+        (b'{"a": [' + b"9" * 5000 + b"]}}", "a number has 5,000 digits"),
+        (b'"\xc3("}', "it is not UTF-8"),
+        (b"[" * 99_999 + b"]" * 99_999 + b"}", "it is nested too deeply"),
     ],
 )
-def test_a_line_that_is_not_json_is_noise_that_says_why_and_whether_it_was_meant_as_the_answer(
-    line: bytes, reason: str
+@pytest.mark.parametrize("before", [b"", b"50 %", b"\xff{x} "])
+def test_a_whole_answer_that_cannot_be_read_is_unusable_and_to_others_noise(
+    before: bytes, rest: bytes, reason: str
 ) -> None:
-    found = read_outcome(line, "t0")
+    assert read_outcome(before + BEGUN + rest, "t0") == Unusable(f"its answer cannot be read: {reason}")
+    assert isinstance(read_outcome(before + BEGUN + rest, "t1"), Noise)
+    assert isinstance(read_outcome(before + BEGUN + rest, None), Noise)
+
+
+@pytest.mark.parametrize("rest", [b"", b"tru}", b"}", b"undefined}", b"[1, 2"])
+def test_half_an_answer_is_noise_that_was_meant_as_the_answer(rest: bytes) -> None:
+    found = read_outcome(BEGUN + rest, "t0")
     assert isinstance(found, Noise)
     assert found.is_meant
-    assert reason in found.reason
-    assert read_outcome(line, "t1") == Noise(found.reason)
+    assert found.reason.startswith("not JSON: ")
+    assert read_outcome(BEGUN + rest, "t1") == Noise(found.reason)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b"50 %", b"{50 %} ", b'{"progress": 0.5}', b'say "hi', b"\xff\xfe", b'{"job_id": "t0", "sta', b"{" * 30, b"\r"],
+)
+def test_what_was_printed_without_an_end_of_line_before_an_answer_is_dropped(before: bytes) -> None:
+    found = read_outcome(before + BEGUN + b'{"a": 1}}', "t0")
+    assert found == ExecutionOutcome(job_id="t0", status=Status.SUCCESS, result={"a": 1})
+    assert isinstance(read_outcome(before + BEGUN + b"1}", "t1"), Noise)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'sent {"job_id": "t0", "status": "success"} in 5 ms',
+        b'INFO {"job_id": "t0", "status": "running"}',
+        b'INFO {"job_id": "t0", "progress": NaN}',
+        b'{"job_id": "t0", "progress": NaN}',
+        b'INFO {"answer": {"job_id": "t0", "status": "success"}}',
+        b"job_id: t0, status: success",
+        b'"job_id": "t0", "status": "success"',
+        b"{" * 200_000 + b'"job_id": "t0", "status"',
+    ],
+    ids=lambda line: line[:40],
+)
+def test_a_log_line_that_tells_of_the_job_is_noise(line: bytes) -> None:
+    assert isinstance(read_outcome(line, "t0"), Noise)
 
 
 def test_unknown_fields_are_ignored_and_missing_ones_default() -> None:
