@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from engines.drivers.limits import Abandoned
+from engines.drivers.work import Postponed, Waiting
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,8 +82,8 @@ class Task(Stoppable):
 class RunsElsewhere:
     """A task whose work runs in other processes. By this class the engines know it, not by the names of its methods."""
 
-    def hold(self, transaction: Any, is_wanted: Callable[[], bool]) -> AbstractContextManager[bool]:
-        """A place there for one attempt."""
+    def hold(self, transaction: Any, waiting: Waiting) -> AbstractContextManager[bool | Postponed]:
+        """A place there for one attempt; False if nobody wants it any more, or how long to stay away."""
         raise NotImplementedError
 
     def halt(self) -> None:

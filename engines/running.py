@@ -89,6 +89,8 @@ class Runner:
         self.connector = connector
         self._sink: Any = None  # where a producer sends to
         self.task = build(pipeline, self._given(), pools)
+        if isinstance(self.task, RunInExecutor):
+            self.task.is_draining = options.is_draining
         self.task.abandoned_grace, self.task.cancel_grace = options.abandoned_grace, options.cancel_grace
         self.task.pipeline_name = pipeline.name
         self._is_stopping = threading.Event()

@@ -73,6 +73,12 @@ class RetryLater(TransactionException):
     after: float | None = None
 
 
+class NoPlaceError(TransactionException):
+    """The transaction has to wait for a place elsewhere. No attempt was made."""
+
+    error_type = "NoPlace"
+
+
 class FetchException(EngineError):  # noqa: N818 (the documents' name)
     """The connector could not give the next batch."""
 

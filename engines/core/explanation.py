@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from engines.core.errors import NoPlaceError
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -43,6 +45,8 @@ def _waiting(facts: Mapping[str, Any]) -> str:
 
 def _asked_again(error: Mapping[str, Any]) -> str:
     """Why it waits once more, if an attempt put it back; how many attempts are behind it."""
+    if error.get("type") == NoPlaceError.error_type:
+        return f"; {error['message']}"
     spent = error.get("spent")
     if not spent:
         return ""

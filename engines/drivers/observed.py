@@ -51,7 +51,8 @@ class Trace:
     def after(self, step: Step, reply: Any) -> None:
         match step:
             case Call(stage):
-                self._recorder.attempted(stage, reply, time.perf_counter() - self._attempted_at)
+                if not isinstance(reply, Later):  # there was no place for an attempt
+                    self._recorder.attempted(stage, reply, time.perf_counter() - self._attempted_at)
                 self.pop(reply)
             case Leave(outcome):
                 self.pop(outcome)

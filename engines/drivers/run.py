@@ -211,6 +211,16 @@ class Run:
         if self.work.slots is not None:
             self.work.slots.decline()
 
+    def leave_slot(self) -> None:
+        """A transaction that runs goes on without a slot, for a time."""
+        if self.work.slots is not None:
+            self.work.slots.give()
+
+    def return_to_slot(self) -> bool:
+        """Whether it has a slot again."""
+        slots = self.work.slots
+        return slots is None or slots.take(self.work.concurrency, is_forced=self.is_stopping)
+
     def drop_lost(self) -> None:
         """What another worker has by now leaves the backlog."""
         self.backlog.drop(lambda entry: self.is_lost(entry.transaction))

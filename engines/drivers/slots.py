@@ -19,11 +19,12 @@ class SharedSlots:
         self._shares.append(made)
         return made
 
-    def take(self, share: "Share", concurrency: int) -> bool:
+    def take(self, share: "Share", concurrency: int, *, is_forced: bool) -> bool:
         with self._lock:
             others = [one for one in self._shares if one is not share]
             is_full = share.running + sum(one.running for one in others) >= concurrency
-            share.is_waiting = is_full or any(one.is_waiting and one.rank < share.rank for one in others)
+            is_behind = any(one.is_waiting and one.rank < share.rank for one in others)
+            share.is_waiting = not is_forced and (is_full or is_behind)
             if share.is_waiting:
                 return False
             share.running, share.last_turn = share.running + 1, next(self._turns)
@@ -58,12 +59,15 @@ class Share:
     def rank(self) -> tuple[int, int]:
         return self.running, self.last_turn
 
-    def take(self, concurrency: int) -> bool:
-        """A slot for one transaction; False if there is none: `wake` is called when it is worth another try."""
-        return self._slots.take(self, concurrency)
+    def take(self, concurrency: int, *, is_forced: bool = False) -> bool:
+        """A slot for one transaction; False if there is none: `wake` is called when it is worth another try.
+
+        One that is only to be given back has its slot by force.
+        """
+        return self._slots.take(self, concurrency, is_forced=is_forced)
 
     def give(self) -> None:
-        """A transaction has ended."""
+        """A transaction has ended, or waits without a slot."""
         self._slots.give(self)
 
     def decline(self) -> None:

@@ -4,20 +4,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from engines.core.journal import Attempted
 from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.loops import take
-from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
+from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.report import Report
 from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Take, Withdraw
 from engines.drivers.limits import Abandoned, Killed, LimitReached, is_request_to_end, run_with_timeout, with_context
 from engines.drivers.observed import Trace
 from engines.drivers.run import Entry, Run
-from engines.drivers.work import Deadlines, Work, announce, checked_result, reached, slept
+from engines.drivers.work import (
+    Deadlines,
+    Hold,
+    Postponed,
+    Waiting,
+    Work,
+    announce,
+    checked_result,
+    reached,
+    slept,
+)
+
+# How often somebody who waits for a slot looks whether the loop is to end.
+LOOK = 0.05
 
 
 class ThreadDriver:
@@ -29,8 +42,9 @@ class ThreadDriver:
         self._over = threading.Event()
         # Reentrant: a signal handler may ask this very thread to stop while it holds the lock.
         self._changed = threading.Condition(threading.RLock())
-        self._pool = ThreadPoolExecutor(work.concurrency, thread_name_prefix=f"ergon-{work.task}")
+        self._pool = _slots(work)
         self._serving = 0
+        self._aside = self._returning = 0  # without a slot while they wait for a place elsewhere; and back from that
         self._room = -1
         self._is_room_awaited = self._has_arrived = False
 
@@ -145,7 +159,7 @@ class ThreadDriver:
                 self._changed.wait(left)
 
     def _is_idle(self) -> bool:
-        return self._serving == 0 and (self._run.is_stopping or not self._run.backlog.waiting)
+        return self._serving + self._aside == 0 and (self._run.is_stopping or not self._run.backlog.waiting)
 
     def _rest(self, sleep: Sleep) -> Cut | None:
         run = self._run
@@ -188,7 +202,7 @@ class ThreadDriver:
     def _resize(self) -> None:
         """As many slots as the policy says by now; those beyond end with what they run."""
         pool = self._pool
-        self._pool = ThreadPoolExecutor(self.work.concurrency, thread_name_prefix=f"ergon-{self.work.task}")
+        self._pool = _slots(self.work)
         pool.shutdown(wait=False)
 
     def _depth(self) -> int | None:
@@ -217,7 +231,7 @@ class ThreadDriver:
 
     def _vacancies(self) -> int:
         """How many slots could work and do not; from now on they count as serving."""
-        idle = max(0, min(self.work.concurrency - self._serving, self._run.backlog.waiting))
+        idle = max(0, min(self.work.concurrency - self._serving - self._returning, self._run.backlog.waiting))
         self._serving += idle
         return idle
 
@@ -228,7 +242,7 @@ class ThreadDriver:
 
     def _serve_one(self) -> None:
         with self._changed:
-            is_idle = self._serving < self.work.concurrency
+            is_idle = self._serving < self.work.concurrency - self._returning
             self._serving += is_idle
         if is_idle:
             self._serve()
@@ -259,7 +273,7 @@ class ThreadDriver:
             with self._changed:
                 if ended is not None:
                     run.end(ended, outcome)
-                is_surplus = self._serving > self.work.concurrency
+                is_surplus = self._serving > self.work.concurrency - self._returning
                 if abandoned.occupied and run.is_crowded:
                     run.is_holding_back = is_surplus = True
                 entry = None if run.is_stopping or is_surplus else run.take()
@@ -307,7 +321,8 @@ class ThreadDriver:
                 trace.before(step)
             match step:
                 case Call() if work.hold is not None and step.stage in WORK:
-                    reply, deadlines = self._try_elsewhere(work.hold, step, transaction, deadlines)
+                    waiting = Waiting(partial(self._is_wanted, transaction), self._wait_aside, plan.is_postponing)
+                    reply, deadlines = self._try_elsewhere(work.hold, waiting, step, transaction, deadlines)
                 case Call():
                     reply = self._try(step, transaction, deadlines)
                 case Sleep():
@@ -318,15 +333,45 @@ class ThreadDriver:
                 trace.after(step, reply)
 
     def _try_elsewhere(
-        self, hold: Any, call: Call, transaction: Any, deadlines: Deadlines
+        self, hold: Hold, waiting: Waiting, call: Call, transaction: Any, deadlines: Deadlines
     ) -> tuple[Outcome, Deadlines]:
         """Where there is room for it; to wait for that does not eat its time."""
         waiting_since = time.monotonic()
-        with hold(transaction, lambda: self._is_wanted(transaction)) as is_held:
-            if not is_held:
+        with hold(transaction, waiting) as held:
+            if isinstance(held, Postponed):
+                return Later(held.seconds, call.attempt, Failure(held.error)), deadlines
+            if not held:
                 return CUT, deadlines
             deadlines = deadlines.postponed(time.monotonic() - waiting_since)
             return self._try(call, transaction, deadlines), deadlines
+
+    @contextmanager
+    def _wait_aside(self) -> Iterator[bool]:
+        """The slot goes to another transaction meanwhile; False if as many as there are slots wait so already."""
+        with self._changed:
+            is_aside = self._aside < self.work.concurrency and not self._run.is_stopping
+            if is_aside:
+                self._aside += 1
+                self._serving -= 1
+                self._run.leave_slot()
+            idle = self._vacancies() if is_aside else 0
+        self._employ(idle)
+        try:
+            yield is_aside
+        finally:
+            if is_aside:
+                self._return_to_slot()
+
+    def _return_to_slot(self) -> None:
+        """Before any other transaction begins; nobody waits for a slot once the loop is to end."""
+        run = self._run
+        with self._changed:
+            self._returning += 1
+            while not (run.is_stopping or self._serving < self.work.concurrency) or not run.return_to_slot():
+                self._changed.wait(LOOK)
+            self._returning -= 1
+            self._aside -= 1
+            self._serving += 1
 
     def _is_wanted(self, transaction: Any) -> bool:
         run = self._run
@@ -402,3 +447,9 @@ class ThreadDriver:
                 run_with_timeout(self.work.release, seconds, transactions, abandoned=self._late)
             except BaseException as error:  # noqa: BLE001 (told at the loop's end)
                 self._run.blame_connector(error, "take transactions back")
+
+
+def _slots(work: Work) -> ThreadPoolExecutor:
+    """A thread for each slot, and as many for those that wait elsewhere."""
+    count = work.concurrency * (1 if work.hold is None else 2)
+    return ThreadPoolExecutor(count, thread_name_prefix=f"ergon-{work.task}")

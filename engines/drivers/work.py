@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from engines.core.errors import FetchTimeoutException, LoopTimeout
 from engines.core.journal import Attempted
@@ -24,6 +24,24 @@ PLAIN = (type(None), bool, int, float, str, dict, list, tuple)
 UNRUN = (GeneratorType, AsyncGeneratorType)
 # How long an exception handler may take that begins when its transaction's time is up, unless its policy says.
 LAST_WORDS = 30.0
+
+
+class Waiting(NamedTuple):
+    """What a driver offers a transaction that waits for a place elsewhere."""
+
+    is_wanted: Callable[[], bool]
+    aside: Callable[[], AbstractContextManager[bool]]  # its slot is another's meanwhile; False if too many wait so
+    may_postpone: bool  # it can be put back until a later time
+
+
+class Postponed(NamedTuple):
+    """There is no place elsewhere: the transaction is to come back after so many seconds; `error` says why."""
+
+    seconds: float
+    error: Exception
+
+
+Hold: TypeAlias = Callable[[Any, Waiting], AbstractContextManager[bool | Postponed]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +75,7 @@ class Work:
     slots: Share | None = None  # where other loops run the same pipeline
     spent: Callable[[Any], int] | None = None  # attempts that a transaction has behind it
     # What a task offers whose work runs elsewhere: a place there for one attempt, and an end to all that runs.
-    hold: Callable[[Any, Callable[[], bool]], AbstractContextManager[bool]] | None = None
+    hold: Hold | None = None
     halt: Callable[[], None] | None = None
     halt_one: Callable[[Any], None] | None = None
 

@@ -18,6 +18,9 @@ class ExecutorStartError(ExecutorError):
 class ExecutorDied(ExecutorError):  # noqa: N818 (it reads as what happened)
     """It ended, or broke the protocol, before it had answered."""
 
+    # It had answered other jobs, and ended without having read anything of this one.
+    is_unread = False
+
 
 class LimitPassed(EngineError):  # noqa: N818
     """It did not answer in time."""

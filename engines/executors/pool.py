@@ -12,6 +12,8 @@ from typing import Any
 import structlog
 
 from engines.core.backoff import exponential
+from engines.core.errors import NoPlaceError
+from engines.drivers.work import Postponed, Waiting
 from engines.executors.errors import ExecutorStartError
 from engines.executors.settings import ExecutorSettings
 from engines.executors.stderr import Listener
@@ -20,6 +22,12 @@ from engines.executors.stdio import ExecutorProcess
 FIRST_WAIT, LONGEST_WAIT = 0.1, 30.0
 # How often somebody who waits for a process looks whether it is still wanted.
 LOOK = 0.05
+# Jobs wait so long for a process in their slot before they leave it.
+BRIEF = 0.25
+# Where no more jobs may wait aside, one keeps its slot for so long, and comes back after as much again.
+PATIENCE = 1.0
+# Jobs that come back once the executor may start again: so far apart, and all within so much.
+APART, SPREAD = 0.01, 30.0
 # The last lines of stderr, of all its processes, that operators see.
 SAID = 10
 
@@ -53,24 +61,62 @@ class Pool:
         self._coming = 0  # being started, or being ended: they count, and cannot be used
         self._deaths = 0  # in a row, without an answer between them
         self._not_before = 0.0
+        self._put_off = 0  # jobs that wait until then
         self._last_fault = ""
         self._is_closed = False
 
-    def hold(self, job_id: str, is_wanted: Callable[[], bool]) -> ExecutorProcess | None:
-        """A process for one job, as soon as there is one; None if it is no longer wanted."""
-        with self._changed:
-            while is_wanted() and not self._is_closed:
+    def hold(self, job_id: str, waiting: Waiting) -> ExecutorProcess | Postponed | None:
+        """A process for one job, as soon as there is one; None if it is no longer wanted.
+
+        Who waits holds no slot: it waits aside, or comes back later. It keeps its slot where neither can be had.
+        """
+        while True:
+            with self._changed:
+                if not waiting.is_wanted() or self._is_closed:
+                    return None
                 if process := self._take(job_id):
                     self._busy.add(process)
                     return process
                 if self._may_start():
                     self._coming += 1
                     break
+                if waiting.may_postpone and self._backs_off_for() > PATIENCE:
+                    return self._after_backoff()
+            if self._await(job_id, waiting, BRIEF):
+                continue
+            with waiting.aside() as is_aside:
+                patience = PATIENCE if waiting.may_postpone and not is_aside else None
+                if not self._await(job_id, waiting, patience):
+                    return Postponed(PATIENCE, _no_place(self, "all its processes are busy"))
+        return self._begin()
+
+    def _await(self, job_id: str, waiting: Waiting, seconds: float | None) -> bool:
+        """Wait until it is worth another look; False if it is not within so many seconds."""
+        until = None if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            while waiting.is_wanted() and not self._is_closed and not self._is_ready(job_id):
+                if waiting.may_postpone and self._backs_off_for() > PATIENCE:
+                    return True
+                if until is not None and time.monotonic() >= until:
+                    return False
                 self._make_room(job_id)
                 self._changed.wait(LOOK)
-            else:
-                return None
-        return self._begin()
+        return True
+
+    def _is_ready(self, job_id: str) -> bool:
+        return self._may_start() or any(one.may_try(job_id) for one in self._idle)
+
+    def _backs_off_for(self) -> float:
+        """Seconds until a process may be started, if there is none that could be free before."""
+        if self._idle or self._busy or self._coming:
+            return 0.0
+        return self._not_before - time.monotonic()
+
+    def _after_backoff(self) -> Postponed:
+        """Not all at the same moment: the first one finds out whether it starts by now."""
+        seconds = self._backs_off_for() + min(self._put_off * APART, SPREAD)
+        self._put_off += 1
+        return Postponed(seconds, _no_place(self, f"it has died {self._deaths} times in a row, and backs off"))
 
     def free(self, process: ExecutorProcess, *, has_answered: bool = True) -> None:
         """It waits for the next job."""
@@ -197,6 +243,7 @@ class Pool:
     def _blame(self, fault: str) -> None:
         wait = exponential(self._deaths, backoff=FIRST_WAIT, multiplier=2, cap=LONGEST_WAIT)
         self._deaths += 1
+        self._put_off = 0
         self._not_before = time.monotonic() + wait
         self._last_fault = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {fault}"
         log.warning("executor_fault", executor=self.settings.name, fault=fault, next_start_in=wait)
@@ -267,6 +314,10 @@ class Pools:
     def _all(self) -> list[Pool]:
         with self._lock:
             return list(self._pools.values())
+
+
+def _no_place(pool: Pool, why: str) -> NoPlaceError:
+    return NoPlaceError(f"it waits for the executor {pool.settings.name!r}: {why}")
 
 
 def _cannot(pool: Pool, error: Exception) -> str:

@@ -129,8 +129,8 @@ class ExecutorProcess:
         self._tried.add(job_id)
         self._voice.begin(job_id)
 
-    def _converse(self, job_id: str, rest: memoryview, until: float | None) -> ExecutionOutcome:
-        rest = self._send(rest)
+    def _converse(self, job_id: str, line: memoryview, until: float | None) -> ExecutionOutcome:
+        rest = self._send(line)
         while True:
             ready = self._wait(until, is_writing=bool(rest))
             if self._child.stdin in ready:
@@ -143,7 +143,9 @@ class ExecutorProcess:
                 self._is_spent = self._is_spent or bool(rest)  # the next job would begin in the middle of this one
                 return outcome
             if is_last or self._is_output_over:
-                raise self._death()
+                death = self._death()
+                death.is_unread = self.answered > 0 and self._child.unread == len(line) - len(rest)
+                raise death
             if until is not None and time.monotonic() >= until:
                 raise LimitPassed(self._broken_line)
 

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ from engines import telemetry
 from engines.core.errors import ExceptionType, RetryLater, TransactionException
 from engines.core.failures import storable
 from engines.drivers.limits import Killed
-from engines.drivers.work import current_attempt
+from engines.drivers.work import Postponed, Waiting, current_attempt
 from engines.executors.errors import ExecutorDied, ExecutorError, LimitPassed
-from engines.executors.pool import Pool, Pools
+from engines.executors.pool import BRIEF, Pool, Pools
 from engines.executors.protocol import (
     HANDLER_NOT_FOUND,
     ExecutionContext,
@@ -64,6 +64,8 @@ class Place(NamedTuple):
 class RunInExecutor(RunsElsewhere, HybridTask):
     """Its own handlers only record: what is to be done is written in any language, elsewhere."""
 
+    is_draining = False  # what waits for an executor is to end before the loop does, and is not put back
+
     def __init__(self, pools: Pools, *, executor: str, pipeline: str, worker_id: str, **given: Any) -> None:
         super().__init__(**given)
         self._pools, self._executor = pools, executor
@@ -73,25 +75,34 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         self._dying: dict[str, ExecutorProcess] = {}
 
     @contextmanager
-    def hold(self, transaction: Transaction, is_wanted: Callable[[], bool]) -> Iterator[bool]:
-        """A process for the next attempt, however long that takes; False if nobody wants it any more.
+    def hold(self, transaction: Transaction, waiting: Waiting) -> Iterator[bool | Postponed]:
+        """A process for the next attempt; False if nobody wants it any more, or how long to stay away.
 
         A transaction never has two: the process of its last attempt is gone before the next one begins.
         """
-        dying = self._dying.pop(transaction.id, None)
-        while dying is not None and is_wanted() and not dying.gone.wait(LOOK):
-            pass
-        place = self._place(transaction, is_wanted)
-        if place is None:
-            yield False
+        waiting = waiting._replace(may_postpone=waiting.may_postpone and not self.is_draining)
+        self._await_the_last(transaction, waiting)
+        place = self._place(transaction, waiting)
+        if place is None or isinstance(place, Postponed):
+            yield place or False
             return
-        self._held.place = place
+        self._held.place, self._held.waiting = place, _within_attempt(waiting)
         try:
             yield True
         finally:
             unused, self._held.place = self._held.place, None
             if isinstance(unused, Place):
                 unused.pool.free(unused.process, has_answered=False)
+
+    def _await_the_last(self, transaction: Transaction, waiting: Waiting) -> None:
+        dying = self._dying.pop(transaction.id, None)
+        if dying is None or dying.gone.is_set():
+            return
+        if dying.gone.wait(BRIEF):
+            return
+        with waiting.aside():
+            while waiting.is_wanted() and not dying.gone.wait(LOOK):
+                pass
 
     def process_transaction(self, transaction: Transaction) -> Any:
         place = self._held.place
@@ -102,8 +113,17 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         except ProtocolError as error:
             msg = f"the arguments are {error}"
             raise JobRefused(msg, error_type="BadArguments") from None
-        self._held.place = None
-        return _value(self._ask(transaction.id, line, place))
+        while True:
+            self._held.place = None
+            try:
+                return _value(self._ask(transaction.id, line, place))
+            except ExecutorDied as error:
+                if not error.is_unread:
+                    raise _failed(error) from None
+                # Between two jobs, and nobody had seen it yet: that is no attempt of this one.
+                place = self._place(transaction, self._held.waiting)
+                if not isinstance(place, Place):
+                    raise (place if isinstance(place, JobFailed) else _failed(error)) from None
 
     produce_transaction = process_transaction
 
@@ -114,7 +134,7 @@ class RunInExecutor(RunsElsewhere, HybridTask):
     def halt_one(self, transaction: Transaction) -> None:
         self._pools.halt_job(transaction.id)
 
-    def _place(self, transaction: Transaction, is_wanted: Callable[[], bool]) -> Place | TransactionException | None:
+    def _place(self, transaction: Transaction, waiting: Waiting) -> Place | Postponed | TransactionException | None:
         try:
             target = target_of(_checked(transaction.payload).get("function"), self._executor)
         except ProtocolError as error:
@@ -125,10 +145,10 @@ class RunInExecutor(RunsElsewhere, HybridTask):
             return JobRefused(msg, error_type="executor_not_found")
         pool = self._pools.find(target.executor)
         try:
-            process = pool.hold(transaction.id, is_wanted)
+            found = pool.hold(transaction.id, waiting)
         except ExecutorError as error:
             return _failed(error)
-        return None if process is None else Place(pool, process, target.handler)
+        return Place(pool, found, target.handler) if isinstance(found, ExecutorProcess) else found
 
     def _request(self, transaction: Transaction, handler: str) -> bytes:
         attempt, payload = current_attempt(), transaction.payload
@@ -165,7 +185,7 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         except ExecutorDied as error:
             self._watch_dying(job_id, process)
             pool.lose(process, str(error))
-            raise _failed(error) from None
+            raise
         except BaseException:
             pool.kill(process)
             raise
@@ -179,6 +199,15 @@ class RunInExecutor(RunsElsewhere, HybridTask):
             if dying.gone.is_set():
                 self._dying.pop(other, None)
         self._dying[job_id] = process
+
+
+def _within_attempt(waiting: Waiting) -> Waiting:
+    """Who waits while an attempt runs has its slot, and no longer than the attempt's time."""
+
+    def is_wanted() -> bool:
+        return waiting.is_wanted() and current_attempt().remaining != 0
+
+    return Waiting(is_wanted, lambda: nullcontext(enter_result=False), may_postpone=False)
 
 
 def _await_the_end(until: float, early: float) -> None:

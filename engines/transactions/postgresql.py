@@ -117,8 +117,9 @@ SELECT id FROM s
 POSTPONE = f"""
 WITH s AS (
   UPDATE engines_transactionrecord t SET state = 0, available_at = now() + u.seconds * interval '1 second',
-    error = u.error, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, seconds float8, error jsonb)
+    error = u.error, attempts = t.attempts - u.undelivered, lease_owner = NULL, lease_expires_at = NULL,
+    started_at = NULL
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, seconds float8, error jsonb, undelivered int)
   WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
   RETURNING t.id),
 {_ATTEMPTS}

@@ -85,7 +85,9 @@ def _postponed(lease: Lease, outcome: Any) -> dict[str, Any]:
     """Why it waits is kept with it, and how many attempts are behind it."""
     later: Later = outcome
     error = failures.summary(later.failure, _tried(lease)) | {"spent": later.spent}
-    return {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
+    about = {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
+    # One that only waited for a place was not delivered.
+    return about | {"undelivered": int(later.spent == lease.spent)}
 
 
 def _result(value: Any) -> str:

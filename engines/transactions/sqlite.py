@@ -69,8 +69,8 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + 
   longest = max(longest, excluded.longest)
 """
 POSTPONE = """
-UPDATE engines_transactionrecord SET state = 0, available_at = %s, error = %s, lease_owner = NULL,
-  lease_expires_at = NULL, started_at = NULL
+UPDATE engines_transactionrecord SET state = 0, available_at = %s, error = %s, attempts = attempts - %s,
+  lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
 WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING id
 """
 BEGIN = """
@@ -204,7 +204,7 @@ def settle(records: str, attempts: str, worker: int | None) -> set[int]:
 def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
     now = timezone.now()
     rows = (
-        [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), *_lease(one)]
+        [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), one["undelivered"], *_lease(one)]
         for one in json.loads(records)
     )
     postponed = _each(POSTPONE, rows)

@@ -275,6 +275,10 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
             {"state": "pending", "error": {"type": "RetryJob", "message": "", "spent": 12}},
             "waiting: it is next; it asked to be tried again after 12 attempts (RetryJob)",
         ),
+        (
+            {"state": "pending", "due_in": 9, "error": {"type": "NoPlace", "message": "it waits for x", "spent": 1}},
+            "due in 9 s; it waits for x",
+        ),
         ({"state": "pending", "workers": []}, "waiting: no worker serves this pipeline"),
         (
             {"state": "pending", "workers": [], "error": {"type": "RetryJob", "message": "not yet", "spent": 2}},

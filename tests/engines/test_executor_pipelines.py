@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from engines import explaining, transactions
+from engines.core.states import State
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from tests.durable import Run, consume, consumer, make_pipeline, make_policy, states, wait_until_started
 from tests.processes import LIMIT, eventually
@@ -142,6 +143,56 @@ def test_an_executor_that_cannot_run_makes_dead_letters_that_say_why() -> None:
     uid = submit_job("echo")
     assert drain().code == 0
     assert "executor exited with code 1" in letter_of(uid).message
+
+
+@pytest.mark.parametrize("direction", ["inbound", "outbound"])
+def test_jobs_of_an_executor_that_backs_off_hold_up_no_others_and_spend_no_attempts(direction: str) -> None:
+    kind, step = ("consumer", "process") if direction == "inbound" else ("producer", "produce")
+    body = {"loop": {"concurrency": {"value": 4}}, "steps": {step: {"retry": {"max_attempts": 1000}}}}
+    make_pipeline(
+        "jobs",
+        task=None,  # type: ignore[arg-type]
+        executor="python",
+        direction=direction,
+        policy=make_policy(kind, body, kind),
+    )
+    stuck = [submit_job("broken#echo") for _ in range(8)]
+    good = [submit_job("echo", number) for number in range(20)]
+    with consumer("jobs", command=COMMANDS[direction], **VARIABLES) as running:
+        wait_until_started(running)
+        eventually(lambda: states(*good) == ["succeeded"] * 20, "others run")
+        eventually(lambda: bool(parked()), "those of the broken one wait")
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=LIMIT)
+    assert states(*stuck) == ["pending"] * 8
+    assert parked()
+    for record in parked():
+        error: Any = record.error
+        assert error["spent"] == len(attempts(record.uid)), "to wait is no attempt"
+        assert record.attempts <= error["spent"], "nor a delivery"
+        assert "it waits for the executor 'broken'" in explaining.explain(record.uid)["sentence"]
+
+
+def parked() -> list[TransactionRecord]:
+    return list(TransactionRecord.objects.filter(state=State.PENDING, error__type="NoPlace"))
+
+
+def test_more_jobs_of_a_busy_executor_than_slots_hold_up_no_others(tmp_path: Path) -> None:
+    make_pipeline(
+        "jobs",
+        task=None,  # type: ignore[arg-type]
+        executor="python",
+        policy=make_policy("two-slots", {"loop": {"concurrency": {"value": 2}}}),
+    )
+    one = {"command": PYTHON, "pool_size": 1}
+    variables = {"ERGON_EXECUTORS": json.dumps({"python": one, "other": one})}
+    waiting = [submit_job("wait_for", str(tmp_path / "mark")) for _ in range(7)]
+    other = submit_job("other#mark", str(tmp_path / "mark"), "")
+    with consumer("jobs", **variables) as running:
+        wait_until_started(running)
+        eventually(lambda: states(*waiting, other) == ["succeeded"] * 8, "it has passed the others, which ended then")
+    assert {len(attempts(uid)) for uid in waiting} == {1}
+    assert set(TransactionRecord.objects.values_list("attempts", flat=True)) == {1}
 
 
 @pytest.mark.once

@@ -9,8 +9,10 @@ import psutil
 import pytest
 
 from engines import ExceptionType, RetryPolicy, Transaction
-from tests.executors.pooled import HANDLERS, Crew, adversary, job, lives, pool_of
-from tests.processes import eventually
+from engines.executors.pool import Pools
+from engines.executors.settings import executors_in
+from tests.executors.pooled import ENVIRONMENT, HANDLERS, Crew, adversary, job, lives, pool_of
+from tests.processes import ROOT, eventually
 
 pytestmark = pytest.mark.once
 
@@ -35,8 +37,8 @@ def grandchild(details: str) -> int:
 @pytest.mark.parametrize("behaviour", ["noisy", "twice", "of_another", "once_only", "whole_without_end"])
 def test_every_job_has_its_own_answer_whatever_stands_between(behaviour: str) -> None:
     with adversary(behaviour) as crew:
-        # That one has just ended may be seen only after it was asked.
-        ran = crew.run(*(job(f"t{number}", number) for number in range(5)), retry=THRICE)
+        # That one has just ended may be seen only after it was asked: that costs no attempt.
+        ran = crew.run(*(job(f"t{number}", number) for number in range(5)), retry=RetryPolicy(timeout=20))
         assert ran.values == {f"t{n}": [n] for n in range(5)}
 
 
@@ -278,6 +280,37 @@ def test_a_wait_for_a_process_does_not_eat_the_jobs_time(handlers: Crew) -> None
     ran = handlers.run(*jobs, concurrency=3, retry=RetryPolicy(timeout=1.4), transaction_timeout=1.4)
     assert ran.report.succeeded == 3
     assert ran.elapsed > 1.5
+
+
+@pytest.mark.parametrize("busy", [1, 3])
+def test_jobs_that_wait_for_an_executor_keep_no_slot_from_jobs_of_another(tmp_path: Path, busy: int) -> None:
+    about = {"command": HANDLERS, "cwd": str(ROOT)}
+    crew = Crew(Pools(executors_in({"one": about, "two": about}), ENVIRONMENT))
+    mark = str(tmp_path / "mark")
+    waiting = [job(f"w{number}", mark, function="wait_for") for number in range(1 + busy)]
+    others = [job(f"t{number}", mark, "", function="two#mark") for number in range(5)]
+    try:
+        # Of one executor only one runs, and it ends when one of the other has run.
+        ran = crew.run(*waiting, *others, concurrency=1 + busy, retry=RetryPolicy(timeout=60))
+        assert ran.report.succeeded == len(waiting) + len(others)
+    finally:
+        crew.pools.close()
+
+
+def test_no_more_jobs_run_at_once_than_slots_however_many_wait(tmp_path: Path) -> None:
+    about = {"command": HANDLERS, "cwd": str(ROOT), "pool_size": 4}
+    crew = Crew(Pools(executors_in({"one": about, "two": about}), ENVIRONMENT))
+    mark = str(tmp_path / "mark")
+    try:
+        jobs = [job(f"{one}{n}", mark, function=f"{one}#overlap") for n in range(10) for one in ("one", "two")]
+        assert crew.run(*jobs, concurrency=3, retry=RetryPolicy(timeout=60)).report.succeeded == 20
+    finally:
+        crew.pools.close()
+    running = most = 0
+    for line in Path(mark).read_text().splitlines():
+        running += 1 if line == "begin" else -1
+        most = max(most, running)
+    assert most <= 3
 
 
 @pytest.mark.parametrize(
