@@ -190,14 +190,19 @@ def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise |
     would come. Everything else is noise: blank lines, log lines that name the job but no status, half an answer.
     """
     why = "not an object" if line.strip() else "a blank line"
-    if _begins_an_object(line):
+    is_object = _begins_an_object(line)
+    if is_object:
         try:
             return _judged(_parsed(line), awaited)
         except ValueError as error:
             why = f"not JSON: {error}"
     if awaited is None or awaited not in _jobs_in(line):
         return Noise(why)
-    return _found_in(line, awaited) or Noise(why, is_meant=b'"status"' in line)
+    if found := _found_in(line, awaited):
+        return found
+    if is_object and line.rstrip().endswith(b"}") and job_in(line) == awaited and _STATUS.search(line):
+        return Unusable(f"its answer is {why}")
+    return Noise(why, is_meant=b'"status"' in line)
 
 
 def _judged(found: dict[str, Any], awaited: str | None) -> ExecutionOutcome | Noise | Unusable:
@@ -415,6 +420,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 _MARK = b"\xef\xbb\xbf"
 # What bytes become that are not UTF-8 ("surrogateescape").
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_STATUS = re.compile(rb'"status"\s*:\s*"(?:%s)"' % "|".join(Status).encode())
 _JOB = re.compile(rb'"job_id"\s*:\s*("(?:[^"\\\x00-\x1f]|\\.){1,400}")')
 
 

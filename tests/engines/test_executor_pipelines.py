@@ -196,6 +196,28 @@ def test_more_jobs_of_a_busy_executor_than_slots_hold_up_no_others(tmp_path: Pat
 
 
 @pytest.mark.once
+def test_an_order_to_end_gives_back_what_waits_for_an_executor(tmp_path: Path) -> None:
+    make_pipeline(
+        "jobs",
+        task=None,  # type: ignore[arg-type]
+        executor="python",
+        policy=make_policy("three-slots", {"loop": {"concurrency": {"value": 3}, "batch": {"size": 1}}}),
+    )
+    variables = {"ERGON_EXECUTORS": json.dumps({"python": {"command": PYTHON}})}
+    waiting = [submit_job("wait_for", str(tmp_path / "never")) for _ in range(5)]
+    with consumer("jobs", "--grace", "0.5", **variables) as running:
+        wait_until_started(running)
+        # One runs and three wait aside, of which the last had its slot from another.
+        eventually(lambda: states(*waiting).count("running") >= 4, "more have begun than there are slots")
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=LIMIT)
+        assert running.returncode == 3
+    assert states(*waiting) == ["pending"] * 5
+    assert set(TransactionRecord.objects.values_list("attempts", flat=True)) == {0}
+    assert not Attempt.objects.exists()
+
+
+@pytest.mark.once
 def test_a_pipeline_whose_executor_is_not_configured_is_named() -> None:
     jobs_pipeline("elsewhere")
     run = consume("jobs", "--drain", **VARIABLES)

@@ -232,8 +232,16 @@ def not_utf8(job: Any) -> None:
 
 
 @behaviour
+def half_at_first(job: Any) -> None:
+    """Half an answer, and the whole one if it is told so."""
+    write(f'{{"job_id": "{job["job_id"]}", "status": "success", "result": [1,\n')
+    if job["args"]:
+        answer(job)
+
+
+@behaviour
 def broken_and_gone(job: Any) -> None:
-    say(job, '"success", "result": tru')
+    half_at_first(job)
     os._exit(4)
 
 

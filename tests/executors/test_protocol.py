@@ -213,7 +213,16 @@ def test_a_whole_answer_that_cannot_be_read_is_unusable_and_to_others_noise(
     assert isinstance(read_outcome(before + BEGUN + rest, None), Noise)
 
 
-@pytest.mark.parametrize("rest", [b"", b"tru}", b"}", b"undefined}", b"[1, 2"])
+@pytest.mark.parametrize("rest", [b"tru}", b"}", b"undefined}", b'"say "hi""}', b"{1: 2}}", b"1,}\r"])
+@pytest.mark.parametrize("before", [b"", b" ", b"\xef\xbb\xbf"])
+def test_an_answer_of_one_line_that_is_not_json_is_unusable(before: bytes, rest: bytes) -> None:
+    found = read_outcome(before + BEGUN + rest, "t0")
+    assert isinstance(found, Unusable)
+    assert found.reason.startswith("its answer is not JSON: ")
+    assert isinstance(read_outcome(before + BEGUN + rest, "t1"), Noise)
+
+
+@pytest.mark.parametrize("rest", [b"", b"tru", b"[1, 2", b'"', b'{"a": '])
 def test_half_an_answer_is_noise_that_was_meant_as_the_answer(rest: bytes) -> None:
     found = read_outcome(BEGUN + rest, "t0")
     assert isinstance(found, Noise)
@@ -239,6 +248,8 @@ def test_what_was_printed_without_an_end_of_line_before_an_answer_is_dropped(bef
         b'INFO {"job_id": "t0", "status": "running"}',
         b'INFO {"job_id": "t0", "progress": NaN}',
         b'{"job_id": "t0", "progress": NaN}',
+        b'{"job_id": "t0", "status": "running", "since": yesterday}',
+        b"{'job_id': 't0', 'status': 'success'}",
         b'INFO {"answer": {"job_id": "t0", "status": "success"}}',
         b"job_id: t0, status: success",
         b'"job_id": "t0", "status": "success"',
