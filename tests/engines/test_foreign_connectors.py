@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,19 @@ from typing import Any
 import pytest
 
 import engines
-from engines import Transaction, dead_letters, pipelines, transactions
+from engines import Transaction, conf, dead_letters, pipelines, running, transactions
 from engines.connectors.memory import MemoryConnector
 from engines.core.errors import ConnectorError
 from engines.drivers.slots import SharedSlots
+from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.running import Crew, Options
 from tests.database import refusing
 from tests.durable import consume, make_pipeline, make_policy, states, submit
 from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
-from tests.processes import LIMIT
+from tests.executors.pooled import HANDLERS
+from tests.processes import LIMIT, ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -297,3 +300,25 @@ def test_a_loop_that_has_nothing_to_run_keeps_no_other_from_its_slots() -> None:
     two.decline()
     assert woken == ["two", "one"]
     assert one.take(1) is True
+
+
+def test_a_job_from_elsewhere_that_waits_for_an_executor_leaves_its_shared_slot(
+    monkeypatch: pytest.MonkeyPatch, inbox: MemoryConnector, tmp_path: Path
+) -> None:
+    one = {"command": HANDLERS, "cwd": str(ROOT)}
+    known = replace(conf.settings(), executors=executors_in({"one": one, "two": one}))
+    monkeypatch.setattr(running, "settings", lambda: known)  # the test's process has no ERGON_EXECUTORS
+    loop = {"concurrency": {"value": 2}, "batch": {"size": 2}, "empty_queue": {"backoff": 0.05}}
+    policy = make_policy(body={"loop": loop})
+    pipeline = make_pipeline("foreign", "", executor="one", connector="inbox", policy=policy)
+    mark = str(tmp_path / "mark")
+    inbox.dispatch_transactions([Transaction(f"m{n}", {"function": "wait_for", "args": [mark]}) for n in range(2)])
+    with Crew([pipeline], Options()) as crew:
+        wait_for(lambda: bool(crew.pools.snapshot() and crew.pools.snapshot()[0]["processes"]))
+        # Of those two one runs and one waits; they end when this one has run, in the slot that is left.
+        made = transactions.submit("foreign", {"function": "two#mark", "args": [mark, ""]})
+        wait_for(lambda: states(made.id) == ["succeeded"] and len(inbox.outcomes) == 2)
+        crew.stop()
+        wait_for(lambda: not crew.is_running)
+    assert crew.errors == []
+    assert [type(outcome) for _, outcome in inbox.outcomes] == [engines.Success] * 2
