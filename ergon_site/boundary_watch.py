@@ -13,13 +13,19 @@ from facts.core.watching import Worry
 from facts.standing import BoundaryStanding, ConsumerStanding
 
 HINTS = {
-    Worry.ALARM: "see what differs, then open the gate",
+    Worry.ALARM: "see what differs; put the source right and open the gate, or skip the offset (boundary skip)",
     Worry.GATE: "find out why, then open the gate",
     Worry.FILL: "let consumers and the handoff catch up, truncate, or raise the ceiling",
-    Worry.RETENTION: "see whether those who hold them back still run; nothing is removed before they have it",
+    Worry.RETENTION: "see whether those who hold them back still run; a consumer that will not read again is retired",
     Worry.SILENCE: "see whether manage.py forward runs",
     Worry.BACKLOG: "see whether manage.py forward keeps up",
     Worry.LAG: "see whether manage.py forward runs",
+}
+READS = "see whether the program that reads it runs"
+READER_HINTS = {
+    Worry.HOLDING: f"{READS}; if it will not read again, retire it (consumer retire)",
+    Worry.SILENCE: READS,
+    Worry.BACKLOG: READS,
 }
 
 RESTORE = "upload the same bytes again under the same key, or restore the file in the storage"
@@ -48,7 +54,7 @@ def findings() -> Iterator[Finding]:
         for worry in reader.worries:
             told += 1
             text = f"{reader.consumer}: {_sentence(CONSUMER, worry, reader)}"
-            yield finding.warning("consumers of facts", text, "see whether the program that reads it runs")
+            yield finding.warning("consumers of facts", text, READER_HINTS[worry])
     if damaged := standing.damaged().count():
         text = f"the bytes of {damaged:,} {'artifact' if damaged == 1 else 'artifacts'} are missing or corrupt"
         yield finding.problem("artifacts", text, RESTORE)
@@ -73,7 +79,7 @@ def _of_consumers(stands: Iterable[ConsumerStanding]) -> Iterator[Concern]:
             told = ", ".join(_sentence(CONSUMER, worry, one) for worry in one.worries)
             yield Concern(
                 title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
-                detail="See whether the program that reads it runs.",
+                detail=f"{READER_HINTS[one.worries[0]].capitalize()}.",
                 address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
             )
 
@@ -90,9 +96,17 @@ def _of_artifacts() -> Iterator[Concern]:
 def _gate(one: BoundaryStanding) -> str:
     boundary = one.boundary
     if boundary.gate == "reconciling":
-        return f"reconciling, {one.flow.backlog:,} to hand over"
-    who = f"by {boundary.gate_by}" if boundary.gate_by else f"after {boundary.failures:,} failed handoffs"
+        return f"reconciling, {one.handoff.backlog:,} to hand over"
+    failed = "1 failed handoff" if boundary.failures == 1 else f"{boundary.failures:,} failed handoffs"
+    who = f"by {boundary.gate_by}" if boundary.gate_by else f"after {failed}"
     return f"the gate is closed {who}{f': {boundary.gate_reason}' if boundary.gate_reason else ''}".rstrip(".")
+
+
+def _lag(one: BoundaryStanding) -> str:
+    if one.unheard:
+        happened = "been asked" if one.boundary.alarm or one.boundary.gate_by else "answered"
+        return f"the peer has not {happened} for {span(one.unheard)}, so its newest facts are unknown"
+    return f"{span(one.handoff.lag)} behind"
 
 
 def _retention(one: BoundaryStanding) -> str:
@@ -105,11 +119,12 @@ BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
     Worry.GATE: _gate,
     Worry.FILL: lambda one: f"the store buffer is {int(one.fill or 0)} % full",
     Worry.RETENTION: _retention,
-    Worry.SILENCE: lambda one: f"nothing handed over for {span(one.flow.silence)}",
-    Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} facts wait to be handed over",
-    Worry.LAG: lambda one: f"{span(one.flow.lag)} behind",
+    Worry.SILENCE: lambda one: f"nothing handed over for {span(one.handoff.silence)}",
+    Worry.BACKLOG: lambda one: f"{one.handoff.backlog:,} facts wait to be handed over",
+    Worry.LAG: _lag,
 }
 CONSUMER: Mapping[Worry, Callable[[ConsumerStanding], str]] = {
+    Worry.HOLDING: lambda one: f"holds back truncation, facts are kept {span(one.overdue)} beyond their time",
     Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {one.flow.backlog:,} to go",
     Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} behind",
 }

@@ -110,7 +110,9 @@ def _of_executors() -> list[Metric]:
 def _of_boundaries() -> list[Metric]:
     zones = ["from_zone", "to_zone"]
     lag = GaugeMetricFamily("bsfg_replication_lag_seconds", "Age of the oldest fact not handed over", labels=zones)
-    frontier = GaugeMetricFamily("bsfg_frontier_offset", "The forward buffer is complete up to here", labels=zones)
+    frontier = GaugeMetricFamily(
+        "bsfg_frontier_offset", "The forward buffer and all readers here have the facts up to this", labels=zones
+    )
     fill = GaugeMetricFamily("bsfg_store_buffer_fill_percent", "Of the ceiling that is nearer", labels=zones)
     gate = GaugeMetricFamily("bsfg_gate_state", "1 for the state that the gate is in", labels=[*zones, "state"])
     behind = GaugeMetricFamily("bsfg_consumer_backlog", "Facts not confirmed yet", labels=["consumer", *zones])
@@ -119,7 +121,7 @@ def _of_boundaries() -> list[Metric]:
     for one in standing.of_boundaries():
         pair = [one.boundary.from_zone.name, one.boundary.to_zone.name]
         lag.add_metric(pair, one.flow.lag)
-        frontier.add_metric(pair, one.boundary.frontier)
+        frontier.add_metric(pair, one.reached)
         fill.add_metric(pair, one.fill or 0.0)
         for state in Gate:
             gate.add_metric([*pair, state.value], int(one.boundary.gate == state))

@@ -62,6 +62,7 @@ ERGON_EXECUTOR_ENVIRONMENT = {
 }
 ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
+ERGON_HANDOFF_TIMEOUT = read("ERGON_HANDOFF_TIMEOUT", environment.seconds, default="15")
 ERGON_DATABASE_TIMEOUT = read("ERGON_DATABASE_TIMEOUT", environment.seconds, default="10")
 ERGON_START_TIMEOUT = read("ERGON_START_TIMEOUT", environment.seconds, default="60")
 ERGON_PAYLOAD_LIMIT = read("ERGON_PAYLOAD_LIMIT", environment.size, default="1048576")
@@ -81,6 +82,7 @@ ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
 ERGON_CHORES = {
     "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
+    "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
     "providers_rated": (60.0, "providers.upkeep.rate"),
     "providers_pruned": (600.0, "providers.upkeep.prune"),
     "dead_letters_published": (15.0, "providers.outbox.publish"),

@@ -22,6 +22,7 @@ from facts.core import answers
 from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
 from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
+from facts.deadlines import keep_to_deadlines
 
 __all__ = [
     "Appended",
@@ -95,7 +96,7 @@ class BoundaryClient:
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
         self._exchange = Exchange(consumer)
-        self._http = _made(httpx.Client, url, token)
+        self._http = keep_to_deadlines(_made(httpx.Client, url, token))
         self._end_is_wanted = threading.Event()
 
     @contextmanager

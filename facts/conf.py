@@ -14,6 +14,7 @@ class FactSettings:
     limits: Limits
     orphan_age: float
     verify_age: float
+    handoff_timeout: float
     waiting_fetches: int
 
 
@@ -24,5 +25,6 @@ def settings() -> FactSettings:
         limits=limits_in(django_settings.ERGON_FACT_LIMITS),
         orphan_age=django_settings.ERGON_ORPHAN_AGE,
         verify_age=django_settings.ERGON_VERIFY_AGE,
+        handoff_timeout=django_settings.ERGON_HANDOFF_TIMEOUT,
         waiting_fetches=django_settings.ERGON_WAITING_FETCHES,
     )

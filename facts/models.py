@@ -10,7 +10,22 @@ from facts.core.artifacts import Damage
 from facts.core.gates import Gate
 
 
-class Zone(models.Model):
+class Retirable(models.Model):
+    """Something that people can retire: its row stays, and it is not used any more."""
+
+    retired_at = models.DateTimeField(null=True)
+    retired_by = models.CharField(max_length=150, null=True)  # noqa: DJ001 (older code leaves it out)
+    retired_reason = models.TextField(null=True)  # noqa: DJ001
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_retired(self) -> bool:
+        return self.retired_at is not None
+
+
+class Zone(Retirable):
     """A place with a life of its own; names are matched exactly."""
 
     name = models.CharField(max_length=256, unique=True)
@@ -23,18 +38,24 @@ class Zone(models.Model):
         return self.name
 
 
-class Boundary(models.Model):
+class Boundary(Retirable):
     """From one zone to another: the counters of its store buffer, the frontier of its forward buffer, its gate."""
 
     from_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
     to_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
     next_offset = models.BigIntegerField(db_default=0, default=0, help_text="Of the next fact in the store buffer.")
     first_offset = models.BigIntegerField(db_default=0, default=0, help_text="Of the oldest that has not been removed.")
+    removed_offset = models.BigIntegerField(null=True, help_text="Facts below it have left the buffer; none if empty.")
     stored_bytes = models.BigIntegerField(db_default=0, default=0)
     row_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Facts it may hold; empty means no ceiling.")
     byte_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Bytes it may hold.")
     keep_days = models.PositiveIntegerField(
         default=30, help_text="Facts older than this may be removed, if all have them."
+    )
+    dedupe_days = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Message ids are remembered for this long after truncation; empty means 30 days beyond keep_days.",
     )
     frontier = models.BigIntegerField(db_default=-1, default=-1, help_text="Of the forward buffer: no gap up to here.")
     gate = models.CharField(max_length=12, choices=[(one.value, one.value) for one in Gate], default=Gate.NORMAL.value)
@@ -43,6 +64,8 @@ class Boundary(models.Model):
     gate_reason = models.TextField(blank=True)
     failures = models.PositiveIntegerField(default=0, help_text="Handoffs that failed in a row.")
     alarm = models.TextField(blank=True, help_text="Why nothing is handed over until a person has looked.")
+    alarm_offset = models.BigIntegerField(null=True, help_text="The first offset that the alarm is about, if any.")
+    alarm_last = models.BigIntegerField(null=True, help_text="The last one.")
     source_url = models.URLField(
         max_length=500, blank=True, help_text="A peer to pull from; empty means this database."
     )
@@ -53,6 +76,7 @@ class Boundary(models.Model):
         null=True, help_text="Whether artifacts are pulled from the peer before the facts that refer to them."
     )
     source_head = models.BigIntegerField(null=True, help_text="The peer's newest offset, when it last told.")
+    heard_at = models.DateTimeField(null=True, help_text="When the peer last answered a whole handoff.")
     handed_over_at = models.DateTimeField(null=True)
     held_by = models.CharField(max_length=150, null=True, help_text="The process that hands over.")  # noqa: DJ001
     held_until = models.DateTimeField(null=True, help_text="Then another process may.")
@@ -152,7 +176,42 @@ class ForwardedFact(Written):
         ]
 
 
-class Consumer(models.Model):
+class RememberedMessage(models.Model):
+    """A message id whose fact was truncated. A repeat still gets its offset, other content is still a conflict."""
+
+    pk = models.CompositePrimaryKey("boundary_id", "message_id")
+    boundary = models.ForeignKey(Boundary, on_delete=models.PROTECT, related_name="+", db_index=False)
+    message_id = models.CharField(max_length=1000)
+    offset = models.BigIntegerField()
+    digest = models.CharField(max_length=64)
+    truncated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["boundary", "truncated_at"], name="facts_remembered_age")]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} at {self.offset}"
+
+
+class SkippedFact(models.Model):
+    """An offset whose fact an administrator decided not to receive. The row explains it for ever."""
+
+    pk = models.CompositePrimaryKey("boundary_id", "offset")
+    boundary = models.ForeignKey(Boundary, on_delete=models.PROTECT, related_name="skipped", db_index=False)
+    offset = models.BigIntegerField()
+    alarm = models.TextField(help_text="Why it was not received.")
+    skipped_at = models.DateTimeField(db_default=Now())
+    skipped_by = models.CharField(max_length=150)
+    reason = models.TextField()
+
+    class Meta:
+        ordering: ClassVar = ["boundary_id", "offset"]
+
+    def __str__(self) -> str:
+        return f"offset {self.offset}"
+
+
+class Consumer(Retirable):
     """Somebody who reads a boundary in order, at their own pace. The cursor is the last offset they have confirmed."""
 
     name = models.CharField(max_length=100, unique=True)

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
+from facts import retiring
 from facts.conf import settings
 from facts.core import gates
 from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
@@ -20,16 +21,21 @@ from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Zone
 
 LONGEST_ZONE, LONGEST_CONSUMER = 256, 100
-LARGEST = {"row_ceiling": 2**53, "byte_ceiling": 2**53, "keep_days": 36_500}
+LARGEST = {"row_ceiling": 2**53, "byte_ceiling": 2**53, "keep_days": 36_500, "dedupe_days": 36_500}
+NO_ALARM: dict[str, Any] = {"alarm": "", "alarm_offset": None, "alarm_last": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What a store buffer may hold, and for how many days it is kept at least; no ceiling is None."""
+    """What a store buffer may hold, and for how many days it is kept at least; no ceiling is None.
+
+    Message ids are remembered for `dedupe_days` after truncation; None is 30 days more than facts are kept.
+    """
 
     row_ceiling: int | None = None
     byte_ceiling: int | None = None
     keep_days: int = 30
+    dedupe_days: int | None = None
 
 
 def register_own_zone(zones: Any) -> None:
@@ -45,6 +51,10 @@ def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
     """Make a zone. The one that this deployment is may be there already, from the migrations."""
     _check_name("zone", name, LONGEST_ZONE)
     there = Zone.objects.filter(name=name).first()
+    if there is not None and there.is_retired:
+        retiring.bring_back(there)
+        audit.record(actor=by, action="zone.create", target=f"zone {name}", reason=reason, before={"retired": True})
+        return there
     if there is not None and name == settings().zone:
         return there
     if there is not None:
@@ -63,7 +73,8 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     if from_zone == to_zone:
         msg = "a boundary leads from one zone to another"
         raise ProvisioningError(msg)
-    if Boundary.objects.filter(from_zone=pair[0], to_zone=pair[1]).exists():
+    there = Boundary.objects.filter(from_zone=pair[0], to_zone=pair[1]).first()
+    if there is not None and not there.is_retired:
         msg = f"a boundary leads from {from_zone!r} to {to_zone!r} already"
         raise ProvisioningError(msg)
     if plan.get("source_url") and not plan.get("source_token_file"):
@@ -73,8 +84,23 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
         msg = "artifacts are pulled from a peer: name it as the source"
         raise ProvisioningError(msg)
     _check_limits({name: plan[name] for name in LARGEST if name in plan})
+    if there is not None:
+        return _make_anew(there, plan, by=by, reason=reason)
     boundary = Boundary.objects.create(from_zone=pair[0], to_zone=pair[1], **plan)
     audit.record(actor=by, action="boundary.create", target=f"boundary {boundary}", reason=reason, after=plan)
+    return boundary
+
+
+def _make_anew(boundary: Boundary, plan: dict[str, Any], *, by: str, reason: str) -> Boundary:
+    """Bring a retired boundary back with another plan. Its facts and offsets are those that it has."""
+    if bool(plan.get("source_url")) != boundary.is_remote:
+        where = "come from a peer" if boundary.is_remote else "are appended here"
+        msg = f"the boundary {boundary} was retired, and its facts {where}: it can only be made anew in that way"
+        raise ProvisioningError(msg)
+    fresh = {"gate": Gate.NORMAL.value, "gate_by": "", "gate_reason": "", "failures": 0, "heard_at": None}
+    retiring.bring_back(boundary, **fresh, **NO_ALARM, **plan)
+    target, before = f"boundary {boundary}", {"retired": True}
+    audit.record(actor=by, action="boundary.create", target=target, reason=reason, before=before, after=plan)
     return boundary
 
 
@@ -90,7 +116,13 @@ def create_consumer(
         raise ProvisioningError(msg)
     # Locked, so that what it is to begin with is not removed meanwhile.
     boundary = _lock(from_zone, to_zone)
-    if Consumer.objects.filter(name=name).exists():
+    if boundary.is_retired:
+        raise boundaries.retired(boundary)
+    there = Consumer.objects.filter(name=name).first()
+    if there is not None and there.is_retired:
+        msg = f"a consumer named {name!r} was retired, and its row stays: take another name"
+        raise ProvisioningError(msg)
+    if there is not None:
         msg = f"there is a consumer named {name!r} already"
         raise ProvisioningError(msg)
     consumer = Consumer.objects.create(name=name, boundary=boundary, cursor=_cursor(boundary, start), created_by=by)
@@ -119,7 +151,7 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
     boundary = _lock(from_zone, to_zone)
     gate = gates.reopened(backlog(boundary))
     Boundary.objects.filter(pk=boundary.pk).update(
-        gate=gate.value, gate_at=Now(), gate_by="", gate_reason="", failures=0, alarm=""
+        gate=gate.value, gate_at=Now(), gate_by="", gate_reason="", failures=0, **NO_ALARM
     )
     audit.record(actor=by, action="boundary.open", target=f"boundary {boundary}", reason=reason)
     boundary.refresh_from_db()
@@ -147,6 +179,15 @@ def backlog(boundary: Boundary) -> int:
     return max(0, (head if head is not None else boundary.frontier) - boundary.frontier)
 
 
+def unconfirmed(boundary: Boundary) -> int:
+    """How many facts have not been handed over, or have not been confirmed by the slowest reader here."""
+    cursors = [one.cursor for one in boundary.consumers.all() if not one.is_retired]
+    if boundary.is_remote or not cursors:
+        return backlog(boundary)
+    reached = min(cursors) if boundary.frontier < 0 else min(boundary.frontier, *cursors)
+    return max(0, boundary.next_offset - 1 - reached)
+
+
 def _lock(from_zone: str, to_zone: str) -> Boundary:
     return Boundary.objects.select_for_update().get(pk=boundaries.find(from_zone, to_zone).pk)
 
@@ -155,6 +196,9 @@ def _zone(name: str) -> Zone:
     zone = Zone.objects.filter(name=name).first() if is_storable(name) else None
     if zone is None:
         msg = f"there is no zone named {name!r}: make it with `zone create`"
+        raise UnknownZoneError(msg)
+    if zone.is_retired:
+        msg = f"the zone {name!r} was retired; `zone create` brings it back"
         raise UnknownZoneError(msg)
     return zone
 

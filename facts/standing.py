@@ -1,17 +1,18 @@
 """How boundaries and consumers stand, in one statement for all of them and by the database's own clock."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from django.db.models import BigIntegerField, Case, Exists, F, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import BigIntegerField, Case, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce, Least, Now
 
 from facts.core import watching
 from facts.core.gates import Gate
 from facts.core.watching import Flow, Retention, Worry
-from facts.ledger.reading import newest
+from facts.ledger import boundaries
+from facts.ledger.reading import newest as newest_of
 from facts.ledger.truncating import THE_FORWARD_BUFFER
 from facts.models import Artifact, Boundary, Consumer, Fact, ForwardedFact
 
@@ -22,15 +23,22 @@ STILL = Flow(backlog=0, lag=0.0, silence=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundaryStanding:
-    """A boundary, how far behind its forward buffer is, and how full its store buffer.
+    """A boundary, how far behind it is, and how full its store buffer.
 
-    Where facts are never handed over here but only read, as when a peer pulls them, the slowest reader is what counts.
+    Facts that are appended here may be pulled by a peer that reads as a consumer, so the slowest reader counts as well
+    as the forward buffer: a copy in this database says nothing of what the peer has.
     """
 
     boundary: Boundary
     is_read_only: bool
     newest: int
+    # What everybody has: the forward buffer, and who reads the store buffer here.
+    reached: int
     flow: Flow
+    # The forward buffer alone.
+    handoff: Flow
+    # For how many seconds it has not been known what the peer has; 0 if it is known.
+    unheard: float
     rows: int
     row_percent: float | None
     byte_percent: float | None
@@ -50,31 +58,33 @@ class ConsumerStanding:
     consumer: Consumer
     newest: int
     flow: Flow
+    # For how many seconds its next fact is kept beyond its time; none if it is negative.
+    overdue: float
     worries: tuple[Worry, ...]
 
 
 def of_boundaries(rows: QuerySet[Boundary] | None = None) -> list[BoundaryStanding]:
-    """Each with its readers."""
-    slowest = Consumer.objects.filter(boundary=OuterRef("pk")).order_by("cursor").values("cursor")[:1]
-    is_handed_over = ~Q(source_url="") | Q(frontier__gte=0) | Q(slowest__isnull=True)
-    oldest = Fact.objects.filter(boundary=OuterRef("pk"), offset=OuterRef("reached") + 1).values("written_at")
-    found = (rows if rows is not None else Boundary.objects.all()).annotate(
-        slowest=Subquery(slowest),
-        reached=Case(When(is_handed_over, then=F("frontier")), default=F("slowest"), output_field=BigIntegerField()),
-        waits_since=Subquery(oldest),
+    """Each with its readers; if not told otherwise, all that have not been retired."""
+    reading = Consumer.objects.filter(boundary=OuterRef("pk"), retired_at__isnull=True)
+    found = (rows if rows is not None else boundaries.in_use()).annotate(
+        slowest=Subquery(reading.order_by("cursor").values("cursor")[:1]),
+        reached=_reached(),
+        waits_since=_appended_after("reached"),
+        handoff_waits_since=_appended_after("frontier"),
         needed=_needed(),
         needed_since=_written_after("pk", "needed"),
-        **{f"reader_{name}": F(f"consumers__{name}") for name in READER},
-        reader_waits_since=_written_after("pk", "consumers__cursor"),
+        active=FilteredRelation("consumers", condition=Q(consumers__retired_at__isnull=True)),
+        **{f"reader_{name}": F(f"active__{name}") for name in READER},
+        reader_waits_since=_written_after("pk", "active__cursor"),
         has_damaged_artifacts=Exists(Artifact.objects.exclude(damage="")),
         read_at=Now(),
     )
-    ordered = found.select_related("from_zone", "to_zone").order_by(*ORDER, "consumers__name")
+    ordered = found.select_related("from_zone", "to_zone").order_by(*ORDER, "active__name")
     return [_boundary(list(group)) for _, group in groupby(ordered, key=lambda row: row.pk)]
 
 
 def of_consumers(rows: QuerySet[Consumer] | None = None) -> list[ConsumerStanding]:
-    found = (rows if rows is not None else Consumer.objects.all()).annotate(
+    found = (rows if rows is not None else Consumer.objects.filter(retired_at__isnull=True)).annotate(
         waits_since=_written_after("boundary", "cursor"), read_at=Now()
     )
     return [
@@ -100,6 +110,22 @@ def _written_after(boundary: str, cursor: str) -> Coalesce:
     return Coalesce(*looks)
 
 
+def _appended_after(place: str) -> Subquery:
+    """When the fact after an offset entered the store buffer."""
+    row = Fact.objects.filter(boundary=OuterRef("pk"), offset=OuterRef(place) + 1)
+    return Subquery(row.values("written_at"))
+
+
+def _reached() -> Case:
+    is_handed_over = Q(frontier__gte=0) | Q(slowest__isnull=True)
+    return Case(
+        When(~Q(source_url=""), then=F("frontier")),
+        When(is_handed_over, then=Least("frontier", Coalesce("slowest", "frontier"))),
+        default=F("slowest"),
+        output_field=BigIntegerField(),
+    )
+
+
 def _needed() -> Case:
     """Up to where nobody needs the facts: not the slowest reader, nor the forward buffer if they begin here."""
     both = Least("frontier", Coalesce("slowest", "frontier"))
@@ -109,7 +135,7 @@ def _needed() -> Case:
 def _retention(group: list[Any]) -> Retention:
     row = group[0]
     needs = {f"consumer {one.reader_name}": one.reader_cursor + 1 for one in group if one.reader_id is not None}
-    if not row.is_remote:
+    if not row.is_remote and not row.is_retired:
         needs[THE_FORWARD_BUFFER] = row.frontier + 1
     return watching.retention(86_400.0 * row.keep_days, _since(row.needed_since, row.read_at), needs)
 
@@ -117,28 +143,36 @@ def _retention(group: list[Any]) -> Retention:
 def _boundary(group: list[Any]) -> BoundaryStanding:
     row = group[0]
     head = row.source_head if row.is_remote else row.next_offset - 1
-    backlog = max(0, (row.reached if head is None else head) - row.reached)
+    newest = row.reached if head is None else head
     # What waits at a peer is not known here but by its number: it is as old as the last handover, at the most.
-    began = row.waits_since or (row.handed_over_at or row.created_at if row.is_remote else None)
-    flow = _flow(backlog, began, row.handed_over_at, row.read_at)
+    at_peer = row.handed_over_at or row.created_at if row.is_remote else None
+    unheard = _unheard(row)
+    flow, handoff = (
+        _lagging(_flow(max(0, newest - place), began or at_peer, row.handed_over_at, row.read_at), row, unheard)
+        for place, began in ((row.reached, row.waits_since), (row.frontier, row.handoff_waits_since))
+    )
     rows = row.next_offset - row.first_offset
     row_percent = watching.percent(rows, row.row_ceiling)
     byte_percent = watching.percent(row.stored_bytes, row.byte_ceiling)
     fill = watching.fullest(row_percent, byte_percent)
     is_read_only = not row.is_remote and row.frontier < 0 and row.slowest is not None
     # Its readers speak for themselves.
-    watched = STILL if is_read_only else flow
+    watched = STILL if is_read_only else handoff
     retention = _retention(group)
+    worries = () if row.is_retired else watching.of_boundary(Gate(row.gate), row.alarm, fill, watched, retention)
     return BoundaryStanding(
         boundary=row,
         is_read_only=is_read_only,
-        newest=row.reached if head is None else head,
+        newest=newest,
+        reached=row.reached,
         flow=flow,
+        handoff=handoff,
+        unheard=unheard,
         rows=rows,
         row_percent=row_percent,
         byte_percent=byte_percent,
         retention=retention,
-        worries=tuple(watching.of_boundary(Gate(row.gate), row.alarm, fill, watched, retention)),
+        worries=tuple(worries),
         readers=tuple(_reader(row) for row in group if row.reader_id is not None),
         has_damaged_artifacts=row.has_damaged_artifacts,
     )
@@ -150,15 +184,29 @@ def _reader(row: Any) -> ConsumerStanding:
 
 
 def _consumer(row: Consumer, waits_since: datetime | None, now: datetime) -> ConsumerStanding:
-    head = newest(row.boundary)
+    head = newest_of(row.boundary)
     flow = _flow(max(0, head - row.cursor), waits_since, row.confirmed_at or row.created_at, now)
-    return ConsumerStanding(consumer=row, newest=head, flow=flow, worries=tuple(watching.of_consumer(flow)))
+    overdue = _since(waits_since, now) - 86_400.0 * row.boundary.keep_days
+    worries = () if row.is_retired else watching.of_consumer(flow, overdue)
+    return ConsumerStanding(consumer=row, newest=head, flow=flow, overdue=overdue, worries=tuple(worries))
 
 
 def _flow(backlog: int, began: datetime | None, confirmed: datetime | None, now: datetime) -> Flow:
     if not backlog:
         return STILL
     return Flow(backlog=backlog, lag=_since(began, now), silence=_since(_latest(confirmed, began), now))
+
+
+def _unheard(row: Any) -> float:
+    """For how long it has not been known what a peer has: nobody asks it, or it does not answer."""
+    if not row.is_remote or row.is_retired:
+        return 0.0
+    return watching.unheard(_since(row.heard_at or row.handed_over_at or row.created_at, row.read_at))
+
+
+def _lagging(flow: Flow, row: Any, unheard: float) -> Flow:
+    """While the head of a source is unknown, the lag grows by the clock; nothing is late that nobody waits for."""
+    return replace(flow, lag=0.0 if row.is_retired else max(flow.lag, unheard))
 
 
 def _since(moment: datetime | None, now: datetime) -> float:

@@ -11,7 +11,7 @@ from django.urls import URLPattern, path, reverse
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from facts.admin import links
-from facts.admin.boundary_changes import BoundaryChanges
+from facts.admin.boundary_changes import BoundaryChanges, skipped_words
 from facts.admin.boundary_list import BoundaryColumns, BoundaryList
 from facts.admin.boundary_page import live
 from facts.core.gates import Gate
@@ -30,7 +30,7 @@ class BoundariesPage(BoundaryColumns, BoundaryChanges):
     export_fields = (
         *("from_zone__name", "to_zone__name", "gate", "gate_by", "gate_reason", "alarm", "failures", "source_url"),
         *("first_offset", "next_offset", "frontier", "stored_bytes", "row_ceiling", "byte_ceiling", "keep_days"),
-        "handed_over_at",
+        *("dedupe_days", "handed_over_at", "heard_at", "alarm_offset", "retired_at"),
     )
 
     def get_urls(self) -> list[URLPattern]:
@@ -50,10 +50,18 @@ class BoundariesPage(BoundaryColumns, BoundaryChanges):
         opening = button(request, "Open the gate", address["open_gate"], right=Right.OPERATE)
         closing = button(request, "Close the gate", address["close_gate"], right=Right.OPERATE)
         limits = button(request, "Ceilings and retention", address["limit"], right=Right.LEAD, is_dialog=False)
+        skip = button(request, _skip_title(row), address["skip"], right=Right.ADMINISTER)
+        retire = button(request, "Retire", address["retire"], right=Right.LEAD)
         shown = [closing] if is_open else [opening] if row.gate == Gate.AUTONOMOUS else [opening, closing]
+        shown += [skip] if row.alarm and row.alarm_offset is not None else []
+        shown = [] if row.is_retired else [*shown, limits, retire]
         buffers = {buffer: links.facts(buffer, boundary=row.pk) for buffer in ("fact", "forwardedfact")}
-        return {"bar": bar(*shown, limits), "buffers": buffers, "consumers_address": links.consumers(row), **live(row)}
+        return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **live(row)}
 
     def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The part of a boundary's page that refreshes itself."""
         return TemplateResponse(request, "console/boundary_live.html", live(self.row(request, object_id)))
+
+
+def _skip_title(row: Boundary) -> str:
+    return f"Skip {skipped_words(row.alarm_offset or 0, row.alarm_last)}"

@@ -1,4 +1,4 @@
-"""What people do with boundaries: open and close gates, set limits, make one."""
+"""What people do with boundaries: open and close gates, get past an alarm, set limits, make and retire one."""
 
 from typing import Any
 
@@ -11,17 +11,25 @@ from unfold.decorators import action
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.pages import ReasonForm, actor, done, holds
-from facts import provisioning
+from facts import ledger, provisioning, retiring
+from facts.admin.dialogs import WHY, Verbs
 from facts.admin.forms import BoundaryForm, LimitsForm
 from facts.core.errors import FactError
 from facts.models import Boundary
 from facts.provisioning import LARGEST
 
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
 OPEN = {"title": "Open the gate", "description": "Facts are handed over again, and an alarm counts as seen."}
 CLOSE = {
     "title": "Close the gate",
     "description": "Nothing is handed over until somebody opens it. Both sides work on, and the backlog grows.",
+}
+SKIP = {
+    "title": "Skip what the alarm is about",
+    "description": "It is never received here, and consumers find a notice in its place. This cannot be undone.",
+}
+RETIRE = {
+    "title": "Retire the boundary",
+    "description": "Nothing is appended to it or handed over any more. Its facts stay readable.",
 }
 LIMIT: dict[str, Any] = {
     "submit_text": "Save",
@@ -30,13 +38,16 @@ LIMIT: dict[str, Any] = {
 NEW: dict[str, Any] = {"submit_text": "Make the boundary", "intro": "Facts go one way. For both ways, make two."}
 
 
-class BoundaryChanges(DetailPage):
+class BoundaryChanges(Verbs, DetailPage):
     edit_right = Right.LEAD
     refused_by = (FactError,)
-    actions_detail = ("open_gate", "close_gate", "limit")
+    actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.OPERATE)
+
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.ADMINISTER)
 
     @action(description="Open the gate", url_path="open", permissions=["operate"], dialog=WHY | OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
@@ -49,6 +60,21 @@ class BoundaryChanges(DetailPage):
         provisioning.close_gate(*self._zones(request, object_id), **_why(request, form))
         messages.success(request, "Closed: nothing is handed over until somebody opens it.")
         return done(self.address(object_id))
+
+    @action(description="Skip", url_path="skip", permissions=["administer"], dialog=WHY | SKIP)
+    def skip(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        row: Boundary = self.row(request, object_id)
+        offset, why = row.alarm_offset or 0, _why(request, form)
+        zones = row.from_zone.name, row.to_zone.name
+        through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
+        told = f"Skipped {skipped_words(offset, through)}: consumers find a notice in its place."
+        return self.tried(request, lambda: ledger.skip(*zones, offset, through=through, **why), told, object_id)
+
+    @action(description="Retire", url_path="retire", permissions=["change"], dialog=WHY | RETIRE)
+    def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        zones, why = self._zones(request, object_id), _why(request, form)
+        told = "Retired: nothing is appended or handed over any more."
+        return self.tried(request, lambda: retiring.retire_boundary(*zones, **why), told, object_id)
 
     @action(description="Ceilings and retention", url_path="limit", permissions=["change"])
     def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -80,6 +106,10 @@ class BoundaryChanges(DetailPage):
         row = provisioning.create_boundary(*zones, **{**form.plan(), **_why(request, form)})
         messages.success(request, f"The boundary {row} is made.")
         return redirect(self.address(row.pk))
+
+
+def skipped_words(first: int, last: int | None) -> str:
+    return f"offset {first:,}" if last in {None, first} else f"the offsets {first:,} to {last:,}"
 
 
 def _why(request: HttpRequest, form: Any) -> dict[str, Any]:

@@ -39,8 +39,14 @@ class BoundaryColumns:
     def gate_word(self, row: Boundary) -> str:
         """Its gate, who closed it and why, and whether it raised an alarm."""
         parts = [tag(row.gate, KINDS)] + ([tag("alarm", KINDS)] if row.alarm else [])
-        why = row.alarm or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
-        both = format_html("{} {}", parts[0], parts[1] if row.alarm else "")
+        if row.is_retired:
+            parts = [tag("retired", KINDS)]
+        why = (
+            row.retired_reason
+            or row.alarm
+            or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
+        )
+        both = format_html("{} {}", parts[0], parts[-1] if len(parts) > 1 else "")
         return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', both, why)
 
     @display(description="backlog")

@@ -1,6 +1,7 @@
 """What the page of a boundary shows, and what of it changes by itself."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 from django.utils import timezone
@@ -8,9 +9,11 @@ from django.utils import timezone
 from ergon_site.access.lists import tag
 from facts import standing
 from facts.admin import amounts, links
+from facts.ledger import remembering
 from facts.models import Boundary
 from facts.standing import BoundaryStanding
 
+SHOWN = 20
 KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
 
 
@@ -20,13 +23,32 @@ def live(row: Boundary) -> dict[str, Any]:
     return {
         "boundary": stand.boundary,
         "standing": stand,
-        "gate": tag(stand.boundary.gate, KINDS),
+        "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
         "figures": list(_figures(stand)),
         "meters": list(_meters(stand)),
         "ceilings": _ceilings(stand.boundary),
         "consumers": stand.readers,
+        "skipped": _skipped(row),
+        "unheard": amounts.span(stand.unheard) if stand.unheard else "",
+        "dedupe_days": remembering.dedupe_days(row),
+        "arrived_address": links.facts("forwardedfact", boundary=row.pk),
+        "alarmed": _alarmed(stand.boundary),
         "read_at": timezone.now(),
     }
+
+
+def _skipped(row: Boundary) -> list[dict[str, Any]]:
+    newest = row.skipped.order_by("-offset")[:SHOWN]
+    return [{"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)} for one in newest]
+
+
+def _alarmed(row: Boundary) -> dict[str, str]:
+    """What an alarm is about, for the links to both sides of it."""
+    if not row.alarm or row.alarm_offset is None:
+        return {}
+    shell = f"manage.py boundary skip {quote(row.from_zone.name)} {quote(row.to_zone.name)} {row.alarm_offset}"
+    more = f" --through {row.alarm_last}" if row.alarm_last != row.alarm_offset else ""
+    return {"offset": f"{row.alarm_offset:,}", "command": f"{shell}{more} --reason '…'"}
 
 
 def frontier(stand: BoundaryStanding) -> str:

@@ -7,51 +7,33 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from unfold.decorators import display
-from unfold.views import ChangeList
+from django.urls import reverse
+from unfold.decorators import action
 
+from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.lists import two_lines, words
-from ergon_site.access.pages import actor
-from facts import provisioning, standing
+from ergon_site.access.pages import ReasonForm, actor
+from facts import provisioning, retiring, standing
 from facts.admin import amounts, links
-from facts.admin.fact_list import boundaries
+from facts.admin.consumer_list import ConsumerColumns, ConsumerList, ReadFilter
+from facts.admin.dialogs import WHY, Verbs
 from facts.admin.forms import ConsumerForm
 from facts.core.errors import FactError
+from facts.core.watching import Worry
 from facts.models import Boundary, Consumer
 
+RETIRE = {
+    **WHY,
+    "title": "Retire the consumer",
+    "description": "Nobody can read as it any more, and facts that only it has not confirmed may be truncated.",
+}
 INTRO = "Its place is kept here: it fetches what comes after its cursor, and moves that by confirming."
 
 
-class ConsumerList(ChangeList):
-    """The rows of a page of the list, with how each stands."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = [row.pk for row in self.result_list]
-        stands = {one.consumer.pk: one for one in standing.of_consumers(Consumer.objects.filter(pk__in=rows))}
-        self.result_list = [stands[key].consumer for key in rows]
-        for row in self.result_list:
-            row.standing = stands[row.pk]
-
-
-class ReadFilter(admin.SimpleListFilter):
-    title = parameter_name = "boundary"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(one.pk), str(one)) for one in boundaries(request)]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> QuerySet[Consumer]:
-        key = self.value()
-        return queryset.filter(boundary=int(key) if key.isdecimal() else 0) if key else queryset
-
-
 @admin.register(Consumer)
-class ConsumersPage(DetailPage):
+class ConsumersPage(ConsumerColumns, Verbs):
     edit_right = Right.LEAD
+    actions_detail = ("retire",)
     refused_by = (FactError,)
     detail_template = "console/fact_consumer.html"
     new_title = "New consumer"
@@ -60,7 +42,14 @@ class ConsumersPage(DetailPage):
     list_filter: ClassVar = [ReadFilter]
     search_fields = ("name__startswith",)
     search_help_text = "The beginning of a name."
-    export_fields = ("name", "boundary__from_zone__name", "boundary__to_zone__name", "cursor", "confirmed_at")
+    export_fields = (
+        "name",
+        "boundary__from_zone__name",
+        "boundary__to_zone__name",
+        "cursor",
+        "confirmed_at",
+        "retired_at",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         rows: QuerySet[Consumer] = super().get_queryset(request)
@@ -69,38 +58,29 @@ class ConsumersPage(DetailPage):
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsumerList]:
         return ConsumerList
 
-    @display(description="name", ordering="name")
-    def reader(self, row: Consumer) -> str:
-        return words(row.name)
-
-    @display(description="boundary", ordering="boundary")
-    def reads(self, row: Consumer) -> str:
-        return links.anchor(links.boundary(row.boundary), row.boundary)
-
-    @display(description="cursor")
-    def place(self, row: Any) -> str:
-        return two_lines(f"{row.cursor:,}" if row.cursor >= 0 else "before the first", f"of {row.standing.newest:,}")
-
-    @display(description="backlog")
-    def backlog(self, row: Any) -> str:
-        told = f"{row.standing.flow.backlog:,}"
-        told = amounts.beyond(told) if row.standing.worries else told
-        return links.anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
-
-    @display(description="last fetch", ordering="fetched_at", empty_value="never")
-    def fetched(self, row: Consumer) -> Any:
-        return row.fetched_at
-
-    @display(description="last confirmation", ordering="confirmed_at", empty_value="never")
-    def confirmed(self, row: Consumer) -> Any:
-        return row.confirmed_at
-
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         stand = standing.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
         address = links.fact(links.buffer(row.boundary), row.boundary_id, row.cursor + 1)
         following = address if stand.flow.backlog else ""
         lag = amounts.span(stand.flow.lag)
-        return {"consumer": row, "standing": stand, "following": following, "lag": lag, "boundary": row.boundary}
+        retire = button(request, "Retire", reverse("admin:facts_consumer_retire", args=[row.pk]), right=Right.LEAD)
+        overdue = amounts.span(stand.overdue) if Worry.HOLDING in stand.worries else ""
+        more = {"bar": bar(*([] if row.is_retired else [retire])), "overdue": overdue}
+        return {
+            **more,
+            "consumer": row,
+            "standing": stand,
+            "following": following,
+            "lag": lag,
+            "boundary": row.boundary,
+        }
+
+    @action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
+    def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        row: Consumer = self.row(request, object_id)
+        why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
+        told = f"Retired: nobody reads as {row} any more."
+        return self.tried(request, lambda: retiring.retire_consumer(row.name, **why), told, object_id)
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
         if not self.has_add_permission(request):

@@ -12,7 +12,8 @@ from unfold.widgets import (
 )
 
 from ergon_site.access.pages import ReasonForm
-from facts.models import Boundary, Zone
+from facts.ledger import boundaries
+from facts.models import Zone
 from facts.provisioning import LARGEST, LONGEST_CONSUMER, LONGEST_ZONE, Allowance
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
@@ -20,11 +21,11 @@ STARTS = [("earliest", "the earliest fact that is kept"), ("latest", "what comes
 
 
 def _zones() -> list[tuple[str, str]]:
-    return [(zone.name, zone.name) for zone in Zone.objects.all()]
+    return [(zone.name, zone.name) for zone in Zone.objects.filter(retired_at__isnull=True)]
 
 
 def _boundaries() -> list[tuple[str, str]]:
-    return [(str(one.pk), str(one)) for one in Boundary.objects.select_related("from_zone", "to_zone")]
+    return [(str(one.pk), str(one)) for one in boundaries.in_use()]
 
 
 def _ceiling(label: str, help_text: str) -> forms.IntegerField:
@@ -57,6 +58,14 @@ class LimitsForm(forms.Form):
         max_value=LARGEST["keep_days"],
         widget=UnfoldAdminIntegerFieldWidget,
         help_text="Older facts may be removed once everybody has them, never before.",
+    )
+    dedupe_days = forms.IntegerField(
+        label="Remember message ids for days",
+        required=False,
+        min_value=1,
+        max_value=LARGEST["dedupe_days"],
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="After truncation, so that repeats are recognised. Empty: 30 days more than facts are kept.",
     )
     reason = ReasonForm.declared_fields["reason"]
 

@@ -8,23 +8,31 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from unfold.decorators import display
+from django.urls import reverse
+from unfold.decorators import action, display
 
+from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.lists import words
-from ergon_site.access.pages import actor
-from facts import provisioning, standing
+from ergon_site.access.lists import two_lines, words
+from ergon_site.access.pages import ReasonForm, actor
+from facts import provisioning, retiring, standing
+from facts.admin.dialogs import WHY, Verbs
 from facts.admin.forms import ZoneForm
 from facts.core.errors import FactError
 from facts.models import Boundary, Zone
 
+RETIRE = {
+    **WHY,
+    "title": "Retire the zone",
+    "description": "No boundary can be made from it or to it any more. Facts that carry its name stay as they are.",
+}
 INTRO = "A name is matched exactly: capitals and blanks count. It stays as it is, since facts carry it."
 
 
 @admin.register(Zone)
-class ZonesPage(DetailPage):
+class ZonesPage(Verbs):
     edit_right = Right.LEAD
+    actions_detail = ("retire",)
     refused_by = (FactError,)
     detail_template = "console/zone.html"
     new_title = "New zone"
@@ -32,11 +40,11 @@ class ZonesPage(DetailPage):
     list_display = ("zone", "is_here", "created_at")
     search_fields = ("name__startswith",)
     search_help_text = "The beginning of a name."
-    export_fields = ("name", "created_at")
+    export_fields = ("name", "created_at", "retired_at")
 
     @display(description="name", ordering="name")
     def zone(self, row: Zone) -> str:
-        return words(row.name)
+        return two_lines(row.name, "retired") if row.is_retired else words(row.name)
 
     @display(description="this deployment")
     def is_here(self, row: Zone) -> str:
@@ -44,7 +52,17 @@ class ZonesPage(DetailPage):
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:
         beside = Boundary.objects.filter(Q(from_zone=row) | Q(to_zone=row))
-        return {"zone": row, "is_here": self.is_here(row), "standings": standing.of_boundaries(beside)}
+        retire = button(request, "Retire", reverse("admin:facts_zone_retire", args=[row.pk]), right=Right.LEAD)
+        shown = [] if row.is_retired or self.is_here(row) else [retire]
+        told = {"zone": row, "is_here": self.is_here(row), "bar": bar(*shown)}
+        return {**told, "standings": standing.of_boundaries(beside)}
+
+    @action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
+    def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        row: Zone = self.row(request, object_id)
+        why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
+        told = "Retired: no boundary can be made from it or to it."
+        return self.tried(request, lambda: retiring.retire_zone(row.name, **why), told, object_id)
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
         if not self.has_add_permission(request):

@@ -25,7 +25,7 @@ class BoundariesView(Refusing, ListAPIView[Boundary]):
     """The boundaries at which this client speaks for a side; with the scope `platform`, all of them."""
 
     required_scope = "transactions:read"
-    queryset = Boundary.objects.select_related("from_zone", "to_zone")
+    queryset = Boundary.objects.select_related("from_zone", "to_zone").prefetch_related("consumers")
     serializer_class = BoundarySerializer
 
     def get_queryset(self) -> QuerySet[Boundary]:

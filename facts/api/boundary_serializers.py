@@ -14,19 +14,22 @@ class BoundarySerializer(serializers.ModelSerializer[Boundary]):
     from_zone = serializers.CharField(source="from_zone.name")
     to_zone = serializers.CharField(source="to_zone.name")
     gate = serializers.CharField(help_text="normal, autonomous (closed) or reconciling.")
-    backlog = serializers.SerializerMethodField(help_text="How many facts have not been handed over.")
+    backlog = serializers.SerializerMethodField(
+        help_text="How many facts have not been handed over, or not been confirmed by the slowest reader here."
+    )
     is_remote = serializers.BooleanField(help_text="Whether its facts are pulled from a peer.")
 
     class Meta:
         model = Boundary
         fields: ClassVar[Any] = [
             *("id", "from_zone", "to_zone", "gate", "gate_at", "gate_by", "gate_reason", "failures", "alarm"),
+            *("alarm_offset", "alarm_last", "heard_at", "retired_at"),
             *("first_offset", "next_offset", "frontier", "backlog", "stored_bytes", "handed_over_at", "is_remote"),
             *LARGEST,
         ]
 
     def get_backlog(self, boundary: Boundary) -> int:
-        return provisioning.backlog(boundary)
+        return provisioning.unconfirmed(boundary)
 
 
 class LimitSerializer(DecisionSerializer):
@@ -49,4 +52,11 @@ class LimitSerializer(DecisionSerializer):
         min_value=1,
         max_value=LARGEST["keep_days"],
         help_text="Then facts that all have may be removed.",
+    )
+    dedupe_days = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=LARGEST["dedupe_days"],
+        help_text="Message ids are remembered for so long after truncation; null for 30 days more than facts are kept.",
     )

@@ -139,9 +139,16 @@ class UnreachableError(FactError):
 
 
 class AlarmError(FactError):
-    """What came from the source cannot be true: a person must look before anything more is handed over."""
+    """What came from the source cannot be true: a person must look before anything more is handed over.
+
+    `offset` and `last` are the offsets that it is about, where it is about any.
+    """
 
     code = "alarm"
+
+    def __init__(self, message: str, pointer: str = "", *, offset: int | None = None, last: int | None = None) -> None:
+        super().__init__(message, pointer)
+        self.offset, self.last = offset, offset if last is None else last
 
 
 def error_for(code: str, message: str, pointer: str = "") -> FactError:

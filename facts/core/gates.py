@@ -4,6 +4,8 @@ from enum import StrEnum
 
 # So many failed handoffs in a row close a gate.
 FAILURES = 5
+# So does a failure after this many seconds without a success: a source that swallows packets fails slowly.
+SILENCE = 30.0
 # With so few left to hand over, a boundary that caught up counts as normal.
 SMALL = 100
 # After the first failure; twice as long after each that follows.
@@ -16,9 +18,9 @@ class Gate(StrEnum):
     RECONCILING = "reconciling"
 
 
-def after_failure(gate: Gate, failures: int) -> Gate:
-    """So many handoffs have failed in a row, this one included."""
-    return Gate.AUTONOMOUS if failures >= FAILURES else gate
+def after_failure(gate: Gate, failures: int, silence: float = 0.0) -> Gate:
+    """So many handoffs have failed in a row, this one included; the last success was `silence` seconds ago."""
+    return Gate.AUTONOMOUS if failures >= FAILURES or silence >= SILENCE else gate
 
 
 def wait_after(failures: int) -> float:

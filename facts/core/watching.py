@@ -8,6 +8,8 @@ from facts.core.gates import Gate
 
 # Seconds, facts, per cent, seconds.
 LAG, BACKLOG, FILL, SILENCE = 1.0, 10_000, 80.0, 60.0
+# A source that has not answered for this many seconds may have any number of new facts.
+UNHEARD = 5.0
 
 
 class Worry(StrEnum):
@@ -17,6 +19,7 @@ class Worry(StrEnum):
     GATE = "gate"
     FILL = "fill"
     RETENTION = "retention"
+    HOLDING = "holding"
     SILENCE = "silence"
     BACKLOG = "backlog"
     LAG = "lag"
@@ -37,6 +40,11 @@ class Retention:
 
     overdue: float = 0.0
     held_back_by: tuple[str, ...] = ()
+
+
+def unheard(silence: float) -> float:
+    """For how long the head of a source has been unknown; 0 while its last answer, `silence` seconds ago, is fresh."""
+    return silence if silence > UNHEARD else 0.0
 
 
 def percent(held: int, ceiling: int | None) -> float | None:
@@ -76,8 +84,13 @@ def of_boundary(gate: Gate, alarm: str, fill: float | None, flow: Flow, kept: Re
         yield Worry.LAG
 
 
-def of_consumer(flow: Flow) -> Iterator[Worry]:
-    """A consumer is as late as it likes; it is only asked to go on confirming, and not to fall far behind."""
+def of_consumer(flow: Flow, overdue: float = 0.0) -> Iterator[Worry]:
+    """A consumer is as late as it likes; it is only asked to go on confirming, and not to fall far behind.
+
+    `overdue` is for how many seconds its next fact is kept beyond its time: it holds truncation back.
+    """
+    if overdue > SILENCE:
+        yield Worry.HOLDING
     if flow.backlog and flow.silence > SILENCE:
         yield Worry.SILENCE
     if flow.backlog > BACKLOG:

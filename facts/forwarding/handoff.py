@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
-from facts.core.errors import AlarmError, UnreachableError
+from facts.conf import settings
+from facts.core.errors import UnreachableError
 from facts.core.gates import Gate
+from facts.deadlines import within
 from facts.forwarding import pulling
 from facts.forwarding.sources import Batch, PeerSource, Source
 from facts.ledger import gating, receiving
@@ -22,14 +24,24 @@ class Handed(NamedTuple):
     gate: Gate
 
 
-def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 0.0) -> Handed:
+def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 0.0, at_once: int = AT_ONCE) -> Handed:
     """Hand over what comes next. An end anywhere in between is made up for by the next one.
 
-    Raises `AlarmError` for what cannot be true, once what came before it is kept and confirmed.
+    Raises `AlarmError` for what cannot be true, once what came before it is kept and confirmed. All that is asked of a
+    peer has `ERGON_HANDOFF_TIMEOUT` seconds together, connecting included: a peer that swallows packets never refuses.
     """
-    batch = source.fetch(boundary, AT_ONCE, wait)
-    if boundary.with_artifacts and isinstance(source, PeerSource):
-        batch = pulling.pull(boundary, source, batch, holder=holder)
+    limit = settings().handoff_timeout
+    with within(limit):
+        batch = source.fetch(boundary, at_once, wait)
+        if not boundary.with_artifacts or not isinstance(source, PeerSource):
+            return _receive(boundary, source, batch, holder)
+    # The time that artifacts take is their own.
+    batch = pulling.pull(boundary, source, batch, holder=holder)
+    with within(limit):
+        return _receive(boundary, source, batch, holder)
+
+
+def _receive(boundary: Boundary, source: Source, batch: Batch, holder: str) -> Handed:
     received = receiving.receive(boundary.pk, batch.arrivals, cursor=batch.cursor, holder=holder)
     trouble = received.trouble or batch.trouble
     # What cannot be true stays with the source, even where the buffer is further by now.
@@ -37,8 +49,8 @@ def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 
     if reached > batch.cursor:
         source.confirm(reached)
     if trouble is not None:
-        raise AlarmError(trouble.message)
-    _check_for_gaps(batch.arrivals, received.frontier)
+        raise trouble
+    _check_for_gaps(batch, received.frontier)
     head = source.head()
     gate = gating.note_success(boundary.pk, head=head)
     newest = _newest(boundary, head)
@@ -48,12 +60,12 @@ def hand_over(boundary: Boundary, source: Source, *, holder: str, wait: float = 
 
 def _fetched(batch: Batch) -> int:
     """Those after the cursor. They may all be known: of a handoff that ended before the source was told."""
-    return sum(arrival.offset > batch.cursor for arrival in batch.arrivals)
+    return sum(offset > batch.cursor for offset in batch.offsets)
 
 
-def _check_for_gaps(arrivals: list[receiving.Arrival], frontier: int) -> None:
+def _check_for_gaps(batch: Batch, frontier: int) -> None:
     """A source that leaves something out is asked again: what it leaves out may only be late."""
-    if arrivals and max(arrival.offset for arrival in arrivals) > frontier:
+    if max(batch.offsets, default=frontier) > frontier:
         msg = f"the source has left out offset {frontier + 1:,}"
         raise UnreachableError(msg)
 

@@ -5,12 +5,17 @@ import time
 from facts import artifacts
 from facts.artifacts import Announced
 from facts.client import Download
+from facts.conf import settings
 from facts.core.drafts import Reference
 from facts.core.errors import AlarmError, DigestMismatchError, FactError, ObjectConflictError
+from facts.deadlines import within
 from facts.forwarding.sources import Batch, PeerSource
 from facts.ledger import holding, references
 from facts.ledger.receiving import Arrival, NotHoldingError
 from facts.models import Boundary
+
+# Bytes a second: a download that is slower is given up.
+SLOWEST = 16 * 1024
 
 
 class Held:
@@ -63,7 +68,9 @@ def _pull_for(arrival: Arrival, boundary: Boundary, source: PeerSource, holder: 
 
 def _pull(reference: Reference, offset: int, boundary: Boundary, source: PeerSource, holder: str) -> None:
     try:
-        with source.open_artifact(reference.bucket, reference.key) as download:
+        # A large one may take long, as long as it does not stand still.
+        limit = settings().handoff_timeout + reference.size / SLOWEST
+        with within(limit), source.open_artifact(reference.bucket, reference.key) as download:
             artifacts.put(
                 reference.bucket,
                 reference.key,
@@ -83,4 +90,4 @@ def _pull(reference: Reference, offset: int, boundary: Boundary, source: PeerSou
 def _conflict(reference: Reference, offset: int) -> AlarmError:
     name = f"{reference.bucket}/{reference.key}"
     msg = f"the fact at offset {offset:,} refers to {name} with {reference.digest}; here that key has other bytes"
-    return AlarmError(msg)
+    return AlarmError(msg, offset=offset)

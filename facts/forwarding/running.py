@@ -10,12 +10,13 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from facts import telemetry
+from facts.conf import settings
 from facts.core import gates
 from facts.core.errors import AlarmError, FactError
 from facts.core.gates import Gate
-from facts.forwarding.handoff import hand_over
+from facts.forwarding.handoff import AT_ONCE, Handed, hand_over
 from facts.forwarding.sources import Source, source_of
-from facts.ledger import gating, holding
+from facts.ledger import boundaries, gating, holding
 from facts.ledger.receiving import NotHoldingError
 from facts.models import Boundary
 
@@ -41,6 +42,7 @@ class Standing(StrEnum):
     FAILING = "failing"
     ALARM = "alarm"
     CLOSED = "closed"
+    RETIRED = "retired"
     HELD = "held by another process"
 
 
@@ -55,6 +57,7 @@ class Forwarder:
         self._holder = holding.new_holder()
         self._hold_until = 0.0
         self._patient_until = 0.0
+        self._at_once = AT_ONCE
         self._source: Source | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ergon-forward-{boundary.pk}", daemon=True)
@@ -92,6 +95,8 @@ class Forwarder:
     def _turn(self) -> float:
         """One handoff, if one may be; how long to rest."""
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=self._id)
+        if boundary.is_retired:
+            return self._retire()
         if not self._hold(boundary):
             return self._stand_aside(boundary.held_by or "")
         if self.standing is Standing.HELD:
@@ -107,9 +112,9 @@ class Forwarder:
         try:
             if self._source is None:
                 self._source = source_of(boundary)
-            handed = hand_over(boundary, self._source, holder=self._holder, wait=0.0 if self._is_draining else POLL)
+            handed = self._hand_over(boundary, self._source)
         except AlarmError as error:
-            gating.raise_alarm(self._id, error.message)
+            gating.raise_alarm(self._id, error)
             return self._stand(Standing.ALARM, error.message)
         except NotHoldingError:
             self._hold_until = 0.0
@@ -127,6 +132,14 @@ class Forwarder:
         if self._is_draining:
             return self._stand(Standing.DRAINED)
         return 0.0 if boundary.is_remote else LOOK
+
+    def _hand_over(self, boundary: Boundary, source: Source) -> Handed:
+        """Ask for fewer facts after a failure and for more after a success: a slow link carries few in the time."""
+        wait, at_once = 0.0 if self._is_draining else POLL, self._at_once
+        self._at_once = max(1, at_once // 2)
+        handed = hand_over(boundary, source, holder=self._holder, wait=wait, at_once=at_once)
+        self._at_once = min(2 * at_once, AT_ONCE)
+        return handed
 
     def _note(self, count: int, frontier: int, backlog: int) -> None:
         telemetry.handed_over.add(count)
@@ -148,6 +161,11 @@ class Forwarder:
         if not self._is_draining or failures >= gates.FAILURES:
             self._stand(Standing.FAILING, reason)
         return gates.wait_after(failures)
+
+    def _retire(self) -> float:
+        """A person has retired the boundary; one who brings it back finds it among the new ones."""
+        self.stop()
+        return self._stand(Standing.RETIRED)
 
     def _stand_aside(self, holder: str) -> float:
         if self.standing is not Standing.HELD:
@@ -192,7 +210,7 @@ class Forwarding:
     """All boundaries of this process: those that are named, or all there are, new ones included.
 
     What happens is told by name and fields: `handed_over`, `drained`, `failing`, `alarm`, `closed`, `held`,
-    `reopened`.
+    `retired`, `reopened`.
     """
 
     def __init__(self, chosen: Sequence[Boundary], tell: Tell, *, is_draining: bool, is_all: bool) -> None:
@@ -219,7 +237,7 @@ class Forwarding:
         for forwarder in self.forwarders:
             forwarder.stop()
         for forwarder in self.forwarders:
-            forwarder.join(2 * POLL + gates.LONGEST_WAIT)
+            forwarder.join(2 * POLL + max(gates.LONGEST_WAIT, settings().handoff_timeout))
         each_turn()
 
     def stop(self) -> None:
@@ -228,13 +246,14 @@ class Forwarding:
 
     def _look_for_new(self) -> None:
         try:
-            self._add(list(Boundary.objects.select_related("from_zone", "to_zone")))
+            self._add(list(boundaries.in_use()))
         except (DatabaseError, InterfaceError):
             _forget_connection()  # each thread says so by itself
 
-    def _add(self, boundaries: Sequence[Boundary]) -> None:
-        for boundary in boundaries:
-            if boundary.pk not in self._forwarders:
+    def _add(self, found: Sequence[Boundary]) -> None:
+        for boundary in found:
+            there = self._forwarders.get(boundary.pk)
+            if there is None or there.standing is Standing.RETIRED:
                 self._forwarders[boundary.pk] = Forwarder(boundary, self._tell, is_draining=self._is_draining)
 
 

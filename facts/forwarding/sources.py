@@ -1,7 +1,7 @@
 """Where the facts of a boundary come from: the store buffer in this database, or a peer over HTTP."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -9,13 +9,15 @@ from typing import NamedTuple, Protocol
 from facts.canonical import size_of
 from facts.client import BoundaryClient, Download, Fetched
 from facts.core.errors import AlarmError, FactError, ProvisioningError, UnreachableError
-from facts.ledger import boundaries
+from facts.ledger import boundaries, skipping
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.receiving import Arrival
 from facts.models import Boundary, Fact
 
 # How often a peer is asked how far it is, if nothing comes anyway.
 HEAD_EVERY = 1.0
+# Beyond this no database keeps an offset.
+MOST = 2**63 - 1
 
 
 class Batch(NamedTuple):
@@ -24,6 +26,12 @@ class Batch(NamedTuple):
     arrivals: list[Arrival]
     cursor: int
     trouble: AlarmError | None = None
+    # The source has sent these as well; an administrator decided not to receive them.
+    skipped: tuple[int, ...] = ()
+
+    @property
+    def offsets(self) -> list[int]:
+        return [*(arrival.offset for arrival in self.arrivals), *self.skipped]
 
 
 class Source(Protocol):
@@ -68,9 +76,9 @@ class PeerSource:
 
     def fetch(self, boundary: Boundary, limit: int, wait: float) -> Batch:
         page = self._client.fetch(limit, wait, consumer=self._name())
-        if type(page.cursor) is not int or page.cursor < -1:
+        if type(page.cursor) is not int or not -1 <= page.cursor < MOST:
             return Batch([], -1, AlarmError(f"the peer's cursor is {page.cursor!r}"))
-        return self._checked(page.facts, page.cursor)
+        return self._checked(page.facts, page.cursor, skipping.offsets_after(boundary, page.cursor))
 
     def confirm(self, offset: int) -> None:
         cursor = self._client.confirm(offset, consumer=self._name())
@@ -90,27 +98,28 @@ class PeerSource:
     def close(self) -> None:
         self._client.close()
 
-    def _checked(self, facts: Iterable[Fetched], cursor: int) -> Batch:
+    def _checked(self, facts: Iterable[Fetched], cursor: int, skipped: Container[int] = ()) -> Batch:
         arrivals: list[Arrival] = []
+        passed: list[int] = []
         for fact in facts:
             try:
-                arrivals.append(self._arrival(fact))
+                if _offset(fact) in skipped:
+                    passed.append(fact.offset)
+                else:
+                    arrivals.append(self._arrival(fact))
             except AlarmError as trouble:
-                return Batch(arrivals, cursor, trouble)
-        return Batch(arrivals, cursor)
+                return Batch(arrivals, cursor, trouble, tuple(passed))
+        return Batch(arrivals, cursor, skipped=tuple(passed))
 
     def _arrival(self, fact: Fetched) -> Arrival:
-        if type(fact.offset) is not int or fact.offset < 0:
-            msg = f"the peer sends a fact with the offset {fact.offset!r}"
-            raise AlarmError(msg)
         try:
             entry = prepare({"envelope": fact.envelope, "fact": fact.fact}, is_stored=True)
         except FactError as error:
             msg = f"what the peer sends at offset {fact.offset:,} is no fact here: {error}"
-            raise AlarmError(msg) from error
+            raise AlarmError(msg, offset=fact.offset) from error
         if entry.zones != self._zones:
             msg = f"the peer sends a fact from {entry.from_zone!r} to {entry.to_zone!r} at offset {fact.offset:,}"
-            raise AlarmError(msg)
+            raise AlarmError(msg, offset=fact.offset)
         return Arrival(fact.offset, entry)
 
     def _name(self) -> str:
@@ -126,6 +135,13 @@ class PeerSource:
                 raise ProvisioningError(msg)
             self._consumer = names[0]
         return self._consumer
+
+
+def _offset(fact: Fetched) -> int:
+    if type(fact.offset) is not int or not 0 <= fact.offset < MOST:
+        msg = f"the peer sends a fact with the offset {fact.offset!r}"
+        raise AlarmError(msg)
+    return fact.offset
 
 
 def _token(path: str) -> str:

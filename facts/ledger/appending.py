@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
-from facts.ledger import boundaries, postgresql, references
+from facts.ledger import boundaries, postgresql, references, remembering
 from facts.ledger.entries import Entry
 from facts.ledger.grouping import Group
 from facts.ledger.lanes import Lane, Own
@@ -102,6 +102,8 @@ def _write_to_one(entries: Sequence[Entry], lane: Lane | None) -> Sequence[Resul
     if boundary is None or boundary.is_remote:
         refusal = boundaries.missing(*entries[0].zones) if boundary is None else boundaries.pulled(boundary)
         return [refusal] * len(entries)
+    if boundary.is_retired:
+        return [boundaries.retired(boundary)] * len(entries)
     return _write_known(boundary.pk, entries)
 
 
@@ -123,11 +125,16 @@ def _new(entries: Sequence[Entry], first: int) -> list[Result]:
 def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
     """One by one, under the lock: repeats get the offset that they have, and what does not fit is refused."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
+    if boundary.removed_offset is not None:
+        postgresql.note_truncated(entries[0].zones)
     ids = {entry.message_id for entry in entries}
     known_rows = Fact.objects.filter(boundary_id=boundary_id, message_id__in=ids).values_list(
         "message_id", "offset", "digest", "content"
     )
-    known = {message_id: (offset, digest, content) for message_id, offset, digest, content in known_rows}
+    known: dict[str, tuple[int, str, str | None]] = {
+        **{message_id: (*place, None) for message_id, place in remembering.known(boundary, ids).items()},
+        **{message_id: (offset, digest, content) for message_id, offset, digest, content in known_rows},
+    }
     artifacts = references.lock(entries)
     results: list[Result] = []
     new: list[tuple[int, Entry]] = []
@@ -162,7 +169,9 @@ def _judge(entry: Entry, boundary: Boundary, known: Mapping[str, Any], artifacts
     return Appended(boundary.next_offset, entry.message_id, is_duplicate=False)
 
 
-def _difference(entry: Entry, content: str) -> str:
+def _difference(entry: Entry, content: str | None) -> str:
+    if content is None:
+        return f"the message id {entry.message_id!r} belongs to another content, whose fact has been truncated"
     before, now = orjson.loads(content), orjson.loads(entry.text)
     names = sorted(_differing(before, now))
     msg = f"the message id {entry.message_id!r} belongs to another content: {', '.join(names)} differ"

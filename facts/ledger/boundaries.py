@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from ergon_site.access.core.texts import is_storable
 from facts.core.errors import FactError, NotAuthorizedError, UnknownBoundaryError, UnknownZoneError
@@ -21,6 +21,17 @@ def seek(from_zone: str, to_zone: str) -> Boundary | None:
         return None
     named = Boundary.objects.filter(from_zone__name=from_zone, to_zone__name=to_zone)
     return named.select_related("from_zone", "to_zone").first()
+
+
+def in_use() -> QuerySet[Boundary]:
+    """Those that nobody has retired."""
+    return Boundary.objects.filter(retired_at__isnull=True).select_related("from_zone", "to_zone")
+
+
+def retired(boundary: Boundary) -> UnknownBoundaryError:
+    """Why a boundary takes nothing new."""
+    msg = f"the boundary from {boundary.from_zone.name!r} to {boundary.to_zone.name!r} was retired"
+    return UnknownBoundaryError(msg, "/envelope/to_zone")
 
 
 def hold(pairs: Iterable[tuple[str, str]]) -> None:

@@ -15,37 +15,62 @@ from facts.ledger.entries import Entry
 # From so many on to copy them is quicker, although it takes more round trips.
 COPIED_FROM = 40
 
-# No row for a boundary that is not there, has its facts from elsewhere, or has no room.
-COUNT = """
+# No row for a boundary that is not there, was retired, has its facts from elsewhere, or has no room.
+COUNTED = """
 UPDATE facts_boundary b SET next_offset = next_offset + %(count)s, stored_bytes = stored_bytes + %(bytes)s
   FROM facts_zone f, facts_zone t
  WHERE f.id = b.from_zone_id AND t.id = b.to_zone_id AND f.name = %(from)s AND t.name = %(to)s AND source_url = ''
-   AND (row_ceiling IS NULL OR next_offset - first_offset + %(count)s <= row_ceiling)
-   AND (byte_ceiling IS NULL OR stored_bytes + %(bytes)s <= byte_ceiling)
+   AND b.retired_at IS NULL AND (row_ceiling IS NULL OR next_offset - first_offset + %(count)s <= row_ceiling)
+   AND (byte_ceiling IS NULL OR stored_bytes + %(bytes)s <= byte_ceiling){more}
 RETURNING b.id, next_offset - %(count)s AS first
 """
+COUNT = COUNTED.format(more="")
+# Of facts that were truncated the ids are remembered. Where none ever was, that is seen in the boundary's row.
+NEVER_TRUNCATED = " AND b.removed_offset IS NULL"
+LOOK_UP = """(
+  SELECT r."offset" FROM facts_rememberedmessage r
+   WHERE r.boundary_id = {boundary} AND r.message_id = {message} LIMIT 1) IS NOT NULL"""
+# The statement sees the ids as they were when it began: if facts were removed while it waited for the boundary, the row
+# that it then has differs from the one that it saw at first.
+UNKNOWN = f"""
+   AND b.removed_offset IS NOT DISTINCT FROM (SELECT s.removed_offset FROM facts_boundary s WHERE s.id = b.id)
+   AND NOT EXISTS (
+     SELECT FROM json_to_recordset(%(rows)s) AS k (m text) WHERE {LOOK_UP.format(boundary="b.id", message="k.m")})"""  # noqa: S608
+REPEATED = f"""
+SELECT EXISTS (SELECT FROM facts_fact f WHERE f.boundary_id = %(boundary)s AND f."offset" >= %(first)s
+  AND {LOOK_UP.format(boundary="f.boundary_id", message="f.message_id")})
+"""  # noqa: S608 (of constants)
 # The same boundary, held until the end: nobody else appends to it meanwhile.
 HOLD = """
-SELECT b.id, next_offset FROM facts_boundary b, facts_zone f, facts_zone t
+SELECT b.id, next_offset, removed_offset FROM facts_boundary b, facts_zone f, facts_zone t
  WHERE f.id = b.from_zone_id AND t.id = b.to_zone_id AND f.name = %(from)s AND t.name = %(to)s AND source_url = ''
-   FOR NO KEY UPDATE OF b
+   AND b.retired_at IS NULL FOR NO KEY UPDATE OF b
 """
 COLUMNS = """
 facts_fact (boundary_id, "offset", message_id, subject, predicate, correlation_id, causation_id, content, digest)
 """
 COPY = f"COPY {COLUMNS} FROM STDIN"
-APPEND = f"""
-WITH c AS ({COUNT}),
+APPENDING = f"""
+WITH c AS ({{counted}}),
 i AS (
   INSERT INTO {COLUMNS}
   SELECT c.id, c.first + d.o, d.m, d.s, d.p, d.co, d.ca, d.t::text, d.d
     FROM c, json_to_recordset(%(rows)s) AS d (o int, m text, s text, p text, co text, ca text, t json, d text))
 SELECT first FROM c
 """  # noqa: S608 (of constants)
+APPEND = APPENDING.format(counted=COUNTED.format(more=NEVER_TRUNCATED))
+APPEND_UNKNOWN = APPENDING.format(counted=COUNTED.format(more=UNKNOWN))
+# Boundaries that have been truncated, as far as this process knows: to look at ids makes an append an eighth slower.
+_truncated: set[tuple[str, str]] = set()
 
 
 class UnfitError(Exception):
     """These cannot be appended in this way."""
+
+
+def note_truncated(zones: tuple[str, str]) -> None:
+    """Look at remembered ids when facts are appended to this boundary."""
+    _truncated.add(zones)
 
 
 def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
@@ -94,10 +119,11 @@ def _all_or_none(wrapper: Any) -> AbstractContextManager[Any]:
 def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)])
     given = _given(entries) | {"rows": rows.decode()}
+    statement = APPEND_UNKNOWN if entries[0].zones in _truncated else APPEND
     if wrapper.in_atomic_block or not wrapper.autocommit or not pooler.may_prepare(wrapper):
-        found = _execute(wrapper, APPEND, given).fetchone()
+        found = _execute(wrapper, statement, given).fetchone()
         return found and int(found[0])
-    return directly.number(wrapper.connection, APPEND, given)
+    return directly.number(wrapper.connection, statement, given)
 
 
 def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
@@ -108,7 +134,7 @@ def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
     held = _execute(wrapper, HOLD, _named(zones)).fetchone()
     if held is None:
         raise UnfitError
-    boundary_id, first = held
+    boundary_id, first, removed = held
     offset = size = 0
     with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copying:
         for offset, entry in enumerate(chain([opening], entries), first):
@@ -116,10 +142,19 @@ def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
                 raise UnfitError
             copying.write_row((boundary_id, offset, *entry.columns))
             size += entry.size
+    if removed is not None and _has_repeats(wrapper, boundary_id, first):
+        raise UnfitError
     counted = _named(zones) | {"count": offset - first + 1, "bytes": size}
     if _execute(wrapper, COUNT, counted).fetchone() is None:
         raise UnfitError
     return int(first)
+
+
+def _has_repeats(wrapper: Any, boundary_id: int, first: int) -> bool:
+    """Whether one of the facts from an offset on has an id that is remembered. Planned for the table as it is now."""
+    given = {"boundary": boundary_id, "first": first}
+    found = wrapper.connection.execute(REPEATED, given, prepare=False).fetchone()
+    return bool(found[0])
 
 
 def _given(entries: Sequence[Entry]) -> dict[str, Any]:

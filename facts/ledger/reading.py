@@ -10,7 +10,7 @@ from facts import telemetry
 from facts.canonical import size_of
 from facts.core.errors import HistoryTruncatedError, UnknownConsumerError, UnknownFactError
 from facts.core.texts import has_controls
-from facts.ledger import boundaries
+from facts.ledger import boundaries, remembering
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
 
 MOST = 1000
@@ -42,6 +42,10 @@ def look_up(message_id: str, from_zone: str, to_zone: str) -> Found:
         row = buffer.objects.filter(boundary=boundary, message_id=message_id).values_list("offset", "content").first()
         if row is not None:
             return Found(*row)
+    # Whoever asks wants to know whether to append it once more.
+    if (place := remembering.known(boundary, [message_id]).get(message_id)) is not None:
+        msg = f"the fact {message_id!r} was appended at offset {place[0]:,} and has been truncated since"
+        raise HistoryTruncatedError(msg)
     msg = f"no fact with the message id {message_id!r} leads from {from_zone!r} to {to_zone!r}"
     raise UnknownFactError(msg)
 
@@ -87,6 +91,9 @@ def find_consumer(name: str) -> Consumer:
     consumer = None if has_controls(name) else named.first()
     if consumer is None:
         msg = f"there is no consumer named {name!r}; consumers are made by a person, not by fetching"
+        raise UnknownConsumerError(msg)
+    if consumer.is_retired:
+        msg = f"the consumer {name!r} was retired"
         raise UnknownConsumerError(msg)
     return consumer
 

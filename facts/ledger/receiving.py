@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from ergon_site.access.database.retrying import retry_conflicts
 from facts.core import frontier
 from facts.core.errors import AlarmError, FactError, UnreachableError
-from facts.ledger import references
+from facts.ledger import references, remembering
 from facts.ledger.entries import Entry
 from facts.models import Boundary, ForwardedFact
 
@@ -50,6 +50,12 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
         raise NotHoldingError(msg)
     trouble = _begin(boundary, cursor)
     new, confirmed, trouble = _sort(boundary, arrivals) if trouble is None else ([], [], trouble)
+    reached = put(boundary, new, confirmed)
+    return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
+
+
+def put(boundary: Boundary, new: Sequence[Arrival], confirmed: Sequence[int]) -> int:
+    """Write new facts into the forward buffer of a locked boundary; where its frontier is then."""
     ForwardedFact.objects.bulk_create(
         ForwardedFact(boundary_id=boundary.pk, offset=arrival.offset, **arrival.entry.fields) for arrival in new
     )
@@ -57,7 +63,7 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
         _keep_artifacts(boundary, new)
     reached = frontier.advance(boundary.frontier, [*confirmed, *_above(boundary)])
     _keep(boundary, reached, new)
-    return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
+    return reached
 
 
 def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
@@ -68,7 +74,9 @@ def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
         return None
     return AlarmError(
         f"the source takes offset {cursor:,} for confirmed, and only {boundary.frontier:,} has arrived here:"
-        " somebody else reads as this consumer"
+        " somebody else reads as this consumer",
+        offset=boundary.frontier + 1,
+        last=cursor,
     )
 
 
@@ -77,7 +85,8 @@ def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival
     ids, offsets = [one.entry.message_id for one in arrivals], [one.offset for one in arrivals]
     there = ForwardedFact.objects.filter(Q(message_id__in=ids) | Q(offset__in=offsets), boundary=boundary)
     rows = list(there.values_list("message_id", "offset", "digest"))
-    known = {message_id: digest for message_id, _, digest in rows}
+    known = {message_id: digest for message_id, (_, digest) in remembering.known(boundary, ids).items()}
+    known |= {message_id: digest for message_id, _, digest in rows}
     taken = {offset: message_id for message_id, offset, _ in rows}
     new: list[Arrival] = []
     confirmed: list[int] = []
@@ -99,14 +108,14 @@ def _is_new(arrival: Arrival, boundary: Boundary, known: Mapping[str, str], take
     if (digest := known.get(entry.message_id)) is not None:
         if digest != entry.digest:
             msg = f"the message {entry.message_id!r} at offset {offset:,} has arrived before with another content"
-            raise AlarmError(msg)
+            raise AlarmError(msg, offset=offset)
         return False
     if offset < boundary.first_offset:
         return False  # it was here, and its time is over
     if offset in taken or offset <= boundary.frontier:
         before = repr(taken[offset]) if offset in taken else "another message"
         msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"
-        raise AlarmError(msg)
+        raise AlarmError(msg, offset=offset)
     return True
 
 

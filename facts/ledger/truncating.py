@@ -13,7 +13,7 @@ from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access import audit
 from ergon_site.access.database.retrying import retry_conflicts
-from facts.ledger import boundaries
+from facts.ledger import boundaries, remembering
 from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
 
@@ -95,18 +95,20 @@ def _outdated_below(boundary: Boundary) -> int:
 
 
 def _places(boundary: Boundary) -> dict[str, int]:
-    """The first offset that each of those who read still needs."""
-    places = {
-        f"consumer {name}": cursor + 1
-        for name, cursor in Consumer.objects.filter(boundary=boundary).values_list("name", "cursor")
-    }
-    return places if boundary.is_remote else {**places, THE_FORWARD_BUFFER: boundary.frontier + 1}
+    """The first offset that each of those who read still needs. Nobody reads what has been retired."""
+    readers = Consumer.objects.filter(boundary=boundary, retired_at__isnull=True)
+    places = {f"consumer {name}": cursor + 1 for name, cursor in readers.values_list("name", "cursor")}
+    is_handed_over = not boundary.is_remote and not boundary.is_retired
+    return {**places, THE_FORWARD_BUFFER: boundary.frontier + 1} if is_handed_over else places
 
 
 def _remove(boundary: Boundary, first: int) -> int:
     own = _own(boundary)
     removed = 0
     while count := _remove_some(boundary, own, first):
+        # After the first batch, before many more follow it, and at the end.
+        if not removed or count < AT_ONCE:
+            remembering.analyze()
         removed += count
     if own is Fact:
         while _remove_some(boundary, ForwardedFact, first):
@@ -117,6 +119,8 @@ def _remove(boundary: Boundary, first: int) -> int:
 @retry_conflicts
 @transaction.atomic
 def _remove_some(boundary: Boundary, buffer: Buffer, first: int) -> int:
+    # First of all: another truncation must not count the same facts, and no append may come between.
+    Boundary.objects.select_for_update().get(pk=boundary.pk)
     rows: QuerySet[Fact] | QuerySet[ForwardedFact] = buffer.objects.filter(boundary=boundary, offset__lt=first)
     offsets = list(rows.order_by("offset").values_list("offset", flat=True)[:AT_ONCE])
     if not offsets:
@@ -124,7 +128,9 @@ def _remove_some(boundary: Boundary, buffer: Buffer, first: int) -> int:
     some = rows.filter(offset__lte=offsets[-1])
     if buffer is _own(boundary):
         size = some.aggregate(size=Sum(Octets("content")))["size"]
-        Boundary.objects.filter(pk=boundary.pk).update(stored_bytes=F("stored_bytes") - size)
+        held = {"stored_bytes": F("stored_bytes") - size, "removed_offset": offsets[-1] + 1}
+        Boundary.objects.filter(pk=boundary.pk).update(**held)
+        remembering.remember(boundary, buffer, offsets[-1])
     some._raw_delete(some.db)  # noqa: SLF001 (nothing refers to them, and there are many)
     return len(offsets)
 

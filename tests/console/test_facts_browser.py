@@ -1,6 +1,7 @@
 """Boundaries and facts in a real browser."""
 
 import pytest
+from django.db.models.functions import Now
 from playwright.sync_api import Page, expect
 
 from ergon_site.access.models import AuditEntry
@@ -36,6 +37,42 @@ def test_a_gate_is_closed_and_reconciled(inside: Page) -> None:
     inside.clock.fast_forward(5000)
     expect(inside.get_by_text("the backlog is being handed over")).to_be_hidden()
     assert AuditEntry.objects.get(action="boundary.open").reason == "it has moved"
+
+
+@everywhere
+def test_an_alarm_is_explained_and_skipped(inside: Page) -> None:
+    """From the dashboard, which tells the alarm, to a boundary that lists what was skipped, and why."""
+    boundary = make_boundary(source_url="https://plant.example", source_token_file="/run/token")
+    alarm = "the message 'a' at offset 3 has arrived before with another content"
+    Boundary.objects.update(alarm=alarm, alarm_offset=3, alarm_last=3, frontier=2, heard_at=Now())
+    inside.goto("/admin/")
+    inside.get_by_role("link", name=f"alarm: {alarm}").click()
+    expect(inside.get_by_text("an administrator skips offset 3")).to_be_visible()
+    assert fits(inside)
+    inside.get_by_role("button", name="Skip offset 3").click()
+    inside.get_by_label("Reason").fill("the first one holds")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_role("heading", name="Skipped offsets")).to_be_visible()
+    expect(inside.get_by_text("the first one holds")).to_be_visible()
+    assert fits(inside)
+    boundary.refresh_from_db()
+    assert (boundary.alarm, boundary.frontier) == ("", 3)
+
+
+@everywhere
+def test_a_consumer_is_retired_after_its_page_has_refreshed_itself(inside: Page) -> None:
+    make_boundary()
+    consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    inside.clock.install()
+    inside.goto(f"/admin/facts/consumer/{consumer.pk}/change/")
+    inside.evaluate("document.querySelector('.ergon-age').textContent = 'old'")
+    inside.clock.fast_forward(5000)
+    expect(inside.locator(".ergon-age")).to_contain_text("Read at")
+    inside.get_by_role("button", name="Retire").click()
+    inside.get_by_label("Reason").fill("it reads elsewhere now")
+    inside.get_by_role("button", name="Confirm").click()
+    expect(inside.get_by_text("Nobody can read as it, and it holds back no truncation.")).to_be_visible()
+    assert fits(inside)
 
 
 @everywhere

@@ -129,6 +129,76 @@ def test_an_alarm_is_told_and_opening_the_gate_says_that_somebody_looked(browse:
     assert Boundary.objects.get().alarm == ""
 
 
+def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(browse: Client) -> None:
+    boundary = make_boundary(source_url="https://peer.example", source_token_file="/run/token")
+    Boundary.objects.update(alarm="the message 'a' at offset 7 has arrived", frontier=6, alarm_offset=7, alarm_last=7)
+    shown = scenes.read(browse, page(boundary))
+    assert "an administrator skips offset 7" in shown
+    assert "boundary skip &#x27;Plant A&#x27; Enterprise 7 --reason" in shown
+    assert "Skip offset 7" in shown
+    assert "This cannot be undone" in scenes.read(browse, page(boundary, "skip"))
+    browse.post(page(boundary, "skip"), {**DIALOG, "reason": ""})
+    assert Boundary.objects.get().alarm
+    assert browse.post(page(boundary, "skip"), DIALOG).headers["HX-Redirect"] == page(boundary)
+    row = Boundary.objects.get()
+    assert (row.alarm, row.frontier) == ("", 7)
+    shown = scenes.read(browse, page(boundary))
+    assert "Skipped offset 7: consumers find a notice in its place." in shown
+    assert "Skipped offsets" in shown
+    assert fact_page(boundary, 7, "forwardedfact") in shown
+    assert "was_skipped" in scenes.read(browse, fact_page(boundary, 7, "forwardedfact"))
+    browse.post(page(boundary, "skip"), DIALOG)
+    assert "the boundary has no alarm" in scenes.read(browse, page(boundary))
+    assert AuditEntry.objects.get(action="boundary.skip").reason == "the line moves"
+
+
+def test_an_alarm_without_an_offset_says_that_there_is_nothing_to_skip(browse: Client, boundary: Boundary) -> None:
+    Boundary.objects.update(alarm="the peer&#x27;s cursor is 'x'")
+    shown = scenes.read(browse, page(boundary))
+    assert "there is nothing to skip" in shown
+    assert page(boundary, "skip") not in shown
+
+
+def test_consumers_boundaries_and_zones_are_retired_in_this_order(browse: Client, boundary: Boundary) -> None:
+    consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    zone = boundary.to_zone
+    refusals: list[tuple[Any, str]] = [(zone, "boundaries still lead"), (boundary, "consumers still read")]
+    for row, words in refusals:
+        browse.post(page(row, "retire"), DIALOG)
+        assert words in scenes.read(browse, page(row)).lower()
+    for row in (consumer, boundary, zone):
+        assert page(row, "retire") in scenes.read(browse, page(row))
+        browse.post(page(row, "retire"), DIALOG)
+        row.refresh_from_db()
+        assert (row.retired_by, row.retired_reason) == ("ada", "the line moves")
+        shown = scenes.read(browse, page(row))
+        assert "<strong>Retired</strong> by ada" in shown
+        assert page(row, "retire") not in shown
+        assert "retired" in scenes.read(browse, f"{FACTS}{row._meta.model_name}/")
+    assert OFFICE not in scenes.read(browse, f"{FACTS}boundary/add/")
+    assert page(boundary) in scenes.read(browse, page(zone))
+    assert "All calm" in scenes.read(browse, "/admin/")
+    actions = AuditEntry.objects.filter(action__endswith=".retire", actor="ada").order_by("id")
+    assert [one.action for one in actions] == ["consumer.retire", "boundary.retire", "zone.retire"]
+
+
+def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(browse: Client, boundary: Boundary) -> None:
+    consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
+    old = {"written_at": Now() - timedelta(days=33), "content": "{}", "digest": "", "predicate": "p"}
+    Boundary.objects.update(next_offset=1)
+    Fact.objects.create(boundary=boundary, offset=0, message_id="old", subject="a:b", **old)
+    assert "holds back truncation, facts are kept 3 days beyond their time" in scenes.read(browse, "/admin/")
+    shown = scenes.read(browse, page(consumer))
+    assert "It holds back truncation" in shown
+    assert page(consumer, "retire") in shown
+
+
+def test_a_peer_that_does_not_answer_is_told_of_on_the_page(browse: Client) -> None:
+    boundary = make_boundary(source_url="https://peer.example", source_token_file="/run/token")
+    Boundary.objects.update(heard_at=Now() - timedelta(minutes=9))
+    assert "The peer has not answered for 9 min." in scenes.read(browse, page(boundary))
+
+
 def test_ceilings_and_retention_are_changed_with_a_reason(browse: Client, boundary: Boundary) -> None:
     form = {"row_ceiling": "1000", "byte_ceiling": "", "keep_days": "7", "reason": "small disk"}
     assert browse.post(page(boundary, "limit"), form).status_code == 302
@@ -136,7 +206,7 @@ def test_ceilings_and_retention_are_changed_with_a_reason(browse: Client, bounda
     assert (row.row_ceiling, row.byte_ceiling, row.keep_days) == (1000, None, 7)
     entry = AuditEntry.objects.get(action="boundary.limit")
     assert (entry.before, entry.reason) == (
-        {"row_ceiling": None, "byte_ceiling": None, "keep_days": 30},
+        {"row_ceiling": None, "byte_ceiling": None, "keep_days": 30, "dedupe_days": None},
         "small disk",
     )
     for wrong in ({"row_ceiling": "0"}, {"keep_days": ""}, {"keep_days": "99999"}, {"reason": ""}):
@@ -337,6 +407,9 @@ def test_a_role_may_press_exactly_its_buttons(
     assert (page(boundary, "close") in shown) == bool(may_operate)
     assert (page(boundary, "limit") in shown) == bool(may_lead)
     assert ("Needs the role" in shown) == (not may_lead)
+    Boundary.objects.update(alarm="a", alarm_offset=0, alarm_last=0)
+    assert client.post(page(boundary, "skip"), DIALOG).status_code == 403
+    assert client.post(page(boundary, "retire"), {**DIALOG, "reason": ""}).status_code == (200 if may_lead else 403)
     client.post(page(boundary, "close"), DIALOG)
     assert (Boundary.objects.get().gate == "autonomous") == bool(may_operate)
     sent = {"row_ceiling": "5", "keep_days": "1", "reason": "x"}

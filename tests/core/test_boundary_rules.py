@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from facts.core import drafts, gates, limits
+from facts.core import drafts, gates, limits, notices, watching
 from facts.core.drafts import Reference
 from facts.core.errors import (
+    AlarmError,
     BufferFullError,
     FactError,
     InvalidFactError,
@@ -16,8 +17,9 @@ from facts.core.errors import (
     error_for,
 )
 from facts.core.frontier import advance
-from facts.core.gates import FAILURES, LONGEST_WAIT, SMALL, Gate
+from facts.core.gates import FAILURES, LONGEST_WAIT, SILENCE, SMALL, Gate
 from facts.core.limits import Limits, limits_in
+from facts.core.watching import UNHEARD, Flow, Worry
 from tests.facts.making import draft
 
 
@@ -52,6 +54,37 @@ def test_failures_close_a_gate_only_when_there_are_enough_of_them() -> None:
     assert gates.after_failure(Gate.NORMAL, FAILURES - 1) is Gate.NORMAL
     assert gates.after_failure(Gate.NORMAL, FAILURES) is Gate.AUTONOMOUS
     assert gates.after_failure(Gate.RECONCILING, 1) is Gate.RECONCILING
+
+
+def test_a_failure_after_long_silence_closes_a_gate_however_few_there_were() -> None:
+    assert gates.after_failure(Gate.NORMAL, 1, SILENCE - 1) is Gate.NORMAL
+    assert gates.after_failure(Gate.NORMAL, 1, SILENCE) is Gate.AUTONOMOUS
+
+
+def test_the_head_of_a_source_is_unknown_once_its_last_answer_is_old() -> None:
+    assert (watching.unheard(0.0), watching.unheard(UNHEARD)) == (0.0, 0.0)
+    assert watching.unheard(UNHEARD + 1) == UNHEARD + 1
+
+
+def test_a_consumer_is_told_of_when_it_holds_back_truncation() -> None:
+    flow = Flow(backlog=1, lag=0.0, silence=0.0)
+    assert list(watching.of_consumer(flow)) == []
+    assert list(watching.of_consumer(flow, 61.0)) == [Worry.HOLDING]
+
+
+def test_an_alarm_knows_the_offsets_that_it_is_about() -> None:
+    assert (AlarmError("no").offset, AlarmError("no").last) == (None, None)
+    assert (AlarmError("no", offset=3).last, AlarmError("no", offset=3, last=9).last) == (3, 9)
+    assert isinstance(error_for("alarm", "told by a peer"), AlarmError)
+
+
+def test_a_notice_is_a_fact_that_says_what_was_skipped_and_why() -> None:
+    made = [notices.skipped(("A", "B"), offset, 1, alarm="a", by="ada", reason="r") for offset in (7, 7, 8)]
+    for one in made:
+        drafts.check(one, Limits())
+    first, again, other = (one["envelope"]["message_id"] for one in made)
+    assert first == again != other
+    assert made[0]["fact"]["object_json"] == {"offset": 7, "alarm": "a", "by": "ada", "reason": "r"}
 
 
 def test_the_first_success_opens_it_and_a_small_backlog_is_normal() -> None:

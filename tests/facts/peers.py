@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,6 +22,7 @@ class Script:
         self.pages: list[Any] = []
         self.confirmed: list[int] = []
         self.keeps_its_cursor = False
+        self.newest = 9
 
     def answer(self, path: str) -> Any:
         if path == "/api/v1/client":
@@ -30,7 +31,7 @@ class Script:
         if rest.startswith("facts"):
             return self.pages.pop(0) if self.pages else {"facts": [], "cursor": max([-1, *self.confirmed])}
         from_zone, to_zone = self.consumers[name]
-        return {"name": name, "from_zone": from_zone, "to_zone": to_zone, "cursor": -1, "newest": 9}
+        return {"name": name, "from_zone": from_zone, "to_zone": to_zone, "cursor": -1, "newest": self.newest}
 
 
 @contextmanager
@@ -45,13 +46,24 @@ def peer(script: Script) -> Iterator[str]:
             self._say({"cursor_advanced_to": -1 if script.keeps_its_cursor else offset})
 
         def _say(self, body: Any) -> None:
+            if not isinstance(body, dict | bytes):
+                self._trickle(body)
+                return
             text = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(200)
             if isinstance(body, Garbled):
                 self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            with suppress(OSError):  # whoever asked has given up
+                self.wfile.write(text)
+
+        def _trickle(self, chunks: Any) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                for chunk in chunks:
+                    self.wfile.write(chunk)
 
         def log_message(self, *_: Any) -> None: ...
 

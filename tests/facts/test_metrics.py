@@ -10,8 +10,10 @@ from django.db import connection
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-from facts import ledger
-from tests.commands import running
+from ergon_site.gauges import Gauges
+from facts import ledger, provisioning
+from facts.models import Boundary
+from tests.commands import ask, run, running
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, Site, eventually, free_port
 
@@ -80,6 +82,27 @@ def test_a_body_that_cannot_be_read_is_an_append_that_failed(api: httpx.Client) 
     assert count(exposed, "append_requests") == 5
     for code, expected in {"invalid_fact": 2, "unsupported_media_type": 2, "payload_too_large": 1}.items():
         assert count(exposed, f'append_failures{{code="{code}"}}') == expected
+
+
+def gauges() -> dict[str, float]:
+    names = ("bsfg_replication_lag_seconds", "bsfg_frontier_offset")
+    return {one.name: one.samples[0].value for one in Gauges().collect() if one.name in names}
+
+
+def test_a_copy_that_the_source_has_made_for_itself_says_nothing_of_what_the_peer_has() -> None:
+    make_boundary()
+    provisioning.create_consumer("office", PLANT, OFFICE, by="tests")  # the peer reads as this one
+    ledger.append_many(draft(number) for number in range(3))
+    run("forward", "--drain")
+    assert Boundary.objects.get().frontier == 2
+    eventually(lambda: gauges()["bsfg_replication_lag_seconds"] > 0, "the peer has nothing")
+    assert gauges()["bsfg_frontier_offset"] == -1
+    assert [one["backlog"] for one in ask("boundary", "list")] == [3]
+    ledger.confirm("office", 1)
+    assert gauges()["bsfg_frontier_offset"] == 1
+    ledger.confirm("office", 2)
+    assert gauges() == {"bsfg_replication_lag_seconds": 0, "bsfg_frontier_offset": 2}
+    assert [one["backlog"] for one in ask("boundary", "list")] == [0]
 
 
 @pytest.mark.once

@@ -1,4 +1,4 @@
-"""`manage.py boundary create|list|open|close|limit`."""
+"""`manage.py boundary create|list|open|close|skip|limit|retire`."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -7,8 +7,8 @@ from django.core.management.base import CommandError
 
 from ergon_site.access.shell.commands import actor
 from ergon_site.access.shell.options import MOST_DAYS, add_reason, whole
-from facts import provisioning
-from facts.ledger import boundaries
+from facts import ledger, provisioning, retiring
+from facts.ledger import boundaries, remembering
 from facts.management.base import VerbsCommand, add_pair
 from facts.models import Boundary
 from facts.provisioning import LARGEST, Allowance
@@ -18,7 +18,10 @@ HELD = {"row_ceiling": "facts", "byte_ceiling": "bytes"}
 
 
 class Command(VerbsCommand):
-    help = "Make and list boundaries, from one zone to another; open and close their gates; set ceilings and retention."
+    help = (
+        "Make, list and retire boundaries, from one zone to another; open and close their gates; get past an alarm; set"
+        " ceilings and retention."
+    )
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="let facts cross from one zone to another")
@@ -33,6 +36,16 @@ class Command(VerbsCommand):
             switch = self.add_verb(verb, help=what)
             add_pair(switch)
             add_reason(switch)
+        skip = self.add_verb("skip", help="get past an alarm: do not receive what it is about, and say why")
+        add_pair(skip)
+        skip.add_argument("offset", type=whole(0, MOST), metavar="OFFSET", help="the offset that the alarm names")
+        skip.add_argument(
+            "--through", type=whole(0, MOST), metavar="OFFSET", help="the last one, if the alarm is about several"
+        )
+        add_reason(skip)
+        retire = self.add_verb("retire", help="append and hand over nothing more; its facts stay readable")
+        add_pair(retire)
+        add_reason(retire)
         limit = self.add_verb("limit", help="how much it may hold, and for how long; what is not named stays")
         add_pair(limit)
         _add_limits(limit)
@@ -49,6 +62,8 @@ class Command(VerbsCommand):
         }
         if options["keep_days"] is not None:
             plan["keep_days"] = options["keep_days"]
+        if options["dedupe_days"]:
+            plan["dedupe_days"] = options["dedupe_days"]
         of_a_peer = ("source_token_file", "source_consumer", "with_artifacts")
         if not plan["source_url"] and any(plan[name] for name in of_a_peer):
             msg = "--token-file, --consumer and --with-artifacts are for a peer: name it with --source"
@@ -58,7 +73,8 @@ class Command(VerbsCommand):
         self.tell(_told(made), f"made the boundary {made}{source}")
 
     def list(self, **_: Any) -> None:
-        rows = [_told(one) for one in Boundary.objects.select_related("from_zone", "to_zone")]
+        found = Boundary.objects.select_related("from_zone", "to_zone").prefetch_related("consumers")
+        rows = [_told(one) for one in found]
         headings = ["from", "to", "gate", "first", "next", "frontier", "backlog", "bytes", "source", "state"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
@@ -70,15 +86,26 @@ class Command(VerbsCommand):
         closed = provisioning.close_gate(from_zone, to_zone, by=actor(), reason=reason)
         self.tell(_told(closed), f"closed {from_zone} → {to_zone}")
 
+    def skip(self, *, from_zone: str, to_zone: str, offset: int, through: int | None, reason: str, **_: Any) -> None:
+        skipped = ledger.skip(from_zone, to_zone, offset, through=through, by=actor(), reason=reason)
+        what = f"offset {offset:,}" if through in {None, offset} else f"offsets {offset:,} to {through:,}"
+        self.tell(_told(skipped), f"skipped {what} of {from_zone} → {to_zone}; the alarm is over")
+
+    def retire(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
+        retired = retiring.retire_boundary(from_zone, to_zone, by=actor(), reason=reason)
+        self.tell(_told(retired), f"retired {from_zone} → {to_zone}; its facts stay readable")
+
     def limit(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
         boundary = boundaries.find(from_zone, to_zone)
         given = {name: options[name] for name in LARGEST if options[name] is not None}
         limits = {name: getattr(boundary, name) for name in LARGEST} | given
-        allowance = Allowance(**limits | {name: limits[name] or None for name in HELD})
+        allowance = Allowance(**limits | {name: limits[name] or None for name in (*HELD, "dedupe_days")})
         limited = provisioning.limit(from_zone, to_zone, allowance, by=actor(), reason=reason)
         told = _told(limited)
         held = ", ".join(f"{told[name]:,} {what}" for name, what in HELD.items() if told[name]) or "no ceiling"
-        self.tell(told, f"{from_zone} → {to_zone}: {held}; kept for {limited.keep_days} days")
+        days = remembering.dedupe_days(limited)
+        kept = f"kept for {limited.keep_days} days, message ids remembered for {days} more"
+        self.tell(told, f"{from_zone} → {to_zone}: {held}; {kept}")
 
 
 def _add_limits(parser: ArgumentParser) -> None:
@@ -87,6 +114,7 @@ def _add_limits(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--keep-days", type=whole(1, MOST_DAYS), metavar="N", help="then they may be removed, if all have them"
     )
+    _add_dedupe_days(parser)
 
 
 def _add_plan(parser: ArgumentParser) -> None:
@@ -105,16 +133,26 @@ def _add_plan(parser: ArgumentParser) -> None:
         action="store_true",
         help="with --source: pull the artifacts that a fact refers to before the fact itself",
     )
+    _add_dedupe_days(parser)
+
+
+def _add_dedupe_days(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--dedupe-days",
+        type=whole(0, MOST_DAYS),
+        metavar="N",
+        help="message ids are remembered for so long after truncation; 0 for 30 days more than facts are kept",
+    )
 
 
 def _told(boundary: Boundary) -> dict[str, Any]:
-    names = ("gate", "gate_by", "gate_reason", "alarm", "failures", "first_offset", "next_offset", "frontier")
-    more = ("stored_bytes", "row_ceiling", "byte_ceiling", "keep_days", "handed_over_at", "held_by")
+    names = ("gate", "gate_by", "gate_reason", "alarm", "alarm_offset", "alarm_last", "failures", "first_offset")
+    more = ("next_offset", "frontier", "stored_bytes", *LARGEST, "heard_at", "handed_over_at", "held_by", "retired_at")
     return {
         "from_zone": boundary.from_zone.name,
         "to_zone": boundary.to_zone.name,
         **{name: getattr(boundary, name) for name in (*names, *more)},
-        "backlog": provisioning.backlog(boundary),
+        "backlog": provisioning.unconfirmed(boundary),
         "source_url": boundary.source_url or None,
         "source_consumer": boundary.source_consumer or None,
         "source_head": boundary.source_head,
@@ -128,6 +166,8 @@ def _row(told: dict[str, Any]) -> list[Any]:
 
 
 def _state(told: dict[str, Any]) -> str:
+    if told["retired_at"]:
+        return "retired"
     if told["alarm"]:
         return f"ALARM: {told['alarm']}"
     if told["gate_by"]:

@@ -1,17 +1,17 @@
-"""`manage.py consumer create|list`."""
+"""`manage.py consumer create|list|retire`."""
 
 from typing import Any
 
 from ergon_site.access.shell.commands import actor, moment
 from ergon_site.access.shell.options import add_reason
-from facts import provisioning
+from facts import provisioning, retiring
 from facts.ledger import reading
 from facts.management.base import VerbsCommand
 from facts.models import Consumer
 
 
 class Command(VerbsCommand):
-    help = "Make and list consumers: those who read a boundary in order, each with a place of its own."
+    help = "Make, list and retire consumers: those who read a boundary in order, each with a place of its own."
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="make a consumer")
@@ -27,15 +27,23 @@ class Command(VerbsCommand):
         )
         add_reason(create, required=False)
         self.add_verb("list", help="every consumer and its backlog")
+        retire = self.add_verb("retire", help="nobody reads as it any more, and it holds back no truncation")
+        retire.add_argument("name", metavar="NAME")
+        add_reason(retire)
 
     def create(self, *, name: str, boundary: tuple[str, str], start: str, reason: str, **_: Any) -> None:
         made = provisioning.create_consumer(name, *boundary, start=start, by=actor(), reason=reason)
         told = _told(Consumer.objects.select_related(*_ZONES).get(pk=made.pk))
         self.tell(told, f"made the consumer {name}; it begins with offset {made.cursor + 1:,}")
 
+    def retire(self, *, name: str, reason: str, **_: Any) -> None:
+        retired = retiring.retire_consumer(name, by=actor(), reason=reason)
+        told = _told(Consumer.objects.select_related(*_ZONES).get(pk=retired.pk))
+        self.tell(told, f"retired the consumer {name}; {told['backlog']:,} facts are not read by it any more")
+
     def list(self, **_: Any) -> None:
         rows = [_told(consumer) for consumer in Consumer.objects.select_related(*_ZONES)]
-        headings = ["name", "from", "to", "cursor", "newest", "backlog", "last confirm"]
+        headings = ["name", "from", "to", "cursor", "newest", "backlog", "last confirm", "state"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
 
@@ -53,9 +61,11 @@ def _told(consumer: Consumer) -> dict[str, Any]:
         "backlog": max(0, newest - consumer.cursor),
         "fetched_at": consumer.fetched_at,
         "confirmed_at": consumer.confirmed_at,
+        "retired_at": consumer.retired_at,
     }
 
 
 def _row(told: dict[str, Any]) -> list[Any]:
     names = ("name", "from_zone", "to_zone", "cursor", "newest", "backlog")
-    return [*(told[name] for name in names), moment(told["confirmed_at"])]
+    state = "retired" if told["retired_at"] else ""
+    return [*(told[name] for name in names), moment(told["confirmed_at"]), state]

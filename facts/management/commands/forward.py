@@ -22,6 +22,7 @@ from facts.management.base import VerbCommand
 from facts.models import Boundary
 
 ARROW = "→"
+ENDED = (Standing.DRAINED, Standing.RETIRED)
 
 
 class Command(VerbCommand):
@@ -50,8 +51,8 @@ class Command(VerbCommand):
             msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)
-        chosen = [boundaries.find(*pair) for pair in dict.fromkeys(boundary)]
-        everything = Boundary.objects.select_related("from_zone", "to_zone")
+        chosen = [_in_use(*pair) for pair in dict.fromkeys(boundary)]
+        everything = boundaries.in_use()
         self._line, self._printing = self.live_line(), Lock()
         self._forwarding = Forwarding(
             chosen or list(everything), self._tell_event, is_draining=drain, is_all=not boundary
@@ -86,7 +87,7 @@ class Command(VerbCommand):
     def _conclude(self, *, is_draining: bool) -> None:
         self._line.end()
         handed = sum(one.handed for one in self._forwarding.forwarders)
-        left = [one for one in self._forwarding.forwarders if one.standing is not Standing.DRAINED]
+        left = [one for one in self._forwarding.forwarders if one.standing not in ENDED]
         if self.is_json:
             self._tell_event("stopped", handed_over=handed)
         else:
@@ -96,6 +97,13 @@ class Command(VerbCommand):
             for one in left:
                 self.stderr.write(printable(f"{one.name} is not drained: {one.standing}: {one.reason}"))
             sys.exit(1)
+
+
+def _in_use(from_zone: str, to_zone: str) -> Boundary:
+    found = boundaries.find(from_zone, to_zone)
+    if found.is_retired:
+        raise boundaries.retired(found)
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:
