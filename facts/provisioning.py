@@ -115,9 +115,7 @@ def create_consumer(
         msg = f"a consumer is a part of an address: it cannot be called {name!r}"
         raise ProvisioningError(msg)
     # Locked, so that what it is to begin with is not removed meanwhile.
-    boundary = _lock(from_zone, to_zone)
-    if boundary.is_retired:
-        raise boundaries.retired(boundary)
+    boundary = _lock_in_use(from_zone, to_zone)
     there = Consumer.objects.filter(name=name).first()
     if there is not None and there.is_retired:
         msg = f"a consumer named {name!r} was retired, and its row stays: take another name"
@@ -135,7 +133,7 @@ def create_consumer(
 @transaction.atomic
 def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand nothing over until somebody opens it; both sides work on."""
-    boundary = _lock(from_zone, to_zone)
+    boundary = _lock_in_use(from_zone, to_zone)
     Boundary.objects.filter(pk=boundary.pk).update(
         gate=Gate.AUTONOMOUS.value, gate_at=Now(), gate_by=by, gate_reason=reason
     )
@@ -148,7 +146,7 @@ def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundar
 @transaction.atomic
 def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand over again, and forget the alarm: somebody has looked."""
-    boundary = _lock(from_zone, to_zone)
+    boundary = _lock_in_use(from_zone, to_zone)
     gate = gates.reopened(backlog(boundary))
     Boundary.objects.filter(pk=boundary.pk).update(
         gate=gate.value, gate_at=Now(), gate_by="", gate_reason="", failures=0, **NO_ALARM
@@ -190,6 +188,13 @@ def unconfirmed(boundary: Boundary) -> int:
 
 def _lock(from_zone: str, to_zone: str) -> Boundary:
     return Boundary.objects.select_for_update().get(pk=boundaries.find(from_zone, to_zone).pk)
+
+
+def _lock_in_use(from_zone: str, to_zone: str) -> Boundary:
+    boundary = _lock(from_zone, to_zone)
+    if boundary.is_retired:
+        raise boundaries.retired(boundary)
+    return boundary
 
 
 def _zone(name: str) -> Zone:

@@ -98,7 +98,7 @@ class FactView(Refusing, APIView):
             OpenApiParameter("from_zone", str, required=True),
             OpenApiParameter("to_zone", str, required=True),
         ],
-        responses=FoundSerializer,
+        responses={200: FoundSerializer, **also_refuses(410)},
     )
     def get(self, request: Request, message_id: str) -> HttpResponse:
         return _found(request, message_id)

@@ -4,7 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-from facts import provisioning
+from facts import deadlines, provisioning
 from facts.client import AsyncBoundaryClient, BoundaryClient
 from facts.core.errors import (
     ConflictingDuplicateError,
@@ -202,3 +203,31 @@ def test_a_cancelled_reader_leaves_nothing_behind(site: Site, token: str) -> Non
             assert (await client.reader()).cursor == -1
 
     asyncio.run(speak())
+
+
+class Endless:
+    """A body of blanks that never ends."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            time.sleep(0.05)
+            yield b" "
+
+
+class Slow(Script):
+    """Answers who asks for consumers without end, and everything else at once."""
+
+    def answer(self, path: str) -> Any:
+        return Endless() if path == "/api/v1/client" else super().answer(path)
+
+
+def test_calls_inside_a_deadline_end_with_it_and_an_inner_one_may_lift_it() -> None:
+    with peer(Slow()) as url, BoundaryClient(url, "token") as client:
+        with deadlines.within(0.3):
+            with pytest.raises(UnreachableError, match="the time for the whole exchange is over"):
+                client.consumers()
+            with pytest.raises(UnreachableError, match="the time for the whole exchange is over"):
+                client.reader("office")
+            with deadlines.within(None):
+                assert client.reader("office").newest == 9
+        assert client.reader("office").newest == 9

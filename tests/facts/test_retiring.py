@@ -98,6 +98,8 @@ def test_nothing_enters_a_retired_boundary_and_its_facts_stay_readable() -> None
         ("boundary", "retire", PLANT, OFFICE, *SAID),
         ("consumer", "create", "late", "--boundary", PLANT, OFFICE),
         ("forward", f"{PLANT}->{OFFICE}", "--drain"),
+        ("boundary", "close", PLANT, OFFICE, *SAID),
+        ("boundary", "open", PLANT, OFFICE, *SAID),
     ):
         assert "was retired" in refused(*arguments)
     assert labels("bsfg_gate_state") == []
