@@ -15,9 +15,9 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import ReasonForm, actor
 from facts import provisioning, retiring, standing
 from facts.admin import amounts, links
+from facts.admin.consumer_form import ConsumerForm
 from facts.admin.consumer_list import ConsumerColumns, ConsumerList, ReadFilter
 from facts.admin.dialogs import WHY, Verbs
-from facts.admin.forms import ConsumerForm
 from facts.core.errors import FactError
 from facts.core.watching import Worry
 from facts.models import Boundary, Consumer

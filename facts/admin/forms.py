@@ -12,20 +12,14 @@ from unfold.widgets import (
 )
 
 from ergon_site.access.pages import ReasonForm
-from facts.ledger import boundaries
 from facts.models import Zone
 from facts.provisioning import LARGEST, LONGEST_CONSUMER, LONGEST_ZONE, Allowance
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
-STARTS = [("earliest", "the earliest fact that is kept"), ("latest", "what comes from now on"), ("offset", "an offset")]
 
 
 def _zones() -> list[tuple[str, str]]:
     return [(zone.name, zone.name) for zone in Zone.objects.filter(retired_at__isnull=True)]
-
-
-def _boundaries() -> list[tuple[str, str]]:
-    return [(str(one.pk), str(one)) for one in boundaries.in_use()]
 
 
 def _ceiling(label: str, help_text: str) -> forms.IntegerField:
@@ -103,25 +97,3 @@ class BoundaryForm(LimitsForm):
     def plan(self) -> dict[str, Any]:
         source = {name: self.cleaned_data[name] for name in self.field_order[2:]}
         return {**source, **asdict(self.allowance())}
-
-
-class ConsumerForm(forms.Form):
-    """Who reads what, and from where on."""
-
-    name = forms.CharField(max_length=LONGEST_CONSUMER, strip=False, widget=PLAIN, help_text="It fetches by this name.")
-    boundary = forms.ChoiceField(choices=_boundaries, widget=UnfoldAdminSelectWidget)
-    start = forms.ChoiceField(choices=STARTS, widget=UnfoldAdminSelectWidget, label="Begins with")
-    offset = forms.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=2**63 - 1,
-        widget=UnfoldAdminIntegerFieldWidget,
-        help_text="If so chosen.",
-    )
-    reason = ReasonForm.declared_fields["reason"]
-
-    def clean(self) -> dict[str, Any]:
-        asked = super().clean() or self.cleaned_data
-        if asked.get("start") == "offset" and asked.get("offset") is None and "offset" not in self.errors:
-            self.add_error("offset", "Say which offset is to be the first.")
-        return asked
