@@ -12,7 +12,7 @@ from facts import artifacts, ledger, provisioning
 from facts.client import BoundaryClient
 from facts.core.errors import AlarmError, ArtifactUnavailableError, FactError, ProvisioningError
 from facts.forwarding import hand_over, source_of
-from facts.ledger import holding
+from facts.ledger import gating, holding
 from facts.models import Artifact, ArtifactReference, Boundary, ForwardedFact
 from tests.commands import running
 from tests.facts.bytes_of import BUCKET
@@ -119,10 +119,15 @@ def test_a_key_that_has_other_bytes_here_raises_the_alarm(producer: BoundaryClie
     artifacts.put(BUCKET, "order.pdf", io.BytesIO(b"ours"), by="tests")
     producer.append(draft(1))
     producer.append(draft(2, object_json=[stored(producer, "order.pdf", b"theirs")]))
-    with pytest.raises(AlarmError, match="here that key has other bytes"):
+    producer.append(draft(3))
+    with pytest.raises(AlarmError, match="here that key has other bytes") as caught:
         hand()
     assert list(ForwardedFact.objects.values_list("offset", flat=True)) == [0]
     assert content("order.pdf") == b"ours"
+    gating.raise_alarm(Boundary.objects.get().pk, caught.value)
+    ledger.skip(PLANT, OFFICE, 1, by="ada", reason="the plant reuses keys")
+    assert hand() == 1
+    assert [offset for offset, _ in ledger.fetch("erp").facts] == [0, 1, 2]
 
 
 def test_a_token_without_the_bucket_is_told_so(producer: BoundaryClient, plant: Deployment, tmp_path: Path) -> None:
