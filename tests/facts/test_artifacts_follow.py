@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django.fixtures import Settings
 
 from facts import artifacts, ledger, provisioning
 from facts.client import BoundaryClient
-from facts.core.errors import AlarmError, ArtifactUnavailableError, FactError, ProvisioningError
-from facts.forwarding import hand_over, source_of
+from facts.core.errors import AlarmError, ArtifactUnavailableError, FactError, ProvisioningError, UnreachableError
+from facts.forwarding import hand_over, pulling, source_of
+from facts.forwarding.sources import PeerSource
 from facts.ledger import gating, holding
 from facts.models import Artifact, ArtifactReference, Boundary, ForwardedFact
 from tests.commands import running
 from tests.facts.bytes_of import BUCKET
 from tests.facts.deployments import Deployment, Server, deployment
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.faults.relay import relay_to
 from tests.processes import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]
@@ -152,3 +155,29 @@ def test_the_command_hands_artifacts_over_too(producer: BoundaryClient) -> None:
 def test_artifacts_follow_from_a_peer_only() -> None:
     with pytest.raises(ProvisioningError, match="name it as the source"):
         make_boundary(with_artifacts=True)
+
+
+def test_a_download_that_stands_still_is_given_up_and_made_anew(
+    producer: BoundaryClient, server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer.append(draft(1, object_json=stored(producer, "stuck.pdf", LARGE)))
+    settings.ERGON_HANDOFF_TIMEOUT = 1.0
+    monkeypatch.setattr(pulling, "SLOWEST", len(LARGE))
+    with relay_to(server.url) as relay:
+        Boundary.objects.update(source_url=relay.address.replace("//@", "//"))
+        download = PeerSource.open_artifact
+
+        def fall_silent(*where: Any) -> Any:
+            relay.silence()
+            return download(*where)
+
+        monkeypatch.setattr(PeerSource, "open_artifact", fall_silent)
+        with pytest.raises(UnreachableError) as caught:
+            hand()
+        assert "stuck.pdf of offset 0 cannot be pulled" in caught.value.message
+        assert not Artifact.objects.exists()
+        monkeypatch.setattr(PeerSource, "open_artifact", download)
+        relay.cut()
+        relay.resume()
+        assert hand() == 1
+    assert content("stuck.pdf") == LARGE
