@@ -18,11 +18,11 @@ from urllib.parse import quote
 
 import httpx
 
+from ergon_site.access.deadlines import keep_to_deadlines
 from facts.core import answers
 from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
 from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
-from facts.deadlines import keep_to_deadlines
 
 __all__ = [
     "Appended",

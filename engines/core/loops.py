@@ -93,7 +93,7 @@ def _stopped(reply: Cut | None) -> Stop | None:
 
 
 def _finish(ending: Stop | Failure) -> Steps[Stop | Failure]:
-    """What has started is let end; what has not is given back if somebody wanted an end."""
+    """Wait for what runs. After a stop, give back what has not started."""
     if ending is Stop.STOPPED:
         yield Withdraw()
     yield Drain()

@@ -91,7 +91,7 @@ class Abandoned:
 
     @property
     def occupied(self) -> int:
-        """How many still run that nobody waits for."""
+        """How many calls still run after their limit: abandoned ones, and cancelled ones that clean up."""
         return self.count + self._leaving
 
     def crowded_for(self, ceiling: float) -> float | None:

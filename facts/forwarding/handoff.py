@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
+from ergon_site.access.deadlines import within
 from facts.conf import settings
 from facts.core.errors import UnreachableError
 from facts.core.gates import Gate
-from facts.deadlines import within
 from facts.forwarding import pulling
 from facts.forwarding.sources import Batch, PeerSource, Source
 from facts.ledger import gating, receiving

@@ -2,13 +2,13 @@
 
 import time
 
+from ergon_site.access.deadlines import within
 from facts import artifacts
 from facts.artifacts import Announced
 from facts.client import Download
 from facts.conf import settings
 from facts.core.drafts import Reference
 from facts.core.errors import AlarmError, DigestMismatchError, FactError, ObjectConflictError
-from facts.deadlines import within
 from facts.forwarding.sources import Batch, PeerSource
 from facts.ledger import holding, references
 from facts.ledger.receiving import Arrival, NotHoldingError

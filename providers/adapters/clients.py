@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from providers.adapters.bounded import bound
+from ergon_site.access.deadlines import keep_to_deadlines
 
 Options = Callable[[], dict[str, Any]]
 
@@ -24,7 +24,7 @@ def client_for(key: Hashable, options: Options) -> httpx.Client:
     found = _clients.get((os.getpid(), key))
     if found is None:
         # Two threads may come here at once; the client of one of them is then used by nobody.
-        found = _clients.setdefault((os.getpid(), key), bound(httpx.Client(**options())))
+        found = _clients.setdefault((os.getpid(), key), keep_to_deadlines(httpx.Client(**options())))
     return found
 
 

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import httpx
 
+from ergon_site.access.deadlines import within
 from providers import telemetry
 from providers.adapters.answers import Body, cause_of, silence, understood
-from providers.adapters.bounded import within
 from providers.adapters.clients import async_client_for, client_for
 from providers.adapters.hiding import secrets_of
 from providers.base import ProviderBase

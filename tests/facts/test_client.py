@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ergon_site.access import clients
+from ergon_site.access import clients, deadlines
 from ergon_site.access.clients import Grant
-from facts import deadlines, provisioning
+from facts import provisioning
 from facts.client import AsyncBoundaryClient, BoundaryClient
 from facts.core.errors import (
     ConflictingDuplicateError,

@@ -1,4 +1,4 @@
-"""One deadline for everything that a `BoundaryClient` reads and writes on the network.
+"""One deadline for everything that an HTTP client reads and writes on the network.
 
 The time limits of httpx are those of a single read or write: a peer that sends a byte now and then would hold its
 caller for ever. Inside `within`, connecting, reading and writing share what is left until the deadline.
@@ -13,7 +13,7 @@ from typing import Any
 import httpcore
 import httpx
 
-_deadline: ContextVar[float | None] = ContextVar("ergon_facts_deadline", default=None)
+_deadline: ContextVar[float | None] = ContextVar("ergon_deadline", default=None)
 
 
 @contextmanager
@@ -46,6 +46,12 @@ class _Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         left = _left(timeout, httpcore.ConnectTimeout)
         return _Stream(self._backend.connect_tcp(host, port, left, *more, **named))
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, *more: Any, **named: Any
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._backend.connect_unix_socket(path, left, *more, **named))
 
     def sleep(self, seconds: float) -> None:
         self._backend.sleep(seconds)
