@@ -13,7 +13,8 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from engines.conf import settings
 from engines.core.errors import headline
-from engines.transactions.postgresql import CHANNEL, due
+from engines.core.throttle import GLANCE, WATCH
+from engines.transactions.postgresql import BURST, CHANNEL, due
 from ergon_site.access.database import pooler
 from ergon_site.access.database.time_limit import time_limit
 
@@ -35,6 +36,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
+        self._watched: dict[int, float] = {}
         self._over = threading.Event()
         self._said = ""
         self._vendor = connection.vendor
@@ -65,8 +67,19 @@ class Arrivals:
 
     def _tell_of(self, payload: str) -> None:
         """Anybody may notify this channel: what is no number of a pipeline is not for us."""
-        if payload.isascii() and payload.isdecimal():
-            self._tell(int(payload))
+        number = payload.removesuffix(BURST)
+        if not (number.isascii() and number.isdecimal()):
+            return
+        if payload != number:
+            self._watched[int(number)] = time.monotonic() + WATCH
+        self._tell(int(number))
+
+    def _look_where_bursts_are(self) -> None:
+        """Whoever submits very many does not notify of each."""
+        now = time.monotonic()
+        self._watched = {pipeline_id: until for pipeline_id, until in self._watched.items() if now < until}
+        for pipeline_id in self._watched:
+            self._tell(pipeline_id)
 
     def _say(self, error: Exception) -> None:
         """Once, not every second: loops poll as well, but a lone transaction waits longer from now on."""
@@ -111,9 +124,10 @@ class Arrivals:
         """Pass notifications on. A server that is gone without a word looks like one that has nothing to tell."""
         heard_at = time.monotonic()
         while not self._over.is_set():
-            for notification in listening.notifies(timeout=NOTICE):
+            for notification in listening.notifies(timeout=GLANCE if self._watched else NOTICE, stop_after=1):
                 heard_at = time.monotonic()
                 self._tell_of(notification.payload)
+            self._look_where_bursts_are()
             if time.monotonic() > heard_at + SILENCE:
                 self._ask(listening, "")
                 heard_at = time.monotonic()

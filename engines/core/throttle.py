@@ -1,44 +1,38 @@
-"""Decides when a process may notify workers of new transactions: at once, or a little later on behalf of several."""
+"""Decides when a process notifies workers of new transactions: at once, or now and then while it submits very many.
+
+While a burst lasts, workers look for work by themselves: a notification of a burst tells them to.
+"""
 
 import math
 
-# In seconds: how far apart the notifications of a process are, at least and at most.
-SHORTEST, LONGEST = 0.002, 0.045
-# Notifying takes at most one part in so many of a process's time ...
-SHARE = 20
-# ... or one part in so many, where notifications take so long that the longest interval is too short for that.
-LEAST_SHARE = 6
-# From so many seconds between notifications on, a thread sends them, and whoever submits need not wait for it.
-TEDIOUS = 0.010
-# After so many seconds without a notification, what was learnt is forgotten.
-CALM = 0.25
+# In seconds: how far apart the notifications of a process are, at least.
+APART = 0.002
+# A worker that is told of a burst looks so often, for so long ...
+GLANCE, WATCH = 0.02, 1.0
+# ... and is told again well before that is over, as long as the burst lasts.
+REPEAT = 0.4
 
 
 class Throttle:
-    """Keeps the notifications of a busy process apart: the longer one takes, the further."""
+    """Keeps the notifications of a busy process apart."""
 
     def __init__(self) -> None:
-        self.next_at = self._begun_at = self._submitted_at = -math.inf
-        self._interval = SHORTEST
+        self._sent_at = self._submitted_at = -math.inf
+        self._watched_until: dict[int, float] = {}
 
-    def is_due(self, now: float, took: float) -> bool:
-        """Whether whoever has submitted, which took so long, notifies by itself now.
-
-        A process that submits for less than half of its time is not busy with it: there each submission notifies.
-        """
+    def is_burst(self, now: float, took: float) -> bool:
+        """Whether this process is busy submitting: for more than half of its time. The last one took so long."""
         idle = now - took - self._submitted_at
         self._submitted_at = now
-        if idle > took:
-            return now >= self._begun_at + SHORTEST
-        if now > self.next_at + CALM:
-            self._interval = SHORTEST
-        return now >= self.next_at and self._interval < TEDIOUS
+        return idle <= took
 
-    def begin(self, now: float) -> None:
-        """One is being sent."""
-        self._begun_at, self.next_at = now, now + self._interval
+    def due_at(self, pipeline_id: int, *, is_burst: bool) -> float:
+        """When workers are to be notified of what was submitted just now."""
+        due_at = self._sent_at + APART
+        return max(due_at, self._watched_until.get(pipeline_id, due_at)) if is_burst else due_at
 
-    def end(self, took: float) -> None:
-        """Learn from how long it took; one that took long by chance counts for a quarter."""
-        longest = max(LONGEST, took * LEAST_SHARE)
-        self._interval += (min(max(took * SHARE, SHORTEST), longest) - self._interval) / 4
+    def sending(self, now: float, pipeline_id: int, *, is_burst: bool) -> None:
+        """A notification is on its way."""
+        self._sent_at = now
+        if is_burst:
+            self._watched_until[pipeline_id] = now + REPEAT

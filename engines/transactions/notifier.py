@@ -2,9 +2,9 @@
 
 `NOTIFY` locks the whole database until its transaction is on the disk. Within the transactions that insert, it would
 make all commits wait for each other. So it is sent after the commit, in a transaction of its own that does not wait
-for the disk, and a process that submits very many sends one notification for all of the last milliseconds.
+for the disk, and a process that submits very many tells workers so: then they look by themselves for a while.
 
-A notification that is put off is always sent later: with another submission, by a thread on a connection of its own, or
+A notification that is put off is always sent later: by another submission, by a thread on a connection of its own, or
 when the process ends. A process that is killed cannot send it: workers find the transactions when they poll.
 """
 
@@ -38,7 +38,8 @@ log = structlog.get_logger("ergon.notifier")
 class Notifier:
     """Sends the notifications of this process."""
 
-    def __init__(self, send: Callable[[Collection[int]], None]) -> None:
+    def __init__(self, send: Callable[[Collection[int], bool], None]) -> None:
+        """`send` takes the pipelines and whether a burst is on its way to them."""
         self._send = send
         self._start_anew()
         os.register_at_fork(after_in_child=self._start_anew)
@@ -48,19 +49,21 @@ class Notifier:
         """A forked process has none of its parent's threads; what was put off in the parent is sent there."""
         self._changed = threading.Condition()
         self._throttle = Throttle()
-        self._pending: set[int] = set()
-        self._not_before = -math.inf
-        self._is_ending = self._is_resting = False
+        self._put_off: dict[int, float] = {}
+        self._is_ending = False
         self._thread: threading.Thread | None = None
 
     def committed(self, pipeline_id: int, took: float = USUAL) -> None:
         """Notify of new transactions that can be seen from now on: at once or soon. To submit them took so long."""
         with self._changed:
-            if not self._throttle.is_due(time.monotonic(), took) and self._put_off({pipeline_id}):
+            now = time.monotonic()
+            is_burst = self._throttle.is_burst(now, took)
+            due_at = self._throttle.due_at(pipeline_id, is_burst=is_burst)
+            if now < due_at and self._send_later(pipeline_id, due_at):
                 return
-            self._pending.add(pipeline_id)
-            pipelines = self._take()
-        self._try(pipelines)
+            self._put_off.pop(pipeline_id, None)
+            self._throttle.sending(now, pipeline_id, is_burst=is_burst)
+        self._try([pipeline_id], is_burst=is_burst)
 
     def finish(self) -> None:
         """Send what was put off, now: the process ends."""
@@ -69,12 +72,12 @@ class Notifier:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is None, AT_EXIT)
 
-    def _put_off(self, pipelines: Collection[int]) -> bool:
-        """Leave it to another submission or to the thread; False if there can be no thread any more."""
+    def _send_later(self, pipeline_id: int, due_at: float) -> bool:
+        """Leave it to the thread, or to a submission after that time; False if there can be no thread any more."""
         if self._is_ending or not self._has_thread():
             return False
-        self._pending.update(pipelines)
-        if self._is_resting:  # else it will look by itself when the next one may be sent
+        if due_at < self._put_off.get(pipeline_id, math.inf):
+            self._put_off[pipeline_id] = due_at
             self._changed.notify_all()
         return True
 
@@ -91,54 +94,38 @@ class Notifier:
                     sys.modules[name].Finalize(None, self.finish, exitpriority=0)
         return True
 
-    def _take(self) -> Collection[int]:
-        pipelines, self._pending = self._pending, set()
-        self._throttle.begin(time.monotonic())
-        return pipelines
-
-    def _try(self, pipelines: Collection[int]) -> None:
+    def _try(self, pipelines: Collection[int], *, is_burst: bool) -> None:
         """The transactions are kept whatever comes of this; a notification that fails is tried again."""
         try:
-            connection.ensure_connection()  # which takes long, and only once
-            began = time.monotonic()
-            self._send(pipelines)
+            self._send(pipelines, is_burst)
         except (DatabaseError, InterfaceError) as error:
             log.debug("notification_failed", error=headline(error))
             with self._changed:
-                if threading.current_thread() is self._thread:
-                    self._not_before = time.monotonic() + RETRY
-                self._put_off(pipelines)
-        else:
-            with self._changed:
-                self._throttle.end(time.monotonic() - began)
+                for pipeline_id in pipelines:
+                    self._send_later(pipeline_id, time.monotonic() + RETRY)
 
     def _run(self) -> None:
         """Send what was put off, when it is time; end when nothing has been put off for a while."""
         while pipelines := self._next():
-            self._try(pipelines)
+            self._try(pipelines, is_burst=True)
         close_connection()
 
     def _next(self) -> Collection[int]:
         """What is to be sent, once it may be; nothing if the thread is not needed any more."""
         with self._changed:
-            while not self._is_ending:
-                left = max(self._throttle.next_at, self._not_before) - time.monotonic()
-                if left > 0:
-                    self._changed.wait(left)
-                elif self._pending or not self._rest():
-                    break
-            if self._pending:
-                return self._take()
-            self._thread = None
-            self._changed.notify_all()
-            return ()
-
-    def _rest(self) -> bool:
-        """Wait until something is put off or the process ends; False if neither happens for a while."""
-        self._is_resting = True
-        is_wanted = self._changed.wait_for(lambda: self._pending or self._is_ending, LINGER)
-        self._is_resting = False
-        return bool(is_wanted)
+            while True:
+                now = time.monotonic()
+                due = [one for one, due_at in self._put_off.items() if due_at <= now or self._is_ending]
+                for pipeline_id in due:
+                    del self._put_off[pipeline_id]
+                    self._throttle.sending(now, pipeline_id, is_burst=True)
+                if due:
+                    return due
+                earliest = min(self._put_off.values(), default=now + LINGER)
+                if self._is_ending or not (self._changed.wait(earliest - now) or self._put_off):
+                    self._thread = None
+                    self._changed.notify_all()
+                    return ()
 
 
 def close_connection() -> None:

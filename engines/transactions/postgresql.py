@@ -14,6 +14,8 @@ from engines.transactions.notifier import Notifier
 from ergon_site.access.database import pooler
 
 CHANNEL = "ergon_transactions"
+# What a notification says behind a pipeline's id while very many are submitted to it.
+BURST = " burst"
 PREPARED_FROM = 2
 
 # Which ids are new is told only where some are not: mostly all of them are.
@@ -210,8 +212,8 @@ def _tell(pipeline_id: int) -> None:
     notifier.committed(pipeline_id)
 
 
-def notify(pipelines: Collection[int]) -> None:
-    _prepared(NOTIFY, [f"{{{','.join(map(str, pipelines))}}}"])
+def notify(pipelines: Collection[int], is_burst: bool) -> None:  # noqa: FBT001
+    _prepared(NOTIFY, [[f"{pipeline_id}{BURST if is_burst else ''}" for pipeline_id in pipelines]])
 
 
 notifier = Notifier(notify)

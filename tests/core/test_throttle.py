@@ -1,58 +1,52 @@
-"""When a process notifies: at once while that is quick, for several at once where it takes long."""
+"""When a process notifies: of each transaction while it has time for that, now and then in a burst."""
 
 import pytest
 
-from engines.core.throttle import CALM, LEAST_SHARE, LONGEST, SHARE, SHORTEST, Throttle
+from engines.core.throttle import APART, GLANCE, REPEAT, WATCH, Throttle
+
+ORDERS, MAIL = 1, 2
 
 
-def after(*took: float) -> Throttle:
-    """A throttle of a busy process that has sent notifications at time 0, which took so long."""
+def after_a_burst() -> Throttle:
+    """A throttle that has notified of a burst of orders at time 0."""
     throttle = Throttle()
-    throttle.is_due(0, 0)
-    for seconds in took:
-        throttle.begin(0)
-        throttle.end(seconds)
-    throttle.begin(0)
+    throttle.is_burst(0.0, 1.0)
+    throttle.sending(0.0, ORDERS, is_burst=True)
     return throttle
 
 
 @pytest.mark.parametrize(
-    ("took", "now", "is_due"),
-    [
-        ([], SHORTEST / 2, False),
-        ([], SHORTEST, True),
-        ([0.0001] * 20, SHORTEST, True),
-        ([0.0005] * 20, SHORTEST, False),
-        ([0.0005] * 20, 0.0005 * SHARE, True),
-        ([0.0005] * 20 + [1.0], 0.0005 * SHARE, False),
-        ([0.005] * 20, LONGEST, False),
-        ([0.005] * 20, LONGEST + CALM / 2, False),
-        ([0.005] * 20, LONGEST + CALM * 2, True),
-    ],
+    ("now", "took", "is_burst"),
+    [(0.02, 0.005, False), (0.02, 0.011, True), (0.02, 0.05, True), (0.0001, 0.0, False)],
 )
-def test_the_longer_notifications_take_the_further_apart_they_are(took: list[float], now: float, is_due: bool) -> None:  # noqa: FBT001
-    assert after(*took).is_due(now, now) is is_due
-
-
-def test_the_first_notification_is_sent_at_once() -> None:
-    assert Throttle().is_due(0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("now", "took", "is_due"),
-    [(0.02, 0.005, True), (0.02, 0.015, False), (SHORTEST / 2, 0.0001, False), (SHORTEST, 0.0001, True)],
-)
-def test_where_submitting_takes_less_than_half_of_the_time_each_submission_notifies(
+def test_a_process_that_submits_for_more_than_half_of_its_time_is_in_a_burst(
     now: float,
     took: float,
-    is_due: bool,  # noqa: FBT001
+    is_burst: bool,  # noqa: FBT001
 ) -> None:
-    assert after(*[0.005] * 20).is_due(now, took) is is_due
+    assert after_a_burst().is_burst(now, took) is is_burst
 
 
-@pytest.mark.parametrize(
-    ("took", "next_at"),
-    [([], SHORTEST), ([0.0005] * 40, 0.0005 * SHARE), ([0.005] * 40, LONGEST), ([0.05] * 40, 0.05 * LEAST_SHARE)],
-)
-def test_what_is_put_off_is_sent_as_soon_as_it_may_be(took: list[float], next_at: float) -> None:
-    assert after(*took).next_at == pytest.approx(next_at, abs=1e-3)
+def test_the_first_submission_is_none_however_long_it_took() -> None:
+    assert not Throttle().is_burst(0.0, 1.0)
+
+
+def test_each_submission_notifies_but_not_twice_at_once() -> None:
+    throttle = Throttle()
+    assert throttle.due_at(ORDERS, is_burst=False) < 0
+    throttle.sending(0.0, ORDERS, is_burst=False)
+    assert throttle.due_at(ORDERS, is_burst=False) == APART
+    assert throttle.due_at(ORDERS, is_burst=True) == APART
+
+
+def test_workers_who_were_told_of_a_burst_are_told_again_before_they_stop_looking() -> None:
+    assert after_a_burst().due_at(ORDERS, is_burst=True) == REPEAT
+    assert REPEAT + GLANCE < WATCH / 2
+
+
+def test_a_burst_in_one_pipeline_holds_back_no_other() -> None:
+    assert after_a_burst().due_at(MAIL, is_burst=True) == APART
+
+
+def test_a_lone_transaction_after_a_burst_is_told_of_at_once() -> None:
+    assert after_a_burst().due_at(ORDERS, is_burst=False) == APART

@@ -4,6 +4,7 @@ import io
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,9 +15,10 @@ from django.db import IntegrityError, connection
 from engines import transactions, workers
 from engines.connectors.arrivals import Arrivals
 from engines.connectors.station import Station
+from engines.core.throttle import GLANCE
 from engines.management.supervision import Supervisor
 from engines.models import Worker
-from engines.transactions.postgresql import CHANNEL
+from engines.transactions.postgresql import BURST, CHANNEL
 from tests.durable import count, make_pipeline, submit
 from tests.engines.test_database_connector import wait_for
 from tests.proxy import proxy
@@ -52,6 +54,22 @@ def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> Non
         wait_for(lambda: _notified("", "rubbish", "²", "7") and len(heard) > 0)
         heard.clear()
         wait_for(lambda: _notified("7") and len(heard) > 0)
+    finally:
+        arrivals.close()
+
+
+@pytest.mark.postgresql
+def test_who_is_told_of_a_burst_looks_by_itself_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.connectors.arrivals.WATCH", 0.3)
+    heard: list[int] = []
+    arrivals = Arrivals()
+    try:
+        arrivals.subscribe(7, lambda: heard.append(7))
+        wait_for(lambda: _notified("7") and len(heard) > 0)
+        heard.clear()
+        _notified(f"7{BURST}")
+        wait_for(lambda: len(heard) > 5)
+        wait_for(lambda: not _heard_within(10 * GLANCE, heard))
     finally:
         arrivals.close()
 
@@ -99,6 +117,12 @@ def test_a_server_that_has_nothing_to_tell_is_asked_and_stays_connected(monkeypa
         finally:
             arrivals.close()
         assert link.accepted == 1
+
+
+def _heard_within(seconds: float, heard: list[int]) -> bool:
+    heard.clear()
+    time.sleep(seconds)
+    return bool(heard)
 
 
 def _notified(*payloads: str) -> bool:
