@@ -127,7 +127,7 @@ def make_client(inside: Page) -> dict[str, str]:
     inside.get_by_role("button", name="Save", exact=True).click()
     token = inside.locator("#token").inner_text()
     inside.get_by_role("link", name="I have copied it").click()
-    expect(inside.get_by_role("link", name="Disable")).to_be_visible()
+    inside.wait_for_url("**/change/")
     return {"Authorization": f"Bearer {token}"}
 
 
