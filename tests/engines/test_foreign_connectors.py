@@ -14,6 +14,7 @@ import engines
 from engines import Transaction, conf, dead_letters, pipelines, running, transactions
 from engines.connectors.memory import MemoryConnector
 from engines.core.errors import ConnectorError
+from engines.core.states import State
 from engines.drivers.slots import SharedSlots
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
@@ -257,26 +258,30 @@ class CountedAsyncTask(engines.AsyncConsumerTask):
         counted.end()
 
 
+MANY = 60
+
+
 @pytest.mark.parametrize("concurrency", [1, 3])
 @pytest.mark.parametrize("task", ["tests.counted", "tests.counted_async"])
 def test_what_comes_from_elsewhere_and_what_is_submitted_share_the_slots(
     task: str, concurrency: int, inbox: MemoryConnector
 ) -> None:
     counted.__init__()  # type: ignore[misc]
-    loop = {"concurrency": {"value": concurrency}, "batch": {"size": 20}, "empty_queue": {"backoff": 0.05}}
+    loop = {"concurrency": {"value": concurrency}, "batch": {"size": MANY}, "empty_queue": {"backoff": 0.05}}
     pipeline = make_pipeline("foreign", task, connector="inbox", policy=make_policy(body={"loop": loop}))
-    submit(pipeline, 12, **{"from": "here"})
-    inbox.dispatch_transactions([Transaction(f"m{n}", {"from": "elsewhere"}) for n in range(12)])
+    submit(pipeline, MANY, **{"from": "here"})
+    inbox.dispatch_transactions([Transaction(f"m{n}", {"from": "elsewhere"}) for n in range(MANY)])
     with Crew([pipeline], Options()) as crew:
         wait_for(lambda: counted.running == concurrency)
+        wait_for(lambda: inbox.count() == 0 and TransactionRecord.objects.filter(state=State.RUNNING).exists())
         counted.gate.set()
-        wait_for(lambda: len(counted.begun) == 24 and counted.running == 0)
+        wait_for(lambda: len(counted.begun) == 2 * MANY and counted.running == 0)
         crew.stop()
         wait_for(lambda: not crew.is_running)
     assert crew.errors == []
     assert counted.most == concurrency
-    # Neither waits until the other has ended: both have had a turn long before the first of them is through.
-    assert {*counted.begun[: 3 * concurrency + 3]} == {"here", "elsewhere"}
+    # Neither waits until the other has ended: both have had a turn before the first of them is through.
+    assert {*counted.begun[:MANY]} == {"here", "elsewhere"}
 
 
 def test_slots_go_to_whoever_has_fewer() -> None:
