@@ -13,15 +13,15 @@ from engines import bulk
 from engines.admin import bulk_page, parts
 from engines.models import BulkOperation
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import Choice, KeysetPage, tag, two_lines, unbroken, words
 from ergon_site.access.pages import ReasonForm, actor
 
 KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
-PAUSE = {"title": "Pause", "description": "Nothing more is touched until it is resumed."}
-RESUME = {"title": "Resume", "description": "It goes on where it was."}
-CANCEL = {"title": "Cancel", "description": "It ends here. What it has done stays done."}
+PAUSE = {"title": "Pause the bulk operation", "description": "Nothing more is touched until it is resumed."}
+RESUME = {"title": "Resume the bulk operation", "description": "It goes on where it was."}
+CANCEL = {"title": "Cancel the bulk operation", "description": "It ends here. What it has done stays done."}
 
 
 class BulkStateFilter(Choice):
@@ -91,15 +91,15 @@ class BulkPage(KeysetPage, DetailPage):
         row = self.row(request, object_id)
         return self.page(request, "console/bulk_live.html", str(row), row, **self.details(request, row))
 
-    @action(url_path="pause", permissions=["lead"], dialog=WHY | PAUSE)
+    @dialog_action(url_path="pause", permissions=["lead"], dialog=PAUSE)
     def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._turn(request, form, object_id, "paused")
 
-    @action(url_path="resume", permissions=["lead"], dialog=WHY | RESUME)
+    @dialog_action(url_path="resume", permissions=["lead"], dialog=RESUME)
     def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._turn(request, form, object_id, "running")
 
-    @action(url_path="cancel", permissions=["lead"], dialog=WHY | CANCEL)
+    @dialog_action(url_path="cancel", permissions=["lead"], dialog=CANCEL)
     def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._turn(request, form, object_id, "cancelled")
 

@@ -15,13 +15,19 @@ from engines.admin import editing, letter_page, parts
 from engines.admin.letter_list import LetterColumns
 from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
-REPLAY = {"title": "Replay", "description": "Its transaction runs again, as a new one with the same payload."}
-DISCARD = {"title": "Discard", "description": "It is settled and will not be replayed. Nothing is deleted."}
+REPLAY = {
+    "title": "Replay the dead letter",
+    "description": "Its transaction runs again, as a new one with the same payload.",
+}
+DISCARD = {
+    "title": "Discard the dead letter",
+    "description": "It is settled and will not be replayed. Nothing is deleted.",
+}
 
 
 @admin.register(DeadLetter)
@@ -43,7 +49,7 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
     def details(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         return letter_page.of(request, row)
 
-    @action(url_path="replay", permissions=["operate"], dialog=WHY | REPLAY)
+    @dialog_action(url_path="replay", permissions=["operate"], dialog=REPLAY)
     def replay(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         letter, why = self.row(request, object_id), form.cleaned_data["reason"]
 
@@ -64,7 +70,7 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         payload, redacted = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)
         return editing.view(self, request, editing.Subject(letter, self.address(letter.pk), payload, redacted, verb))
 
-    @action(url_path="discard", permissions=["operate"], dialog=WHY | DISCARD)
+    @dialog_action(url_path="discard", permissions=["operate"], dialog=DISCARD)
     def discard(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         letter, why = self.row(request, object_id), form.cleaned_data["reason"]
 

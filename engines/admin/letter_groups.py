@@ -7,7 +7,6 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from unfold.decorators import action
 
 from engines import bulk, dead_letters, listing
 from engines.admin import group_page, parts
@@ -16,16 +15,22 @@ from engines.admin.group_list import GroupColumns
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
-MUTE = {"title": "Mute", "description": "It no longer asks for attention; what fails goes on being kept here."}
-RESOLVE = {"title": "Resolve", "description": "The cause is gone. If it fails so again, the group comes back."}
-REOPEN = {"title": "Reopen", "description": "It asks for attention again."}
-REPLAY = {"title": "Replay all", "form_class": ReplayGroupForm, "form_submit_text": "Begin"}
-DISCARD = {"title": "Discard all", "form_class": GroupForm, "form_submit_text": "Begin"}
+MUTE = {
+    "title": "Mute the group",
+    "description": "It no longer asks for attention; what fails goes on being kept here.",
+}
+RESOLVE = {
+    "title": "Resolve the group",
+    "description": "The cause is gone. If it fails so again, the group comes back.",
+}
+REOPEN = {"title": "Reopen the group", "description": "It asks for attention again."}
+REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
+DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
 
 
 @admin.register(DeadLetterGroup)
@@ -45,23 +50,23 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
         return group_page.of(request, row)
 
-    @action(url_path="mute", permissions=["operate"], dialog=WHY | MUTE)
+    @dialog_action(url_path="mute", permissions=["operate"], dialog=MUTE)
     def mute(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._decide(request, form, object_id, GroupState.MUTED)
 
-    @action(url_path="resolve", permissions=["operate"], dialog=WHY | RESOLVE)
+    @dialog_action(url_path="resolve", permissions=["operate"], dialog=RESOLVE)
     def resolve(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._decide(request, form, object_id, GroupState.RESOLVED)
 
-    @action(url_path="reopen", permissions=["operate"], dialog=WHY | REOPEN)
+    @dialog_action(url_path="reopen", permissions=["operate"], dialog=REOPEN)
     def reopen(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._decide(request, form, object_id, GroupState.OPEN)
 
-    @action(url_path="replay-all", permissions=["lead"], dialog=REPLAY)
+    @dialog_action(url_path="replay-all", permissions=["lead"], dialog=REPLAY)
     def replay_all(self, request: HttpRequest, form: ReplayGroupForm, object_id: str) -> HttpResponse:
         return self._begin(request, form, object_id, "replay", form.terms())
 
-    @action(url_path="discard-all", permissions=["lead"], dialog=DISCARD)
+    @dialog_action(url_path="discard-all", permissions=["lead"], dialog=DISCARD)
     def discard_all(self, request: HttpRequest, form: GroupForm, object_id: str) -> HttpResponse:
         return self._begin(request, form, object_id, "discard", bulk.Terms(rate=bulk.AT_ONCE))
 

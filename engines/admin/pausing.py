@@ -9,9 +9,6 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from engines.models import Pipeline, Schedule
-from ergon_site.access.pages import ReasonForm
-
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
 
 
 class PausedFilter(admin.SimpleListFilter):

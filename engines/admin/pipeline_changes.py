@@ -11,12 +11,12 @@ from unfold.decorators import action
 
 from engines import pipelines
 from engines.admin import links
-from engines.admin.pausing import WHY
 from engines.admin.pipeline_forms import NewPipelineForm, PipelineForm, TrialForm, values_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 PAUSE = {"title": "Pause the pipeline", "description": "Nothing new is begun from now on; what runs is let end."}
@@ -39,14 +39,14 @@ class PipelineChanges(DetailPage):
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.OPERATE)
 
-    @action(description="Pause", url_path="pause", permissions=["operate"], dialog=WHY | PAUSE)
+    @dialog_action(description="Pause", url_path="pause", permissions=["operate"], dialog=PAUSE)
     def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         pipelines.pause(name, by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Paused: nothing new is begun until somebody resumes it.")
         return done(self.address(object_id))
 
-    @action(description="Resume", url_path="resume", permissions=["operate"], dialog=WHY | RESUME)
+    @dialog_action(description="Resume", url_path="resume", permissions=["operate"], dialog=RESUME)
     def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         pipelines.resume(name, by=actor(request), reason=form.cleaned_data["reason"])

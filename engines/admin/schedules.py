@@ -12,17 +12,18 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from engines import schedules
 from engines.admin import links
-from engines.admin.pausing import WHY, PausableColumns, PausedFilter, tag
+from engines.admin.pausing import PausableColumns, PausedFilter, tag
 from engines.admin.schedule_form import ScheduleForm, is_late, runs, runs_asked
 from engines.core.errors import EngineError
 from engines.models import Schedule
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 PAUSE = {"title": "Pause the schedule", "description": "It submits nothing until somebody resumes it."}
@@ -79,14 +80,14 @@ class SchedulesPage(PausableColumns, DetailPage):
             "payload": None if row.pipeline.redacted else json.dumps(row.payload, indent=2, ensure_ascii=False),
         }
 
-    @action(description="Pause", url_path="pause", permissions=["operate"], dialog=WHY | PAUSE)
+    @dialog_action(description="Pause", url_path="pause", permissions=["operate"], dialog=PAUSE)
     def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         schedules.pause(name, by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Paused: it submits nothing until somebody resumes it.")
         return done(self.address(object_id))
 
-    @action(description="Resume", url_path="resume", permissions=["operate"], dialog=WHY | RESUME)
+    @dialog_action(description="Resume", url_path="resume", permissions=["operate"], dialog=RESUME)
     def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         schedules.resume(name, by=actor(request), reason=form.cleaned_data["reason"])

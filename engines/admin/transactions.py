@@ -15,13 +15,16 @@ from engines.admin.transaction_filters import pipelines
 from engines.admin.transaction_list import TransactionColumns
 from engines.models import TransactionRecord
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
-CANCEL = {"title": "Cancel", "description": "It has not begun, and will not."}
-REPLAY = {"title": "Replay", "description": "It runs again, as a new transaction with the same payload."}
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+CANCEL = {"title": "Cancel the transaction", "description": "It has not begun, and will not."}
+REPLAY = {
+    "title": "Replay the transaction",
+    "description": "It runs again, as a new transaction with the same payload.",
+}
 
 
 @admin.register(TransactionRecord)
@@ -50,7 +53,7 @@ class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
     def details(self, request: HttpRequest, row: TransactionRecord) -> dict[str, Any]:
         return transaction_page.of(request, row)
 
-    @action(url_path="cancel", permissions=["operate"], dialog=WHY | CANCEL)
+    @dialog_action(url_path="cancel", permissions=["operate"], dialog=CANCEL)
     def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         record, why = self.row(request, object_id), form.cleaned_data["reason"]
 
@@ -59,7 +62,7 @@ class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
 
         return parts.carry_out(request, verb, "Cancelled: it will not run.", self.address(record.pk))
 
-    @action(url_path="replay", permissions=["operate"], dialog=WHY | REPLAY)
+    @dialog_action(url_path="replay", permissions=["operate"], dialog=REPLAY)
     def replay(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         record, why = self.row(request, object_id), form.cleaned_data["reason"]
 

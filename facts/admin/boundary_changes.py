@@ -10,9 +10,10 @@ from unfold.decorators import action
 
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 from facts import ledger, provisioning, retiring
-from facts.admin.dialogs import WHY, Verbs
+from facts.admin.dialogs import Verbs
 from facts.admin.forms import BoundaryForm, LimitsForm
 from facts.core.errors import FactError
 from facts.models import Boundary
@@ -24,7 +25,7 @@ CLOSE = {
     "description": "Nothing is handed over until somebody opens it. Both sides work on, and the backlog grows.",
 }
 SKIP = {
-    "title": "Skip what the alarm is about",
+    "title": "Skip past the alarm",
     "description": "It is never received here, and consumers find a notice in its place. This cannot be undone.",
 }
 RETIRE = {
@@ -49,19 +50,19 @@ class BoundaryChanges(Verbs, DetailPage):
     def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.ADMINISTER)
 
-    @action(description="Open the gate", url_path="open", permissions=["operate"], dialog=WHY | OPEN)
+    @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         opened = provisioning.open_gate(*self._zones(request, object_id), **_why(request, form))
         messages.success(request, f"Open: the boundary is {opened.gate}.")
         return done(self.address(object_id))
 
-    @action(description="Close the gate", url_path="close", permissions=["operate"], dialog=WHY | CLOSE)
+    @dialog_action(description="Close the gate", url_path="close", permissions=["operate"], dialog=CLOSE)
     def close_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         provisioning.close_gate(*self._zones(request, object_id), **_why(request, form))
         messages.success(request, "Closed: nothing is handed over until somebody opens it.")
         return done(self.address(object_id))
 
-    @action(description="Skip", url_path="skip", permissions=["administer"], dialog=WHY | SKIP)
+    @dialog_action(description="Skip", url_path="skip", permissions=["administer"], dialog=SKIP)
     def skip(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Boundary = self.row(request, object_id)
         offset, why = row.alarm_offset or 0, _why(request, form)
@@ -70,7 +71,7 @@ class BoundaryChanges(Verbs, DetailPage):
         told = f"Skipped {skipped_words(offset, through)}: consumers find a notice in its place."
         return self.tried(request, lambda: ledger.skip(*zones, offset, through=through, **why), told, object_id)
 
-    @action(description="Retire", url_path="retire", permissions=["change"], dialog=WHY | RETIRE)
+    @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         zones, why = self._zones(request, object_id), _why(request, form)
         told = "Retired: nothing is appended or handed over any more."

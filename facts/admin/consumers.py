@@ -8,22 +8,21 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from unfold.decorators import action
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor
 from facts import provisioning, retiring, standing
 from facts.admin import amounts, links
 from facts.admin.consumer_form import ConsumerForm
 from facts.admin.consumer_list import ConsumerColumns, ConsumerList, ReadFilter
-from facts.admin.dialogs import WHY, Verbs
+from facts.admin.dialogs import Verbs
 from facts.core.errors import FactError
 from facts.core.watching import Worry
 from facts.models import Boundary, Consumer
 
 RETIRE = {
-    **WHY,
     "title": "Retire the consumer",
     "description": "Nobody can read as it any more, and facts that only it has not confirmed may be truncated.",
 }
@@ -75,7 +74,7 @@ class ConsumersPage(ConsumerColumns, Verbs):
             "boundary": row.boundary,
         }
 
-    @action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
+    @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Consumer = self.row(request, object_id)
         why = {"by": actor(request), "reason": form.cleaned_data["reason"]}

@@ -7,9 +7,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 
 from ergon_site.access.detail import DetailPage, sentence
-from ergon_site.access.pages import ReasonForm, done
-
-WHY: dict[str, Any] = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
+from ergon_site.access.pages import done
 
 
 class Verbs(DetailPage):

@@ -9,20 +9,20 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import two_lines, words
 from ergon_site.access.pages import ReasonForm, actor
 from facts import provisioning, retiring, standing
-from facts.admin.dialogs import WHY, Verbs
+from facts.admin.dialogs import Verbs
 from facts.admin.forms import ZoneForm
 from facts.core.errors import FactError
 from facts.models import Boundary, Zone
 
 RETIRE = {
-    **WHY,
     "title": "Retire the zone",
     "description": "No boundary can be made from it or to it any more. Facts that carry its name stay as they are.",
 }
@@ -57,7 +57,7 @@ class ZonesPage(Verbs):
         told = {"zone": row, "is_here": self.is_here(row), "bar": bar(*shown)}
         return {**told, "standings": standing.of_boundaries(beside)}
 
-    @action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
+    @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Zone = self.row(request, object_id)
         why = {"by": actor(request), "reason": form.cleaned_data["reason"]}

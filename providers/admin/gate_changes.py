@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from unfold.decorators import action
 
 from ergon_site.access.core.roles import Right
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 from providers import calls
 from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
@@ -17,16 +18,19 @@ from providers.calls import OrderError
 from providers.core.exchange import Who
 from providers.models import Gate
 
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
-FORCE = {"form_class": ForceForm, "form_submit_text": "Confirm"}
 RESET = {
     "title": "Reset the breaker",
     "description": "It closes, an override and a pause end, and the retry budget is full again, in all processes.",
 }
-OPEN = {"title": "Force the breaker open", "description": "No call passes, whatever the breaker says."}
+OPEN = {
+    "title": "Force the breaker open",
+    "description": "No call passes, whatever the breaker says.",
+    "form_class": ForceForm,
+}
 CLOSE = {
     "title": "Force the breaker closed",
     "description": "Calls pass, whatever the breaker says. Quota and pauses hold.",
+    "form_class": ForceForm,
 }
 DROP = {"title": "Drop the quota", "description": "Calls are not counted any more. What was counted stays to be seen."}
 SET: dict[str, Any] = {
@@ -40,19 +44,19 @@ class GateChanges(LanePage):
     refused_by = (OrderError,)
     actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")
 
-    @action(description="Reset", url_path="reset", permissions=["operate"], dialog=WHY | RESET)
+    @dialog_action(description="Reset", url_path="reset", permissions=["operate"], dialog=RESET)
     def reset(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         calls.reset(self._who(request, object_id), **_why(request, form))
         messages.success(request, "Reset: the breaker is closed.")
         return done(self.address(object_id))
 
-    @action(description="Force open", url_path="force-open", permissions=["lead"], dialog=FORCE | OPEN)
+    @dialog_action(description="Force open", url_path="force-open", permissions=["lead"], dialog=OPEN)
     def force_open(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
         calls.force_open(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
         messages.success(request, "Forced open: no call passes.")
         return done(self.address(object_id))
 
-    @action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=FORCE | CLOSE)
+    @dialog_action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=CLOSE)
     def force_close(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
         calls.force_closed(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
         messages.success(request, "Forced closed: calls pass, whatever the breaker says.")
@@ -66,7 +70,7 @@ class GateChanges(LanePage):
         changed = self.attempt(form, lambda: self._set(request, _who(row), form.terms()))
         return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
 
-    @action(description="Drop the quota", url_path="drop-quota", permissions=["lead"], dialog=WHY | DROP)
+    @dialog_action(description="Drop the quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         calls.drop_quota(self._who(request, object_id), **_why(request, form))
         messages.success(request, "Dropped: there is no quota any more.")

@@ -140,9 +140,9 @@ def test_an_administrator_makes_a_client_and_its_token_works(inside: Page, site:
 
 def test_an_administrator_switches_a_client_off_and_the_reason_is_kept(inside: Page, site: Site) -> None:
     headers = make_client(inside)
-    inside.get_by_role("link", name="Disable").click()
+    inside.get_by_role("button", name="Disable").click()
     inside.get_by_label("Reason").fill("lost laptop")
-    inside.get_by_role("button", name="Confirm").click()
+    inside.get_by_role("dialog").get_by_role("button", name="Disable the client").click()
     expect(inside.get_by_text("its tokens are refused from now on")).to_be_visible()
     assert httpx.get(f"{site.url}/api/v1/client", headers=headers, timeout=LIMIT).status_code == 401
     inside.goto("/admin/access/auditentry/")
@@ -191,14 +191,14 @@ def test_a_group_is_replayed_and_followed(inside: Page) -> None:
     expect(inside.get_by_text("This concerns 3 open dead letters")).to_be_visible()
     inside.get_by_label("Canary").fill("3")
     inside.get_by_label("Reason").fill("the bank is back")
-    inside.get_by_role("button", name="Begin").click()
+    inside.get_by_role("dialog").get_by_role("button", name="Replay all").click()
     expect(inside.get_by_text("Running: 0 of 3 dead letters.")).to_be_visible()
     bulk.advance()
     inside.clock.fast_forward(5000)
     expect(inside.get_by_text("Running: 3 of 3 dead letters.")).to_be_visible()
     inside.get_by_role("button", name="Pause").click()
     inside.get_by_label("Reason").fill("enough for today")
-    inside.get_by_role("button", name="Confirm").click()
+    inside.get_by_role("dialog").get_by_role("button", name="Pause the bulk operation").click()
     expect(inside.get_by_text("Paused: 3 of 3 dead letters.")).to_be_visible()
 
 

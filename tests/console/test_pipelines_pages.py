@@ -206,7 +206,7 @@ def test_buttons_are_pressed_by_those_who_may_and_shown_to_all(
     page = client.get(address(pipeline)).content.decode()
     assert ("Pause, Submit a test: needs the role operator or lead or administrator." in page) is not operates
     assert ("Edit: needs the role lead or administrator." in page) is not leads
-    assert (client.post(address(pipeline, "pause"), DIALOG).status_code == 200) is operates
+    assert (client.post(address(pipeline, "pause"), DIALOG).status_code == 302) is operates
     assert (client.get(address(pipeline, "submit-test")).status_code == 200) is operates
     assert (client.get(address(pipeline, "edit")).status_code == 200) is leads
     assert (client.get("/admin/engines/pipeline/add/").status_code == 200) is leads

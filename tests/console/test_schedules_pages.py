@@ -116,7 +116,7 @@ def test_rights(client: Client, hire: Callable[[str], User], schedule: Schedule)
     assert client.post(address(schedule, "pause"), DIALOG).status_code == 403
     assert client.post("/admin/engines/schedule/add/", form()).status_code == 403
     client.force_login(hire("operator"))
-    assert client.post(address(schedule, "pause"), DIALOG).status_code == 200
+    assert client.post(address(schedule, "pause"), DIALOG).status_code == 302
     assert client.post("/admin/engines/schedule/add/", form()).status_code == 403
     client.force_login(hire("lead"))
     assert client.post("/admin/engines/schedule/add/", form()).status_code == 302

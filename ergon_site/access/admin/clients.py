@@ -15,12 +15,12 @@ from ergon_site.access.admin.client_parts import StateFilter, TokensInline
 from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
 from ergon_site.access.core.roles import Right
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.models import ApiClient
 from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done
 
-WHY = {"form_class": ReasonForm, "form_submit_text": "Confirm"}
-DISABLE = {"title": "Disable", "description": "Every token of this client is refused from the next call on."}
-ENABLE = {"title": "Enable", "description": "The tokens of this client that have not expired work again."}
+DISABLE = {"title": "Disable the client", "description": "Every token of this client is refused from the next call on."}
+ENABLE = {"title": "Enable the client", "description": "The tokens of this client that have not expired work again."}
 
 
 @admin.register(ApiClient)
@@ -80,13 +80,13 @@ class ClientsPage(ConsolePage):
     def has_enable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.has_change_permission(request) and not _is_enabled(object_id)
 
-    @action(description="Disable", url_path="disable", permissions=["disable"], dialog=WHY | DISABLE)
+    @dialog_action(description="Disable", url_path="disable", permissions=["disable"], dialog=DISABLE)
     def disable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.disable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Disabled: its tokens are refused from now on.")
         return done(self._address(object_id))
 
-    @action(description="Enable", url_path="enable", permissions=["enable"], dialog=WHY | ENABLE)
+    @dialog_action(description="Enable", url_path="enable", permissions=["enable"], dialog=ENABLE)
     def enable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Enabled: its living tokens work again.")

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 from ergon_site.access.policies import history
 from ergon_site.access.policies.models import VersionRow
@@ -31,13 +32,12 @@ def activation(version_model: type[VersionRow], effect: str = "") -> Any:
     """The action that puts a version in force; `effect` says what becomes of it."""
     rows: QuerySet[Any] = version_model._default_manager.all()  # noqa: SLF001 (Django's own way)
     dialog = {
-        "title": "Put this version in force",
+        "title": "Activate this version",
         "description": effect,
         "form_class": type("ActivationForm", (ActivationForm,), {"versions": rows.select_related("policy__active")}),
-        "form_submit_text": "Confirm",
     }
 
-    @action(description="Activate", url_path="activate", permissions=["activate"], dialog=dialog)
+    @dialog_action(description="Activate", url_path="activate", permissions=["activate"], dialog=dialog)
     def activate(page: "VersionPage", request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return page.put_in_force(request, object_id, reason=form.cleaned_data["reason"])
 

@@ -1,12 +1,17 @@
 // Refreshes every [data-live] part from its address, not while the tab is hidden, and says so when no answer comes.
 const EVERY_MS = 5000;
 
+// A dialog gives the focus back to the button that opened it, which must still be there.
+const hasDialog = () => document.querySelector("dialog[open]") !== null;
+
 async function refresh(part) {
-  if (document.hidden || part.contains(document.activeElement)) return;
+  if (document.hidden || hasDialog() || part.contains(document.activeElement)) return;
   try {
     const answer = await fetch(part.dataset.live, { credentials: "same-origin", redirect: "error" });
     if (!answer.ok) throw new Error(answer.status);
-    part.innerHTML = await answer.text();
+    const fresh = await answer.text();
+    if (hasDialog()) return;
+    part.innerHTML = fresh;
     window.htmx?.process(part); // buttons that open dialogs
   } catch {
     part.querySelector("[data-stale]")?.removeAttribute("hidden");
@@ -38,6 +43,7 @@ for (const field of document.querySelectorAll("[data-json]")) field.addEventList
 // page's own address, unless somebody is choosing, typing, or marking something.
 const isBusy = () =>
   document.hidden ||
+  hasDialog() ||
   document.activeElement?.closest("#content") ||
   document.querySelector("#content .action-select:checked") ||
   !getSelection().isCollapsed;

@@ -1,0 +1,60 @@
+"""Actions that ask before they act: a dialog where scripts run, a page of its own where they do not."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold.decorators import action
+
+from ergon_site.access.pages import ReasonForm
+
+Dialog = dict[str, Any]
+
+
+def dialog_action(*, dialog: Dialog, **terms: Any) -> Callable[[Callable[..., HttpResponse]], Any]:
+    """The theme's decorator for an action with a dialog.
+
+    `dialog` has the `title`, which is also what the button that acts says unless there is a `submit`, a `description`,
+    and the `form_class` of what is asked, which is the reason if none is named.
+    """
+
+    def decorate(act: Callable[..., HttpResponse]) -> Any:
+        @wraps(act)
+        def ask(page: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+            row = page.get_object(request, object_id)
+            if row is None:
+                raise Http404
+            form = dialog.get("form_class", ReasonForm)(data=request.POST or None, request=request, object_id=object_id)
+            if form.is_valid():
+                return _acted(request, act(page, request, form, object_id=object_id))
+            return _asked(page, request, row, dialog, form)
+
+        decorated = action(**terms)(ask)
+        decorated.dialog = dialog
+        return decorated
+
+    return decorate
+
+
+def _asked(page: Any, request: HttpRequest, row: Any, dialog: Dialog, form: Any) -> HttpResponse:
+    address = reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[row.pk])
+    context = {"dialog": dialog, "form": form, "address": address}
+    if _is_scripted(request):
+        return TemplateResponse(request, "console/dialog.html", context)
+    shared = {**page.admin_site.each_context(request), "opts": page.opts, "original": row, "title": dialog["title"]}
+    return TemplateResponse(request, "console/dialog_page.html", {**shared, **context})
+
+
+def _acted(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    """The answer of an action; a browser without script follows a redirection instead of the script's header."""
+    address = answer.headers.get("HX-Redirect")
+    if address is None or _is_scripted(request):
+        return answer
+    return HttpResponseRedirect(address, headers={"HX-Redirect": address})
+
+
+def _is_scripted(request: HttpRequest) -> bool:
+    return "HX-Request" in request.headers
