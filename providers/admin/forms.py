@@ -4,11 +4,16 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanWidget,
+)
 
 from ergon_site.access.fields import WhyField
 from ergon_site.access.pages import ReasonForm
-from providers.calls.operating import LARGEST, LONGEST, LONGEST_NAME
+from providers.calls.operating import FORCED_FOR, LARGEST, LONGEST, LONGEST_NAME
 from providers.core.exchange import Who
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
@@ -20,18 +25,22 @@ class ForceForm(ReasonForm):
 
     minutes = forms.FloatField(
         label="For minutes",
+        initial=FORCED_FOR / timedelta(minutes=1),
         required=False,
         min_value=0.1,
         max_value=LONGEST / timedelta(minutes=1),
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text="Then the breaker decides again. Empty: until somebody resets it.",
+        help_text="Then the breaker decides again.",
     )
-    field_order = ("minutes", "reason")
+    is_endless = forms.BooleanField(label="Until somebody resets it", required=False, widget=UnfoldBooleanWidget)
+    field_order = ("minutes", "is_endless", "reason")
 
     @property
     def lasting(self) -> timedelta | None:
+        if self.cleaned_data["is_endless"]:
+            return None
         minutes = self.cleaned_data["minutes"]
-        return timedelta(minutes=minutes) if minutes else None
+        return timedelta(minutes=minutes) if minutes else FORCED_FOR
 
 
 class QuotaForm(forms.Form):

@@ -12,6 +12,7 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 
 from ergon_site.access.callers import Caller
 from ergon_site.access.core import scopes
+from providers.calls import FORCED_FOR
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome
 
@@ -71,7 +72,7 @@ def metrics(caller: Caller, parameters: Mapping[str, str]) -> Q:
 
 
 def override(body: Any) -> dict[str, Any]:
-    """A tenant, what is to be done, why, and for how many seconds."""
+    """A tenant, what is to be done, why, and for how many seconds; null is until it is reset."""
     if not isinstance(body, Mapping):
         msg = "This must be an object."
         raise ValidationError(msg)
@@ -89,7 +90,9 @@ def override(body: Any) -> dict[str, Any]:
 
 
 def _lasting(body: Mapping[str, Any]) -> timedelta | None:
-    seconds = body.get("seconds")
+    if "seconds" not in body:
+        return FORCED_FOR
+    seconds = body["seconds"]
     if seconds is None:
         return None
     if body["action"] == "reset":

@@ -72,7 +72,7 @@ class OverrideSerializer(serializers.Serializer[Any]):
     action = serializers.ChoiceField(choices=["reset", "force-open", "force-close"])
     reason = serializers.CharField(max_length=500, help_text="Kept in the audit log.")
     seconds = serializers.FloatField(
-        required=False, allow_null=True, help_text="How long it holds; until it is reset, if left out."
+        required=False, allow_null=True, help_text="How long it holds: 1800 if left out, until it is reset if null."
     )
 
 

@@ -18,6 +18,8 @@ from providers.models.gates import moment
 
 LARGEST = 10**15
 LONGEST = timedelta(days=3660)
+# How long a breaker stays forced unless somebody says otherwise: one that is forgotten decides again.
+FORCED_FOR = timedelta(minutes=30)
 LONGEST_NAME = 100
 ROUNDED = timedelta(microseconds=2)
 
@@ -73,13 +75,13 @@ def drop_quota(who: Who, *, by: str, reason: str = "") -> None:
     _record("quota.drop", who, by, reason, before, None)
 
 
-def force_open(who: Who, *, by: str, reason: str, lasting: timedelta | None = None) -> Gate:
-    """Let no call pass, whatever the breaker says, until it is reset or the time is over."""
+def force_open(who: Who, *, by: str, reason: str, lasting: timedelta | None = FORCED_FOR) -> Gate:
+    """Let no call pass, whatever the breaker says, until it is reset or the time is over; None: until it is reset."""
     return _override(who, BreakerState.OPEN, by=by, reason=reason, lasting=lasting)
 
 
-def force_closed(who: Who, *, by: str, reason: str, lasting: timedelta | None = None) -> Gate:
-    """Let calls pass, whatever the breaker says; quota and pauses hold."""
+def force_closed(who: Who, *, by: str, reason: str, lasting: timedelta | None = FORCED_FOR) -> Gate:
+    """Let calls pass for as long, whatever the breaker says; quota and pauses hold."""
     return _override(who, BreakerState.CLOSED, by=by, reason=reason, lasting=lasting)
 
 

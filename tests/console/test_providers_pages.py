@@ -15,6 +15,7 @@ from django.utils import timezone
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, calls, policies
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
+from providers.models.gates import moment
 from tests.console import scenes
 from tests.providers.making import AT_ONCE, TENANT, WHO, scripted
 
@@ -176,7 +177,7 @@ def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate)
     assert "by ada" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=forced")
     result = scripted({}).ask()
     assert result.reason_code == "circuit_open"
-    browse.post(page(gate, "force-close"), DIALOG)
+    browse.post(page(gate, "force-close"), {**DIALOG, "minutes": "30", "is_endless": "on"})
     assert "Forced closed by ada, until it is reset" in scenes.read(browse, page(gate))
     browse.post(page(gate, "reset"), DIALOG)
     assert "Closed: calls pass." in scenes.read(browse, page(gate))
@@ -184,6 +185,17 @@ def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate)
     assert set(actions) == {
         (f"breaker.{verb}", "ada", "the supplier moves") for verb in ("force_open", "force_closed", "reset")
     }
+
+
+@pytest.mark.parametrize("minutes", [{}, {"minutes": ""}])
+def test_a_breaker_that_is_forced_without_minutes_is_so_for_half_an_hour(
+    browse: Client, gate: Gate, minutes: dict[str, str]
+) -> None:
+    assert 'name="minutes" value="30' in scenes.read(browse, page(gate, "force-open"))
+    browse.post(page(gate, "force-open"), {**DIALOG, **minutes})
+    until = Gate.objects.get().override_until
+    assert until is not None
+    assert timedelta(minutes=29) < moment(until) - calls.now_of_database() <= timedelta(minutes=30)
 
 
 def test_a_quota_is_set_and_dropped(browse: Client, gate: Gate) -> None:

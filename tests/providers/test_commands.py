@@ -56,11 +56,12 @@ def test_a_breaker_is_forced_and_reset_with_a_reason() -> None:
     assert told["override_until"] is not None
     assert scripted({}).ask().reason_code == "circuit_open"
     trip()
-    told = ask("breaker", "force-close", *WHO, "--reason", "they are back")
+    told = ask("breaker", "force-close", *WHO, "--reason", "they are back", "--until-reset")
     assert (told["breaker_state"], told["override"], told["override_until"]) == ("closed", "closed", None)
     assert scripted({}).ask().ok
     told = ask("breaker", "reset", *WHO, "--reason", "done")
     assert (told["breaker_state"], told["override"]) == ("closed", None)
+    assert run("breaker", "force-open", *WHO, "--reason", "x").endswith("forced open for 1800 s\n")
     words = run("breaker", "force-open", *WHO, "--reason", "again", "--for", "60")
     assert words == "rank rank_snapshot of 7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11: forced open for 60 s\n"
     assert set(AuditEntry.objects.values_list("action", flat=True)) == {

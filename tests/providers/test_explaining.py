@@ -67,14 +67,14 @@ def test_a_breaker_that_opened_by_itself_is_named_too(orders: Pipeline) -> None:
 
 def test_a_breaker_that_was_forced_open_for_good_is_open_until_somebody_resets_it(orders: Pipeline) -> None:
     uid = wait_for(orders)
-    calls.force_open(WHO, **WHY)
+    calls.force_open(WHO, lasting=None, **WHY)
     assert sentence(uid) == f"waiting: {BREAKER}somebody resets it"
 
 
 def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) -> None:
     letter = scenes.fail(orders, {})
     scripted({}).ask(correlation_id=letter.uid)
-    calls.force_open(WHO, **WHY)
+    calls.force_open(WHO, lasting=None, **WHY)
     assert sentence(letter.uid).endswith(f"its dead letter is open; a replay would meet: {BREAKER}somebody resets it")
     new = transactions.replay(letter.uid, by="ada", reason="let us see").id
     assert sentence(new) == f"waiting: {BREAKER}somebody resets it"
@@ -83,7 +83,7 @@ def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) ->
 def test_calls_under_the_correlation_id_of_a_transaction_that_has_run_are_its_own(orders: Pipeline) -> None:
     letter = scenes.fail(orders, {}, correlation_id="order-7")
     scripted({}).ask(correlation_id="order-7")
-    calls.force_open(WHO, **WHY)
+    calls.force_open(WHO, lasting=None, **WHY)
     assert sentence(letter.uid).endswith(f"{BREAKER}somebody resets it")
 
 
@@ -96,13 +96,13 @@ def test_the_breaker_of_another_tenant_or_capability_is_not_in_the_way(orders: P
 
 def test_what_others_called_is_not_in_the_way(orders: Pipeline) -> None:
     uid = wait_for(orders, called_under="order-7", correlation_id="order-7")
-    calls.force_open(WHO, **WHY)
+    calls.force_open(WHO, lasting=None, **WHY)
     assert sentence(uid) == "waiting: it is next"
 
 
 def test_command_api_and_console_say_the_same(orders: Pipeline, browse: Client) -> None:
     uid = wait_for(orders)
-    calls.force_open(WHO, **WHY)
+    calls.force_open(WHO, lasting=None, **WHY)
     told = f"waiting: {BREAKER}somebody resets it"
     assert ask("explain", uid)["sentence"] == told
     assert client_with("transactions:read").get(f"/api/v1/transactions/{uid}/explain").json()["sentence"] == told

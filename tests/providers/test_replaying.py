@@ -242,7 +242,7 @@ def test_the_rest_of_a_group_waits_for_a_canary_that_no_worker_has_taken_yet(tmp
 def test_the_replay_of_a_group_stops_when_the_breaker_opens(tmp_path: Path) -> None:
     begin(fail_some(tmp_path, "status:400", "fine", count=3), canary=1)
     assert bulk.advance() == 1
-    calls.force_open(WHO, by="bob", reason="they asked us to")
+    calls.force_open(WHO, by="bob", reason="they asked us to", lasting=None)
     operation = advance_to("stopped")
     assert (operation.done, operation.note) == (1, "breaker told/anything open until somebody resets it")
     calls.reset(WHO, by="bob", reason="over")

@@ -167,6 +167,15 @@ def test_operators_override_through_the_api() -> None:
     assert (entry.actor, entry.reason) == ("client:dash", "they move")
 
 
+def test_an_override_without_seconds_holds_for_half_an_hour_and_with_null_until_it_is_reset() -> None:
+    api = client_of(TENANT, scopes=("providers:operate",))
+    address = "providers/rank/rank_snapshot/override"
+    body = {"tenant_id": TENANT, "action": "force-open", "reason": "they move"}
+    until = datetime.fromisoformat(post(api, address, body).json()["override_until"])
+    assert timedelta(minutes=29) < until - calls.now_of_database() <= timedelta(minutes=30)
+    assert post(api, address, {**body, "seconds": None}).json()["override_until"] is None
+
+
 def test_an_override_that_makes_no_sense_is_refused() -> None:
     api = client_of(TENANT, scopes=("providers:operate",))
     address = "providers/rank/rank_snapshot/override"

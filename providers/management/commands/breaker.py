@@ -16,6 +16,8 @@ FORCES = {
     "force-close": "let calls pass, whatever the breaker says; quota and pauses hold",
 }
 LONGEST = 10**9
+HALF_AN_HOUR = calls.FORCED_FOR.total_seconds()
+FOR = f"how long it holds (default: {HALF_AN_HOUR:g})"
 
 
 class Command(VerbsCommand):
@@ -31,8 +33,12 @@ class Command(VerbsCommand):
             force = self.add_verb(verb, help=what)
             add_who(force)
             add_reason(force)
-            force.add_argument(
-                "--for", dest="seconds", type=some_seconds, metavar="SECONDS", help="until reset, if not given"
+            lasting = force.add_mutually_exclusive_group()
+            lasting.add_argument(
+                "--for", dest="seconds", type=some_seconds, metavar="SECONDS", default=HALF_AN_HOUR, help=FOR
+            )
+            lasting.add_argument(
+                "--until-reset", dest="seconds", action="store_const", const=None, help="it holds until it is reset"
             )
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
