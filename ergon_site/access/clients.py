@@ -20,6 +20,8 @@ from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.models import ApiClient, ApiToken
 
 OVERLAP = timedelta(hours=1)
+# How long a token lives unless somebody says otherwise.
+LIFETIME = timedelta(days=365)
 
 
 class NameTakenError(Exception):
@@ -49,8 +51,12 @@ class Grant:
 
     def columns(self) -> dict[str, Any]:
         at_boundary = any((self.zones, self.consumers, self.buckets))
+        granted = list(scopes.grant(self.scopes, at_boundary=at_boundary))
+        if not granted:
+            msg = f"A client needs at least one scope; there are: {', '.join(scopes.SCOPES)}."
+            raise terms.UnusableTermError(msg)
         return {
-            "scopes": list(scopes.grant(self.scopes, at_boundary=at_boundary)),
+            "scopes": granted,
             "zones": list(self.zones),
             "target_zones": list(self.target_zones),
             "consumers": list(self.consumers),
@@ -69,9 +75,12 @@ class Issued:
 
 
 def create(
-    name: str, grant: Grant, *, by: str, lifetime: timedelta | None = None, certificate: str | None = None
+    name: str, grant: Grant, *, by: str, lifetime: timedelta | None = LIFETIME, certificate: str | None = None
 ) -> Issued:
-    """Make a client with its first token, and accept its certificate if it has one, both for the lifetime."""
+    """Make a client with its first token, and accept its certificate if it has one, both for the lifetime.
+
+    A lifetime of None has no end.
+    """
     terms.check_name(name)
     columns = grant.columns() | _certificate(certificate, _end(lifetime))
     try:
@@ -121,7 +130,7 @@ def certify(client_id: int, certificate: str | None, *, by: str, until: datetime
 
 @retry_conflicts
 @transaction.atomic
-def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: timedelta | None = None) -> Issued:
+def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: timedelta | None = LIFETIME) -> Issued:
     """Issue a new token; those before it stop working once the overlap is over."""
     terms.check_time("overlap", overlap)
     client = _lock(client_id)

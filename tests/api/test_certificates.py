@@ -108,7 +108,9 @@ def test_a_client_that_may_not_come_in_is_answered_like_an_unknown_one() -> None
     unknown = ask("CN=nobody")
     disabled = make()
     clients.disable(disabled.pk, by="ada", reason="stolen")
-    expired = clients.create("late", Grant(), by="ada", certificate="CN=late", lifetime=timedelta(microseconds=1))
+    expired = clients.create(
+        "late", Grant(scopes=["platform"]), by="ada", certificate="CN=late", lifetime=timedelta(microseconds=1)
+    )
     assert expired.client.certificate_expires_at is not None
     for told in (PRESS, "CN=late"):
         answer = ask(told)
@@ -118,7 +120,7 @@ def test_a_client_that_may_not_come_in_is_answered_like_an_unknown_one() -> None
 
 def test_a_token_goes_before_a_certificate() -> None:
     make()
-    other = clients.create("other", Grant(), by="ada").token.text
+    other = clients.create("other", Grant(scopes=["platform"]), by="ada").token.text
     assert ask(Authorization=f"Bearer {other}").json()["name"] == "other"
     assert ask(Authorization="Bearer ergon_wrong_token").status_code == 401
     assert ask(Authorization="Basic eDp5").json()["name"] == "press"
@@ -173,7 +175,7 @@ def test_its_use_is_noted_but_not_at_every_call() -> None:
 
 
 def test_a_change_of_the_certificate_counts_at_once_and_is_told() -> None:
-    client = make()
+    client = make(lifetime=None)
     assert ask().status_code == 200
     assert clients.certify(client.pk, "CN=press 2", by="bob")
     assert not clients.certify(client.pk, "CN=press 2", by="bob")
@@ -187,11 +189,11 @@ def test_a_change_of_the_certificate_counts_at_once_and_is_told() -> None:
 
 def test_a_certificate_names_one_client() -> None:
     make()
-    other = clients.create("other", Grant(), by="ada").client
+    other = clients.create("other", Grant(scopes=["platform"]), by="ada").client
     with pytest.raises(CertificateTakenError, match="belongs to the API client 'press' already"):
         clients.certify(other.pk, PRESS, by="ada")
     with pytest.raises(CertificateTakenError, match="'press'"):
-        clients.create("third", Grant(), by="ada", certificate=PRESS)
+        clients.create("third", Grant(scopes=["platform"]), by="ada", certificate=PRESS)
     with pytest.raises(UnusableIdentityError):
         clients.certify(other.pk, "CN=Jürgen", by="ada")
 
@@ -199,7 +201,7 @@ def test_a_certificate_names_one_client() -> None:
 def test_a_client_whose_certificate_goes_on_is_not_about_to_be_refused(settings: Settings) -> None:
     soon = timezone.now() + timedelta(days=3)
     for name, until in (("soon", soon), ("lasting", None)):
-        client = clients.create(name, Grant(), by="ada", lifetime=timedelta(days=3)).client
+        client = clients.create(name, Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=3)).client
         clients.certify(client.pk, f"CN={name}", by="ada", until=until)
     assert [client.name for client in clients.expiring(timedelta(days=14))] == ["soon"]
     settings.ERGON_CERTIFICATE_HEADER = ""
@@ -207,14 +209,14 @@ def test_a_client_whose_certificate_goes_on_is_not_about_to_be_refused(settings:
 
 
 def test_the_command_takes_a_certificate(capsys: pytest.CaptureFixture[str]) -> None:
-    call_command("create_api_client", "press", "--certificate", PRESS, "--expires", "30")
+    call_command("create_api_client", "press", "--scope", "platform", "--certificate", PRESS, "--expires", "30")
     client = ApiClient.objects.get()
     assert client.certificate_expires_at is not None
     assert client.certificate_expires_at > timezone.now() + timedelta(days=29)
     assert ask().status_code == 200
     for arguments, words in (
-        (["other", "--certificate", PRESS], "belongs to the API client 'press' already"),
-        (["other", "--certificate", "CN=Jürgen"], "printable ASCII"),
+        (["other", "--scope", "platform", "--certificate", PRESS], "belongs to the API client 'press' already"),
+        (["other", "--scope", "platform", "--certificate", "CN=Jürgen"], "printable ASCII"),
         (["press", "--rotate", "--certificate", "CN=x"], "--rotate changes the token alone"),
     ):
         with pytest.raises(CommandError, match=words):
@@ -226,11 +228,11 @@ def test_the_command_takes_a_certificate(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_console_sets_and_changes_a_certificate(browse: Client) -> None:
     page = "/admin/access/apiclient"
-    browse.post(f"{page}/add/", {"name": "press", "certificate": PRESS, "lifetime": "30"})
+    browse.post(f"{page}/add/", {"name": "press", "scopes": ["platform"], "certificate": PRESS, "lifetime": "30"})
     client = ApiClient.objects.get()
     assert client.certificate_expires_at is not None
     assert ask().status_code == 200
-    counts = {"tokens-TOTAL_FORMS": 0, "tokens-INITIAL_FORMS": 0}
+    counts = {"scopes": ["platform"], "tokens-TOTAL_FORMS": 0, "tokens-INITIAL_FORMS": 0}
     wrong = browse.post(f"{page}/{client.pk}/change/", {"certificate": "CN=Jürgen", **counts})
     assert "printable ASCII characters" in wrong.content.decode()
     until = {"certificate_expires_at_0": "2999-01-01", "certificate_expires_at_1": "00:00:00"}

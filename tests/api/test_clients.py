@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -35,14 +36,14 @@ def test_a_client_sees_what_it_may_do(client: Client) -> None:
 
 
 def test_only_a_digest_of_the_token_is_kept() -> None:
-    token = clients.create("press", Grant(), by="ada").token
+    token = clients.create("press", Grant(scopes=["platform"]), by="ada").token
     row = ApiToken.objects.values().get()
     assert token.text not in str(row)
     assert row["digest"] == token.digest
 
 
 def test_an_altered_token_is_refused(client: Client) -> None:
-    text = clients.create("press", Grant(), by="ada").token.text
+    text = clients.create("press", Grant(scopes=["platform"]), by="ada").token.text
     assert call(client, text) == 200
     assert call(client, text[:-1] + ("A" if text[-1] != "A" else "B")) == 401
     assert call(client, "ergon_unknown1_secret") == 401
@@ -50,12 +51,12 @@ def test_an_altered_token_is_refused(client: Client) -> None:
 
 
 def test_an_expired_token_is_refused(client: Client) -> None:
-    text = clients.create("press", Grant(), by="ada", lifetime=timedelta(microseconds=1)).token.text
+    text = clients.create("press", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(microseconds=1)).token.text
     assert call(client, text) == 401
 
 
 def test_after_a_rotation_both_tokens_work_until_the_overlap_is_over(client: Client) -> None:
-    first = clients.create("press", Grant(), by="ada")
+    first = clients.create("press", Grant(scopes=["platform"]), by="ada")
     second = clients.rotate(first.client.pk, by="ada", overlap=timedelta(hours=1))
     assert (call(client, first.token.text), call(client, second.token.text)) == (200, 200)
     third = clients.rotate(first.client.pk, by="ada", overlap=timedelta(0))
@@ -64,21 +65,21 @@ def test_after_a_rotation_both_tokens_work_until_the_overlap_is_over(client: Cli
 
 
 def test_a_rotation_never_prolongs_an_earlier_token() -> None:
-    issued = clients.create("press", Grant(), by="ada", lifetime=timedelta(minutes=1))
+    issued = clients.create("press", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(minutes=1))
     ends_at = ApiToken.objects.get().expires_at
     clients.rotate(issued.client.pk, by="ada", overlap=timedelta(hours=1))
     assert ApiToken.objects.get(prefix=issued.token.prefix).expires_at == ends_at
 
 
 def test_what_another_process_changed_counts_within_a_second(client: Client) -> None:
-    issued = clients.create("press", Grant(), by="ada")
+    issued = clients.create("press", Grant(scopes=["platform"]), by="ada")
     assert call(client, issued.token.text) == 200
     ApiClient.objects.update(disabled_at=timezone.now())
     eventually(lambda: call(client, issued.token.text) == 401, "the token is refused")
 
 
 def test_a_disabled_client_is_refused_until_it_is_enabled(client: Client) -> None:
-    issued = clients.create("press", Grant(), by="ada")
+    issued = clients.create("press", Grant(scopes=["platform"]), by="ada")
     assert clients.disable(issued.client.pk, by="ada", reason="leaked")
     assert not clients.disable(issued.client.pk, by="ada")
     assert call(client, issued.token.text) == 401
@@ -98,7 +99,7 @@ def test_a_clients_grant_can_be_changed_and_the_change_is_told() -> None:
 
 
 def test_everything_done_to_a_client_is_in_the_audit_log() -> None:
-    issued = clients.create("press", Grant(), by="ada")
+    issued = clients.create("press", Grant(scopes=["platform"]), by="ada")
     clients.rotate(issued.client.pk, by="ada")
     clients.disable(issued.client.pk, by="ada", reason="leaked")
     clients.enable(issued.client.pk, by="ada")
@@ -113,7 +114,7 @@ def test_everything_done_to_a_client_is_in_the_audit_log() -> None:
 
 
 def test_use_is_noted_but_not_at_every_call(client: Client) -> None:
-    text = clients.create("press", Grant(), by="ada").token.text
+    text = clients.create("press", Grant(scopes=["platform"]), by="ada").token.text
     call(client, text)
     noted = ApiToken.objects.get().last_used_at
     assert noted is not None
@@ -122,16 +123,16 @@ def test_use_is_noted_but_not_at_every_call(client: Client) -> None:
 
 
 def test_a_name_belongs_to_one_client() -> None:
-    clients.create("press", Grant(), by="ada")
+    clients.create("press", Grant(scopes=["platform"]), by="ada")
     with pytest.raises(NameTakenError, match="'press' exists already"):
-        clients.create("press", Grant(), by="ada")
+        clients.create("press", Grant(scopes=["platform"]), by="ada")
 
 
 def test_clients_about_to_lose_their_last_token_are_known() -> None:
-    clients.create("soon", Grant(), by="ada", lifetime=timedelta(days=3))
-    clients.create("later", Grant(), by="ada", lifetime=timedelta(days=30))
-    clients.create("never", Grant(), by="ada")
-    rotated = clients.create("rotated", Grant(), by="ada", lifetime=timedelta(days=3))
+    clients.create("soon", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=3))
+    clients.create("later", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=30))
+    clients.create("never", Grant(scopes=["platform"]), by="ada", lifetime=None)
+    rotated = clients.create("rotated", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=3))
     clients.rotate(rotated.client.pk, by="ada")
     assert [client.name for client in clients.expiring(timedelta(days=14))] == ["soon"]
 
@@ -154,6 +155,9 @@ def test_the_command_prints_the_token_alone_and_can_rotate_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["x"], "A client needs at least one scope"),
+        (["x", "--target-zone", "a"], "A client needs at least one scope"),
+        (["x", "--scope", "platform", "--expires", "9", "--never-expires"], "not allowed with argument"),
         (["x", "--scope", "everything"], "unknown scope 'everything'"),
         (["x", "--rotate"], "no API client named 'x'"),
         (["x", "--rotate", "--scope", "platform"], "--rotate changes the token alone"),
@@ -182,6 +186,27 @@ def test_the_command_refuses_in_one_line(arguments: list[str], words: str) -> No
     assert not ApiToken.objects.exists()
 
 
+@pytest.mark.parametrize(("options", "days"), [([], 365), (["--expires", "9"], 9), (["--never-expires"], None)])
+def test_a_token_of_the_command_lives_for_a_year_unless_it_is_said_otherwise(
+    capsys: pytest.CaptureFixture[str], options: list[str], days: int | None
+) -> None:
+    call_command("create_api_client", "press", "--scope", "platform", *options)
+    call_command("create_api_client", "press", "--rotate", *options)
+    ends = ApiToken.objects.order_by("-id").values_list("expires_at", "created_at")[0]
+    assert ends[0] is None if days is None else round((ends[0] - ends[1]) / timedelta(days=1)) == days
+
+
+def test_no_client_is_left_without_a_scope() -> None:
+    client = clients.create("press", Grant(scopes=["platform"]), by="ada").client
+    for grant in (Grant(), Grant(target_zones=["a"], tenants=[UUID(int=1)])):
+        with pytest.raises(UnusableTermError, match="at least one scope"):
+            clients.create("other", grant, by="ada")
+        with pytest.raises(UnusableTermError, match="at least one scope"):
+            clients.amend(client.pk, grant, by="ada")
+    client.refresh_from_db()
+    assert client.scopes == ["platform"]
+
+
 @pytest.mark.parametrize(
     ("name", "given", "lifetime"),
     [
@@ -201,7 +226,9 @@ def test_the_verb_refuses_what_no_client_can_have(name: str, given: dict[str, An
 
 
 def test_a_rotation_that_would_never_end_is_refused() -> None:
-    client = clients.create("x" * 100, Grant(rate=0.5), by="ada", lifetime=timedelta(days=36_500)).client
+    client = clients.create(
+        "x" * 100, Grant(scopes=["platform"], rate=0.5), by="ada", lifetime=timedelta(days=36_500)
+    ).client
     for terms in ({"overlap": timedelta.max}, {"overlap": -timedelta(1)}, {"lifetime": timedelta.max}):
         with pytest.raises(UnusableTermError):
             clients.rotate(client.pk, by="ada", **terms)

@@ -88,7 +88,7 @@ def test_415_when_the_body_is_not_json(api: Client) -> None:
 
 
 def test_429_says_when_to_come_back(stranger: Client) -> None:
-    token = clients.create("slow", Grant(rate=0.01), by="tests").token
+    token = clients.create("slow", Grant(scopes=["platform"], rate=0.01), by="tests").token
     headers = {"Authorization": f"Bearer {token.text}"}
     assert stranger.get("/api/v1/client", headers=headers).status_code == 200
     answer = stranger.get("/api/v1/client", headers=headers)

@@ -40,7 +40,7 @@ def test_logging_in_leads_to_the_console_or_to_where_one_wanted(
 
 
 def test_what_needs_a_person_is_named_and_linked(browse: Client) -> None:
-    issued = clients.create("press", Grant(), by="ada", lifetime=timedelta(days=3))
+    issued = clients.create("press", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=3))
     page = browse.get("/admin/live/").content.decode()
     assert "1 thing needs a person" in page
     assert "The last token of press expires soon" in page
@@ -82,7 +82,7 @@ def test_a_token_is_shown_once_after_a_client_is_made(browse: Client) -> None:
     ],
 )
 def test_a_wrong_form_says_what_is_wrong_and_makes_nothing(browse: Client, change: dict[str, str], words: str) -> None:
-    clients.create("taken", Grant(), by="ada")
+    clients.create("taken", Grant(scopes=["platform"]), by="ada")
     page = browse.post("/admin/access/apiclient/add/", {"name": "press", **change}).content.decode()
     assert words in page
     assert ApiClient.objects.count() == 1
@@ -97,8 +97,35 @@ def test_a_clients_grant_is_changed_by_the_verb(browse: Client) -> None:
     assert AuditEntry.objects.filter(action="api_client.amend", actor="ada").count() == 1
 
 
+def test_a_client_without_a_scope_is_refused_at_the_field(browse: Client) -> None:
+    page = browse.post("/admin/access/apiclient/add/", {"name": "press"}).content.decode()
+    assert "A client needs at least one scope" in page
+    assert not ApiClient.objects.exists()
+    client = clients.create("press", Grant(scopes=["platform"]), by="ada").client
+    form = {"scopes": [], "tokens-TOTAL_FORMS": 0, "tokens-INITIAL_FORMS": 0}
+    page = browse.post(f"/admin/access/apiclient/{client.pk}/change/", form).content.decode()
+    assert "A client needs at least one scope" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "days"),
+    [({}, 365), ({"lifetime": ""}, 365), ({"lifetime": "9"}, 9), ({"lifetime": "9", "is_endless": "on"}, None)],
+)
+def test_a_token_lives_for_a_year_unless_somebody_chooses_otherwise(
+    browse: Client, given: dict[str, str], days: int | None
+) -> None:
+    assert 'name="lifetime" value="365"' in browse.get("/admin/access/apiclient/add/").content.decode()
+    browse.post("/admin/access/apiclient/add/", {"name": "press", "scopes": ["platform"], **given})
+    client = ApiClient.objects.get()
+    browse.post(f"/admin/access/apiclient/{client.pk}/rotate/", {"overlap": "600", **given})
+    newest = client.tokens.latest("pk")
+    assert client.tokens.count() == 2
+    lives = newest.expires_at and round((newest.expires_at - newest.created_at) / timedelta(days=1))
+    assert lives == days
+
+
 def test_a_new_token_is_issued_only_after_the_form_is_sent(browse: Client) -> None:
-    client = clients.create("press", Grant(), by="ada").client
+    client = clients.create("press", Grant(scopes=["platform"]), by="ada").client
     address = f"/admin/access/apiclient/{client.pk}/rotate/"
     assert "Earlier tokens go on for minutes" in browse.get(address).content.decode()
     assert client.tokens.count() == 1
@@ -107,7 +134,7 @@ def test_a_new_token_is_issued_only_after_the_form_is_sent(browse: Client) -> No
 
 
 def test_disabling_asks_why_and_only_then_disables(browse: Client) -> None:
-    client = clients.create("press", Grant(), by="ada").client
+    client = clients.create("press", Grant(scopes=["platform"]), by="ada").client
     address = f"/admin/access/apiclient/{client.pk}/disable/"
     assert "Kept in the audit log" in browse.get(address).content.decode()
     browse.post(address, {**DIALOG, "reason": ""})
@@ -176,7 +203,7 @@ def test_a_filtered_list_is_exported_as_csv_and_json(browse: Client) -> None:
 )
 def test_a_page_stays_within_its_query_budget_however_many_rows(browse: Client, page: str) -> None:
     for number in range(60):
-        clients.create(f"client {number}", Grant(), by="ada", lifetime=timedelta(days=1))
+        clients.create(f"client {number}", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=1))
     with CaptureQueriesContext(connection) as queries:
         assert browse.get(page).status_code == 200
     assert len(queries) <= QUERY_BUDGET

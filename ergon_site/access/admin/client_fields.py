@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget, UnfoldBooleanWidget
 
+from ergon_site.access.clients import LIFETIME
 from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError, check_items
 
 
@@ -43,14 +44,27 @@ class LinesField(forms.CharField):
 
 
 class LifetimeField(forms.IntegerField):
-    """Days that a token lives; none means for ever."""
+    """Days that a token lives."""
 
     widget = UnfoldAdminIntegerFieldWidget
 
     def __init__(self, **options: Any) -> None:
-        help_text = "Empty: it does not expire. A certificate given with it is accepted as long."
-        super().__init__(min_value=1, max_value=LONGEST_TIME.days, required=False, help_text=help_text, **options)
+        limits = {"min_value": 1, "max_value": LONGEST_TIME.days, "initial": LIFETIME.days}
+        help_text = "A certificate given with it is accepted as long."
+        super().__init__(required=False, help_text=help_text, **limits, **options)
 
-    def clean(self, value: Any) -> timedelta | None:
+    def clean(self, value: Any) -> timedelta:
         number = super().clean(value)
-        return timedelta(days=number) if number else None
+        return timedelta(days=number) if number else LIFETIME
+
+
+class EndlessField(forms.BooleanField):
+    """That a token lives for ever, whatever its days."""
+
+    def __init__(self) -> None:
+        super().__init__(label="Never expires", required=False, widget=UnfoldBooleanWidget)
+
+
+def lifetime(form: forms.Form | forms.ModelForm) -> timedelta | None:
+    """How long the token of a form with both fields lives; None for ever."""
+    return None if form.cleaned_data["is_endless"] else form.cleaned_data["lifetime"]

@@ -7,11 +7,11 @@ from uuid import UUID
 from django import forms
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
-from ergon_site.access.admin.client_fields import LifetimeField, LinesField, told_in_the_form
+from ergon_site.access.admin.client_fields import EndlessField, LifetimeField, LinesField, lifetime, told_in_the_form
 from ergon_site.access.clients import OVERLAP, Grant
 from ergon_site.access.core import certificates
 from ergon_site.access.core.scopes import SCOPES
-from ergon_site.access.core.terms import check_name, check_rate
+from ergon_site.access.core.terms import UnusableTermError, check_name, check_rate
 from ergon_site.access.models import ApiClient
 
 GRANT = tuple(Grant.__dataclass_fields__)
@@ -25,7 +25,7 @@ class ClientForm(forms.ModelForm):
         choices=[(scope, f"{scope} – {meaning}") for scope, meaning in SCOPES.items()],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         required=False,
-        help_text="None chosen, but a zone, consumer or bucket named: the four scopes of facts and objects.",
+        help_text="At least one. With none, but a zone, consumer or bucket: the four scopes of facts and objects.",
     )
     zones = LinesField(help_text="Zones it may speak for, one a line.")
     target_zones = LinesField(help_text="Zones it may send to, one a line.")
@@ -52,6 +52,15 @@ class ClientForm(forms.ModelForm):
         with told_in_the_form():
             return certificates.identity(told) if told else None
 
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        if not self.errors:
+            try:
+                self.grant().columns()
+            except UnusableTermError as error:
+                self.add_error("scopes", str(error))
+        return self.cleaned_data
+
     def grant(self) -> Grant:
         return Grant(**{name: self.cleaned_data[name] for name in GRANT})
 
@@ -59,11 +68,12 @@ class ClientForm(forms.ModelForm):
 class NewClientForm(ClientForm):
     """A client and its first token."""
 
-    shown: ClassVar = ("name", *GRANT, "certificate", "lifetime")
+    shown: ClassVar = ("name", *GRANT, "certificate", "lifetime", "is_endless")
     lifetime = LifetimeField(label="Token lives for days")
+    is_endless = EndlessField()
 
     def terms(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in ("lifetime", "certificate")}
+        return {"lifetime": lifetime(self), "certificate": self.cleaned_data["certificate"]}
 
 
 class RotationForm(forms.Form):
@@ -78,9 +88,7 @@ class RotationForm(forms.Form):
         help_text="Time to put the new token in place. 0 stops the earlier ones at once.",
     )
     lifetime = LifetimeField(label="New token lives for days")
+    is_endless = EndlessField()
 
     def terms(self) -> dict[str, Any]:
-        return {
-            "overlap": timedelta(minutes=self.cleaned_data["overlap"]),
-            "lifetime": self.cleaned_data["lifetime"],
-        }
+        return {"overlap": timedelta(minutes=self.cleaned_data["overlap"]), "lifetime": lifetime(self)}

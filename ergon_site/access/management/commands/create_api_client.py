@@ -55,9 +55,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--certificate", metavar="IDENTITY", help="subject or fingerprint of its certificate, as the proxy tells it"
         )
-        parser.add_argument(
-            "--expires", type=days, metavar="DAYS", help="life of the token, and of --certificate; endless if not given"
-        )
+        life = parser.add_mutually_exclusive_group()
+        told = f"life of the token, and of --certificate (default: {clients.LIFETIME.days})"
+        life.add_argument("--expires", type=days, metavar="DAYS", default=clients.LIFETIME, help=told)
+        life.add_argument("--never-expires", dest="expires", action="store_const", const=None, help="they have no end")
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")
         parser.add_argument(
             "--overlap",
