@@ -127,7 +127,7 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
         operation.finished_at = operation.moved_at
     if state == "running":
         # Whoever resumes it knows of these: only further ones stop it again.
-        known = {"known_failures": _fates(operation).failed, "known_total": operation.group.total}
+        known = {"known_failures": fates_of(operation).failed, "known_total": operation.group.total}
         operation.filter = operation.filter | known
     operation.save(update_fields=["state", "note", "moved_at", "finished_at", "filter"])
     return operation
@@ -157,7 +157,7 @@ def _advance(operation_id: int) -> int:
     if _left(operation) <= 0:
         _end(operation, "done", now, "")
         return 0
-    fates = _fates(operation)
+    fates = fates_of(operation)
     allowance = _allowance(operation, fates, now)
     # All of them before the first is settled, since that locks their group.
     following = _next(operation).select_for_update() if allowance else _next(operation)
@@ -214,7 +214,7 @@ def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]
     return replays.hindrance(batch)
 
 
-def _fates(operation: BulkOperation) -> Fates:
+def fates_of(operation: BulkOperation) -> Fates:
     """How its replays fare, whoever runs them."""
     done = operation.items.filter(result="done")
     first = done.select_related("letter").first() if operation.verb == "replay" else None

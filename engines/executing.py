@@ -158,7 +158,7 @@ def _process(one: dict[str, Any], records: dict[str, int]) -> Process:
 
 def _shown(told: dict[str, Any]) -> list[dict[str, Any]]:
     processes: list[dict[str, Any]] = told.get("processes", [])
-    return processes[:SHOWN]
+    return sorted(processes, key=lambda process: int(process.get("pid", 0)))[:SHOWN]
 
 
 def _records(told: Iterable[dict[str, Any]]) -> dict[str, int]:

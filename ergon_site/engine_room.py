@@ -41,12 +41,12 @@ def figures(pulse: Pulse) -> Iterator[tuple[str, object, str]]:
 
 
 def crew(pulse: Pulse, now: datetime) -> list[dict[str, Any]]:
-    """The workers that were heard of longest ago, and how long."""
-    silent_first = sorted(pulse.workers, key=lambda worker: worker.heartbeat_at)
-    return [
-        {"worker": worker, "ago": span(max(0.0, (now - worker.heartbeat_at).total_seconds()))}
-        for worker in silent_first[:SHOWN_WORKERS]
-    ]
+    """The workers in an order that stays, those that miss heartbeats first, and when each was heard of."""
+    silence = {worker.pk: max(0.0, (now - worker.heartbeat_at).total_seconds()) for worker in pulse.workers}
+    late_first = sorted(
+        pulse.workers, key=lambda worker: (silence[worker.pk] <= worker.lease / 2, worker.host, worker.pid, worker.pk)
+    )
+    return [{"worker": worker, "ago": span(silence[worker.pk])} for worker in late_first[:SHOWN_WORKERS]]
 
 
 def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:

@@ -24,9 +24,9 @@ class PausedFilter(admin.SimpleListFilter):
 class PausableColumns:
     @display(description="state", ordering="paused_at")
     def state(self, row: Pipeline | Schedule) -> str:
-        """Open, or paused by whom and why."""
+        """Active, or paused by whom and why."""
         if row.paused_at is None:
-            return tag("open", "good")
+            return tag("active", "good")
         return format_html(
             '<div class="ergon-cell">{}<div class="ergon-why">by {}: {}</div></div>',
             tag("paused", "warning"),

@@ -18,7 +18,7 @@ from engines.admin.transaction_filters import (
 from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import TransactionRecord
-from ergon_site.access.lists import identifier, tag, words
+from ergon_site.access.lists import identifier, tag, unbroken, words
 
 KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
 
@@ -65,4 +65,4 @@ class TransactionColumns:
     def took(self, record: TransactionRecord) -> str:
         if record.started_at is None or record.finished_at is None:
             return "–"
-        return span((record.finished_at - record.started_at).total_seconds())
+        return unbroken(span((record.finished_at - record.started_at).total_seconds()))

@@ -13,10 +13,11 @@ from engines import executing, workers
 from engines.admin import links
 from engines.admin.pausing import tag
 from engines.core.explanation import span
+from engines.core.states import WorkerState
 from engines.models import Worker
 from ergon_site.access.detail import DetailPage
 
-KINDS = {"running": "good", "silent": "warning", "stopping": "warning", "stopped": "plain", "dead": "bad"}
+KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended": "plain", "dead": "bad"}
 
 
 class AliveFilter(admin.SimpleListFilter):
@@ -25,7 +26,7 @@ class AliveFilter(admin.SimpleListFilter):
     title = parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("alive", "Alive"), ("silent", "Silent"), ("dead", "Dead"), ("stopped", "Stopped"), ("all", "All")]
+        return [("alive", "Alive"), ("silent", "Silent"), ("dead", "Dead"), ("stopped", "Ended"), ("all", "All")]
 
     def choices(self, changelist: Any) -> Any:
         unasked, *others = super().choices(changelist)
@@ -104,5 +105,7 @@ class WorkersPage(DetailPage):
 
 def standing(worker: Any) -> str:
     """Its state, or that it has been silent for longer than its lease: it will be noticed as dead."""
+    if worker.state == WorkerState.STOPPED.value:
+        return "ended"
     is_silent = worker.state in workers.ALIVE and worker.age.total_seconds() > worker.lease
     return "silent" if is_silent else str(worker.state)

@@ -29,7 +29,11 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
         boundary, _, offset = object_id.partition("-")
         numbers = [int(part) if part.isdecimal() and len(part) < 19 else -1 for part in (boundary, offset)]  # noqa: PLR2004
         rows: Any = self.model._default_manager.select_related("boundary__from_zone", "boundary__to_zone")  # noqa: SLF001
-        return rows.filter(boundary_id=numbers[0], offset=numbers[1]).first()
+        row = rows.filter(boundary_id=numbers[0], offset=numbers[1]).first()
+        if row is not None:
+            # The theme's breadcrumb would take the key of two columns for an address.
+            row.page_address = self.address(self.key_of(row))
+        return row
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         try:

@@ -52,7 +52,7 @@ class GateColumns:
     def rate(self, row: Any) -> str:
         one: Standing = row.standing
         told = amounts.share(one.rates.success)
-        return told if one.rates.success is None else links.anchor(links.attempts(one.who), told)
+        return told if one.rates.success is None else unbroken(links.anchor(links.attempts(one.who), told))
 
     @display(description="p95 (1 h)")
     def latency(self, row: Any) -> str:

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from unfold.decorators import display
 
 from engines.core.explanation import span
-from ergon_site.access.lists import tag, words
+from ergon_site.access.lists import tag, unbroken, words
 from providers import listing
 from providers.admin import amounts, filters, links
 from providers.admin.lanes import LanePage
@@ -48,7 +48,7 @@ class TaskExecutionsPage(LanePage):
     def lasted(self, row: TaskExecution) -> str:
         if row.finished_at is None:
             return amounts.UNKNOWN
-        return span((row.finished_at - row.started_at).total_seconds())
+        return unbroken(span((row.finished_at - row.started_at).total_seconds()))
 
     @display(description="tenant")
     def whose(self, row: TaskExecution) -> str:

@@ -90,6 +90,28 @@ def test_why_an_operation_stopped_by_itself_is_said(browse: Client, orders: Pipe
     assert "It stopped by itself: 1 of its replays failed again." in read(browse, f"{LIST}{operation.pk}/change/")
 
 
+def test_the_counts_of_an_operation_agree_with_why_it_stopped(browse: Client, orders: Pipeline) -> None:
+    operation = begin(orders, canary=2)
+    bulk.advance()
+    page = read(browse, f"{LIST}{operation.pk}/change/")
+    assert "2 replayed (0 succeeded, 0 failed again, 2 not ended yet), 0 skipped, 0 refused" in page
+    scenes.run(orders, scenes.failure("again"))
+    scenes.run(orders, scenes.failure("again"))
+    bulk.advance()
+    page = read(browse, f"{LIST}{operation.pk}/change/")
+    assert "It stopped by itself: 2 of its replays failed again." in page
+    assert "2 replayed (0 succeeded, 2 failed again, 0 not ended yet), 0 skipped, 0 refused" in page
+    assert page.count("<td>replayed</td>") == 2
+    assert page.count('<span class="ergon-tag ergon-tag-bad">failed</span>') == 2
+
+
+def test_what_was_discarded_is_counted_so(browse: Client, orders: Pipeline) -> None:
+    operation = begin(orders, "discard", canary=0)
+    BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=5))
+    bulk.advance()
+    assert "3 discarded, 0 skipped, 0 refused" in read(browse, f"{LIST}{operation.pk}/change/")
+
+
 def test_an_operation_that_stopped_by_itself_goes_on_when_resumed(browse: Client, orders: Pipeline) -> None:
     operation = begin(orders)
     bulk.advance()

@@ -1,5 +1,6 @@
 """The pages of boundaries, consumers, zones, facts and artifacts: what they show, what their buttons do, who may."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -59,6 +60,21 @@ def make_lonely() -> Boundary:
     boundary = make_boundary(OFFICE, "Harbour")
     ledger.append(draft("alone", from_zone=OFFICE, to_zone="Harbour"))
     return boundary
+
+
+@pytest.mark.parametrize("buffer", ["fact", "forwardedfact"])
+def test_every_part_of_a_breadcrumb_leads_somewhere(browse: Client, boundary: Boundary, buffer: str) -> None:
+    ledger.append(draft())
+    hand_over(boundary, 0)
+    for address, last in (
+        (fact_page(boundary, 0, buffer), fact_page(boundary, 0, buffer)),
+        (page(boundary), page(boundary)),
+        (page(boundary, "retire"), page(boundary)),
+    ):
+        title = scenes.read(browse, address).split("<h1")[1].split("</h1>")[0]
+        links = re.findall(r'<a href="([^"]*)"', title)
+        assert (len(links), links[-1]) == (3, last)
+        assert [browse.get(link).status_code for link in links] == [200, 200, 200]
 
 
 def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:

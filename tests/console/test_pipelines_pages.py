@@ -12,14 +12,25 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from engines import pipelines, policies, registry, schedules, transactions, workers
+from engines.admin import bulk, letter_list, transaction_list, workers as worker_list
 from engines.models import Pipeline, Throughput, TransactionRecord
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
+from facts.admin import artifacts, boundary_page
+from providers.admin import attempts, gate_list, outbox, tasks
+from tests.console import scenes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 QUERY_BUDGET = 12
 DIALOG = {"_form_submitted": "on", "reason": "maintenance until two"}
+
+
+# Everything that colours words.
+COLOURED = (
+    *(artifacts, attempts, boundary_page, bulk, gate_list),
+    *(letter_list, outbox, tasks, transaction_list, worker_list),
+)
 
 
 @pytest.fixture
@@ -195,6 +206,18 @@ def test_the_menu_leads_to_the_pages_of_the_engines(client: Client, hire: Callab
 
 
 RIGHTS = {"viewer": (False, False), "operator": (True, False), "lead": (True, True), "policy editor": (False, False)}
+
+
+def test_a_word_has_one_colour_in_all_lists(browse: Client, pipeline: Pipeline) -> None:
+    """What is open wants somebody: a pipeline that nobody has paused is active."""
+    shown = scenes.read(browse, "/admin/engines/pipeline/")
+    assert '<span class="ergon-tag ergon-tag-good">active</span>' in shown
+    assert ">open</span>" not in shown
+    words: dict[str, set[str]] = {}
+    for module in COLOURED:
+        for word, kind in [*module.KINDS.items(), *getattr(module, "GROUP_KINDS", {}).items()]:
+            words.setdefault(word, set()).add(kind)
+    assert {word: kinds for word, kinds in words.items() if len(kinds) > 1} == {}
 
 
 @pytest.mark.parametrize("role", RIGHTS)

@@ -49,7 +49,7 @@ class LifetimeField(forms.IntegerField):
     widget = UnfoldAdminIntegerFieldWidget
 
     def __init__(self, **options: Any) -> None:
-        limits = {"min_value": 1, "max_value": LONGEST_TIME.days, "initial": LIFETIME.days}
+        limits: dict[str, Any] = {"min_value": 1, "max_value": LONGEST_TIME.days, "initial": LIFETIME.days}
         help_text = "A certificate given with it is accepted as long."
         super().__init__(required=False, help_text=help_text, **limits, **options)
 

@@ -1,0 +1,91 @@
+"""How lists look in a real browser: numbers keep their units, rows their places."""
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from engines.models import TransactionRecord, Worker
+from facts import ledger
+from facts.models import Boundary
+from tests.console import scenes
+from tests.console.test_browser import chromium, context, contexts, everywhere, inside, page
+from tests.console.test_providers_pages import sent_away
+from tests.facts.making import draft, make_boundary
+from tests.providers.making import scripted
+
+# The browser sees pages, not databases: the other console tests run on both.
+pytestmark = pytest.mark.once
+
+__all__ = ["chromium", "context", "contexts", "inside", "page"]
+
+LISTS = (
+    "engines/transactionrecord",
+    "engines/pipeline",
+    "engines/worker",
+    "providers/gate",
+    "providers/providerexecutionmetric",
+    "providers/taskexecution",
+    "facts/boundary",
+)
+WIDTHS = (1024, 1100, 1280, 1400)
+BROKEN = r"""() => {
+  const broken = [];
+  const texts = document.createTreeWalker(document.querySelector(".result-list"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    for (const { 0: amount, index } of text.data.matchAll(/\d [/]? ?(ms|s|min|h|d|days|%|KiB|MiB|bytes)\b|\d %/g)) {
+      const range = document.createRange();
+      range.setStart(text, index);
+      range.setEnd(text, index + amount.length);
+      const boxes = [...range.getClientRects()].filter((one) => one.width);
+      const lines = new Set(boxes.map((one) => Math.round(one.bottom)));
+      if (lines.size > 1) broken.push(text.data.trim());
+    }
+  }
+  return broken;
+}"""
+
+
+def fill_lists() -> None:
+    """Rows with amounts beside texts that want all the room there is."""
+    orders = scenes.make_pipeline("orders.of.the.whole.enterprise.with.a.long.name")
+    scenes.fail(orders, {}, scenes.failure("the bank of a far away country said no " * 8))
+    TransactionRecord.objects.update(started_at=F("finished_at") - timedelta(milliseconds=66))
+    scenes.make_worker(orders.name, "another.pipeline.with.a.long.name", "and.one.more")
+    scripted({}).ask(correlation_id="order-" + "7" * 60)
+    sent_away("c-1" + "9" * 40)
+    make_boundary()
+    ledger.append(draft(1))
+    Boundary.objects.update(row_ceiling=10)
+
+
+def test_amounts_and_their_units_stay_on_one_line(inside: Page) -> None:
+    fill_lists()
+    for name in LISTS:
+        inside.goto(f"/admin/{name}/")
+        expect(inside.locator(".result-list")).to_be_visible()
+        for width in WIDTHS:
+            inside.set_viewport_size({"width": width, "height": 800})
+            assert inside.evaluate(BROKEN) == [], (name, width)
+    inside.set_viewport_size({"width": 1280, "height": 800})
+
+
+@everywhere
+def test_workers_keep_their_places_while_the_dashboard_refreshes_itself(inside: Page) -> None:
+    for host in ("c", "a", "b"):
+        Worker.objects.create(host=host, pid=7, pipelines=["orders"], lease=3600)
+    inside.clock.install()
+    inside.goto("/admin/")
+    rows = inside.locator("[aria-labelledby=crew] tbody tr td:first-child")
+    expect(rows).to_have_text(["a:7", "b:7", "c:7"])
+    Worker.objects.filter(host="a").update(heartbeat_at=timezone.now() + timedelta(seconds=2))
+    Worker.objects.filter(host="b").update(heartbeat_at=timezone.now() - timedelta(seconds=2), in_flight=5)
+    inside.clock.fast_forward(5000)
+    expect(inside.locator("[aria-labelledby=crew] tbody")).to_contain_text("5")
+    expect(rows).to_have_text(["a:7", "b:7", "c:7"])
+    Worker.objects.filter(host="c").update(heartbeat_at=timezone.now() - timedelta(minutes=31))
+    inside.clock.fast_forward(5000)
+    expect(rows).to_have_text(["c:7", "a:7", "b:7"])
