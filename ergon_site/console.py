@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.templatetags.static import static
 from django.urls import URLPattern, path, reverse_lazy
 from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
@@ -13,6 +14,14 @@ from engines import executing
 from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import holds
+
+
+def style_sheet(_request: HttpRequest) -> str:
+    return static("ergon/console.css")
+
+
+def favicon(_request: HttpRequest) -> str:
+    return static("ergon/favicon.svg")
 
 
 class Entry(NamedTuple):

@@ -153,7 +153,8 @@ MIDDLEWARE = [
     "ergon_site.probes.answer_probes",
     "ergon_site.access.middleware.observe_api",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "ergon_site.static_files.StaticFiles",
+    "ergon_site.static_files.CompressedPages",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -197,7 +198,7 @@ STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "staticfiles": {"BACKEND": "ergon_site.static_files.HashedAddresses"},
     "artifacts": read("ERGON_S3", environment.artifact_storage(DATA_DIR / "artifacts")),
 }
 LOGGING = logging_to(terminal=sys.stderr.isatty())
@@ -280,8 +281,8 @@ UNFOLD = {
     "SITE_SUBHEADER": "Work that must not get lost",
     "SITE_SYMBOL": "conveyor_belt",
     "SITE_URL": None,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/ergon/favicon.svg"}],
-    "STYLES": ["/static/ergon/console.css"],
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "ergon_site.console.favicon"}],
+    "STYLES": ["ergon_site.console.style_sheet"],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {

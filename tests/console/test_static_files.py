@@ -1,0 +1,86 @@
+"""Static files and pages as a browser gets them from a real server: cached for ever, compressed."""
+
+import gzip
+import re
+from typing import Any
+
+import httpx
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from engines import transactions
+from tests.api.ground import client_with
+from tests.console import scenes
+from tests.processes import LIMIT, Site
+
+# The files are the same whatever the database.
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+FOREVER = "max-age=315360000, public, immutable"
+
+
+def get(site: Site, address: str, session: str = "", **headers: str) -> httpx.Response:
+    cookies = {settings.SESSION_COOKIE_NAME: session}
+    return httpx.get(f"{site.url}{address}", headers=headers, cookies=cookies, timeout=LIMIT)
+
+
+def addresses(page: str) -> list[str]:
+    return re.findall(r'(?:src|href)="(/static/[^"]*)"', page)
+
+
+def test_every_file_of_a_page_is_cached_for_ever_and_compressed(site: Site) -> None:
+    found = addresses(get(site, "/admin/login/").text)
+    assert any(one.endswith("/ergon/console.css") for one in found)
+    for address in found:
+        answer = get(site, address)
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, FOREVER), address
+        assert answer.headers["Content-Encoding"] == "gzip", address
+        assert "Accept-Encoding" in answer.headers["Vary"]
+        plain = get(site, address, **{"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in plain.headers
+        assert (plain.content, plain.headers["Cache-Control"]) == (answer.content, FOREVER)
+
+
+def test_what_a_style_sheet_refers_to_is_cached_for_ever_too(site: Site) -> None:
+    (sheet,) = [one for one in addresses(get(site, "/admin/login/").text) if one.endswith("/inter/styles.css")]
+    fonts = re.findall(r"url\(['\"]?([^'\")]+)", get(site, sheet).text)
+    assert fonts
+    answer = get(site, f"{sheet.rsplit('/', 1)[0]}/{fonts[0]}")
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, FOREVER)
+
+
+def test_a_file_of_another_release_is_given_but_not_kept(site: Site) -> None:
+    """While a fleet is upgraded, pages of one release ask processes of the other."""
+    for address in ("/static/0123456789ab/ergon/console.css", "/static/ergon/console.css"):
+        answer = get(site, address)
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "max-age=60, public")
+    for address in ("/static/0123456789ab/ergon/nothing.css", "/static/0123456789ab/", "/static/"):
+        assert get(site, address).status_code == 404
+
+
+def test_a_part_of_a_file_and_an_unchanged_file_are_answered_as_such(site: Site) -> None:
+    (sheet,) = [one for one in addresses(get(site, "/admin/login/").text) if one.endswith("/ergon/console.css")]
+    whole = get(site, sheet)
+    part = get(site, sheet, Range="bytes=0-9")
+    assert (part.status_code, part.content) == (206, whole.content[:10])
+    unchanged = get(site, sheet, **{"If-Modified-Since": whole.headers["Last-Modified"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+
+
+def test_pages_and_exports_are_compressed_and_answers_of_the_api_are_not(
+    site: Site, browse: Client, administrator: User
+) -> None:
+    scenes.make_pipeline("orders")
+    for number in range(20):
+        transactions.submit("orders", {}, id=f"order-{number}")
+    session = browse.cookies[settings.SESSION_COOKIE_NAME].value
+    for address in ("/admin/", "/admin/engines/transactionrecord/", "/admin/engines/transactionrecord/export.csv"):
+        answer = get(site, address, session)
+        assert (answer.status_code, answer.headers.get("Content-Encoding")) == (200, "gzip"), address
+    assert "order-19" in answer.text
+    told: dict[str, Any] = client_with("transactions:read").defaults
+    listed = get(site, "/api/v1/transactions", Authorization=told["HTTP_AUTHORIZATION"])
+    assert (listed.status_code, "Content-Encoding" in listed.headers) == (200, False)
+    assert len(listed.content) > len(gzip.compress(listed.content))
