@@ -62,7 +62,7 @@ def _fill_engines() -> None:
     policies.write("impatient", body, kind="consumer", by=BY, reason="Invoices must not wait for long")
     for name, plan in {
         "invoices": pipelines.Plan(task="demo.invoices", policy="impatient", redacted=["iban"]),
-        "archive": pipelines.Plan(task="demo.invoices"),
+        "archive": pipelines.Plan(task="demo.invoices", redacted=["iban"]),
         "notifications": pipelines.Plan(task="demo.notifications", direction="outbound"),
         "rankings": pipelines.Plan(task="demo.rankings"),
         "reports": pipelines.Plan(executor="reports"),
