@@ -82,7 +82,7 @@ class PipelineForm(forms.Form):
         required=False,
         max_length=5000,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Payload fields that pages hide until revealed, one path a line.",
+        help_text="Payload fields that pages hide until revealed, one path a line: customer.email, items[].price.",
     )
     reason = WhyField()
 

@@ -6,7 +6,6 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from engines import explaining, overview, standings
 from engines.admin import links
@@ -16,6 +15,7 @@ from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.standings import Standing
 from ergon_site.access import minutes
+from ergon_site.access.pages import ConsoleList
 
 MINUTES = 60
 ENDS = {"ok": "succeeded", "bad": "failed"}
@@ -23,7 +23,7 @@ MANY = 100
 UNKNOWN = "–"
 
 
-class PipelineList(ChangeList):
+class PipelineList(ConsoleList):
     """The rows of a page of the list, with how each is doing."""
 
     result_list: Any

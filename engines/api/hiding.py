@@ -47,13 +47,9 @@ def check_bared(caller: Caller, pipeline: Pipeline, redacted: list[str] | None) 
     """Whoever takes a field off those that are hidden sees it from then on: that is for a platform's eyes."""
     if redacted is None or scopes.allows(caller.scopes, "platform"):
         return
-    if bared := [path for path in pipeline.redacted if not _is_within(path, redacted)]:
+    if bared := [path for path in pipeline.redacted if not redaction.is_within(path, redacted)]:
         msg = f"This client may not show what the pipeline hides ({bared[0]}): that needs the scope platform as well."
         raise PermissionDenied(msg)
-
-
-def _is_within(path: str, paths: list[str]) -> bool:
-    return any(f"{path}.".startswith(f"{one}.") for one in paths)
 
 
 def _restored(asked: dict[str, Any], original: Any, paths: list[str]) -> dict[str, Any]:

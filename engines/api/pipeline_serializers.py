@@ -69,7 +69,7 @@ class AmendmentSerializer(DecisionSerializer):
         child=serializers.CharField(max_length=200),
         max_length=MOST_PATHS,
         required=False,
-        help_text="Fields of payloads that are hidden: paths such as customer.email.",
+        help_text="Fields of payloads that are hidden: paths such as customer.email, args.0 or items[].price.",
     )
 
 

@@ -1,14 +1,21 @@
 """Fields of a payload that pages hide until somebody asks for them.
 
-A path is written with dots (`customer.email`); lists are passed through, so that `items.price` hides every price.
+A path is written with dots: `customer.email`. A number is a place in a list, counted from 0, or from the end if it is
+negative: `args.0` or `args[0]`. `[]`, `[*]` or `*` is every item: `items[].price`. Any other part of a path passes
+through lists, so that `items.price` hides every price as well.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 HIDDEN = "•••"
 # Deeper than any page shows: below that nothing is told at all.
 DEEPEST = 100
+EVERY = "*"
+# What a path asks of a list, where its next part is a place.
+_PLACE = re.compile(r"(?:\[(-?\d{1,9}|\*|)\]|(-?\d{1,9}|\*)(?=[.\[]|$))\.?")
+_BRACKETS = re.compile(r"\[(-?\d{1,9}|\*|)\]")
 
 
 def redact(payload: Any, paths: Iterable[str]) -> Any:
@@ -35,37 +42,95 @@ def is_left(payload: Any, paths: Iterable[str]) -> bool:
 
 def covers(paths: Iterable[str], asked: str) -> bool:
     """Whether a place in a payload is hidden, lies in something hidden, or holds something hidden."""
-    place = _plain(asked)
-    return any(f"{place}.".startswith(f"{path}.") or f"{path}.".startswith(f"{place}.") for path in map(_plain, paths))
+    place = _parts(asked)
+    return any(_meet(_parts(path), place) for path in paths)
 
 
-def _plain(path: str) -> str:
-    """A path without places in lists, whether written as `items.0.price` or as `items[0].price`."""
-    return ".".join(part for part in path.replace("[", ".").replace("]", "").split(".") if not _is_place(part))
+def is_within(path: str, paths: Iterable[str]) -> bool:
+    """Whether other paths hide all that this one hides."""
+    return any(_holds(_parts(other), _parts(path)) for other in paths)
 
 
-def _is_place(part: str) -> bool:
-    """Whether a database would take it for a place in a list; it takes all that reads as a whole number."""
+def _parts(path: str) -> list[str]:
+    """The keys and places of a path; each place is written in one way only."""
+    plain = _BRACKETS.sub(lambda found: f".{found[1] or EVERY}", path)
+    plain = plain.removeprefix(".") if path.startswith("[") else plain
+    return [_written(part) for part in plain.split(".")] if plain else []
+
+
+def _written(part: str) -> str:
+    """A whole number without blanks, signs and leading zeros: databases take all of these for the same place."""
     try:
-        int(part)
+        return str(int(part))
     except ValueError:
-        return False
-    return True
+        return part
+
+
+def _is_number(part: str) -> bool:
+    return part.removeprefix("-").isdecimal()
+
+
+def _meet(hidden: Sequence[str], asked: Sequence[str]) -> bool:
+    if not hidden or not asked:
+        return True
+    first, place = hidden[0], asked[0]
+    if first == place or (first == EVERY and _is_number(place)) or _may_be_one(first, place):
+        return _meet(hidden[1:], asked[1:])
+    if first == EVERY or (_is_number(first) and not _is_number(place)):
+        # A place that is left out when asked stands for all of them.
+        return _meet(hidden[1:], asked)
+    return not _is_number(first) and _is_number(place) and _meet(hidden, asked[1:])
+
+
+def _may_be_one(first: str, place: str) -> bool:
+    """Two places, one of them counted from the end: which item that is depends on the list."""
+    return _is_number(first) and _is_number(place) and first.startswith("-") != place.startswith("-")
+
+
+def _holds(outer: Sequence[str], inner: Sequence[str]) -> bool:
+    if not outer or not inner:
+        return not outer
+    first, place = outer[0], inner[0]
+    if first == place or (first == EVERY and _is_number(place)):
+        return _holds(outer[1:], inner[1:])
+    return not _is_number(first) and (_is_number(place) or place == EVERY) and _holds(outer, inner[1:])
 
 
 def _below(path: str, key: str) -> str:
     """What is left of a path below a key; nothing if it does not lead there. Keys may hold dots themselves."""
+    if path.startswith(f"{key}["):
+        return path[len(key) :]
     return path[len(key) + 1 :] if path.startswith(f"{key}.") else ""
+
+
+def _place(path: str) -> tuple[str, str]:
+    """The place in a list that a path begins with, and what follows it; every item, if it begins with a key."""
+    found = _PLACE.match(path)
+    return (found[1] or found[2] or EVERY, path[found.end() :]) if found else (EVERY, path)
+
+
+def _into(items: Sequence[Any], path: str) -> Iterator[str | None]:
+    """For each item of a list what is left of the path in it: "" if it is hidden, None if the path passes it by."""
+    place, rest = _place(path)
+    for index in range(len(items)):
+        is_meant = place == EVERY or int(place) in {index, index - len(items)}
+        yield rest if is_meant else None
 
 
 def _hide(value: Any, path: str, depth: int) -> Any:
     if depth == 0:
         return HIDDEN
     if isinstance(value, list):
-        return [_hide(item, path, depth - 1) for item in value]
+        return [_hide_item(item, rest, depth) for item, rest in zip(value, _into(value, path), strict=True)]
     if not isinstance(value, dict):
         return value
     return {key: _hide_in(key, inner, path, depth) for key, inner in value.items()}
+
+
+def _hide_item(item: Any, rest: str | None, depth: int) -> Any:
+    if rest is None:
+        return item
+    return _hide(item, rest, depth - 1) if rest else HIDDEN
 
 
 def _hide_in(key: str, inner: Any, path: str, depth: int) -> Any:
@@ -79,10 +144,19 @@ def _put_back(edited: Any, original: Any, path: str, depth: int) -> Any:
     if depth == 0:
         return original if edited == HIDDEN else edited
     if isinstance(edited, list) and isinstance(original, list) and len(edited) == len(original):
-        return [_put_back(new, old, path, depth - 1) for new, old in zip(edited, original, strict=True)]
+        pairs = zip(edited, original, _into(edited, path), strict=True)
+        return [_put_back_item(new, old, rest, depth) for new, old, rest in pairs]
     if isinstance(edited, dict) and isinstance(original, dict):
         return {key: _put_back_in(key, new, original, path, depth) for key, new in edited.items()}
     return edited
+
+
+def _put_back_item(new: Any, old: Any, rest: str | None, depth: int) -> Any:
+    if rest is None:
+        return new
+    if rest:
+        return _put_back(new, old, rest, depth - 1)
+    return old if new == HIDDEN else new
 
 
 def _put_back_in(key: str, new: Any, original: dict[str, Any], path: str, depth: int) -> Any:
@@ -98,8 +172,10 @@ def _at(value: Any, path: str, depth: int) -> Iterator[Any]:
     if depth == 0:
         yield value
     elif isinstance(value, list):
+        # Whichever the place: an edited list may have been moved along.
+        _, rest = _place(path)
         for item in value:
-            yield from _at(item, path, depth - 1)
+            yield from _at(item, rest, depth - 1) if rest else (item,)
     elif isinstance(value, dict):
         for key, inner in value.items():
             if key == path:

@@ -9,12 +9,11 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
-from unfold.views import ChangeList
 
 from ergon_site.access import keyset, tables
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import Lane
-from ergon_site.access.pages import ConsolePage, holds
+from ergon_site.access.pages import ConsoleList, ConsolePage, holds
 from ergon_site.access.tables import Column
 
 AT = "at"
@@ -22,7 +21,7 @@ LONGEST_VALUE = 300
 LONGEST_TITLE = 500
 
 
-class KeysetList(ChangeList):
+class KeysetList(ConsoleList):
     """A list that asks its page for a lane, and shows one page of it."""
 
     class paginator:  # noqa: N801 (the theme asks it for nothing but this)
@@ -30,10 +29,7 @@ class KeysetList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         self.filter_params.pop(AT, None)
-        self.filter_specs, self.has_filters, unknown, *_ = self.get_filters(request)
-        if unknown:
-            # A list is filtered by what it offers, not by any column: a payload could be guessed at so.
-            raise IncorrectLookupParameters
+        self.filter_specs, self.has_filters, *_ = self.get_filters(request)
         wanted = {spec.parameter_name: spec.value() for spec in self.filter_specs if spec.value()} | {"q": self.query}
         if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from django import forms
-from django.core.exceptions import PermissionDenied
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
@@ -15,6 +16,7 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
+from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ergon_site.access.core.roles import Right
@@ -39,6 +41,17 @@ class ReasonForm(BaseDialogForm):
     reason = forms.CharField(
         max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}), help_text="Kept in the audit log."
     )
+
+
+class ConsoleList(ChangeList):
+    """A list that is filtered by the filters it offers, and by no other column or lookup."""
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        specs, has_filters, undeclared, *rest = super().get_filters(request)
+        if undeclared:
+            # Django takes any column for a filter: fields that pages hide could be guessed letter by letter.
+            raise IncorrectLookupParameters
+        return specs, has_filters, undeclared, *rest
 
 
 class ConsolePage(ModelAdmin):
@@ -74,6 +87,9 @@ class ConsolePage(ModelAdmin):
         export = path("export.<slug:form>", self.admin_site.admin_view(self.export_view), name=name)
         return [export, *super().get_urls()]
 
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsoleList]:
+        return ConsoleList
+
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}
         shown = {"read_at": timezone.now(), **exports, **(extra_context or {})}
@@ -89,7 +105,11 @@ class ConsolePage(ModelAdmin):
         if form not in EXPORTS or not self.export_fields:
             raise Http404
         write, content_type = EXPORTS[form]
-        rows = self.get_changelist_instance(request).get_queryset(request)
+        try:
+            rows = self.get_changelist_instance(request).get_queryset(request)
+        except IncorrectLookupParameters as error:
+            msg = "This list has no such filter, or the filter has no such value."
+            raise BadRequest(msg) from error
         name = f"{slugify(self.opts.verbose_name_plural)}.{form}"
         return StreamingHttpResponse(
             write(self.export_fields, self.exported(rows)),

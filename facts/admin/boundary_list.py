@@ -5,9 +5,9 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from ergon_site.access.lists import tag, unbroken, words
+from ergon_site.access.pages import ConsoleList
 from facts import standing
 from facts.admin import amounts, links
 from facts.admin.boundary_page import KINDS, frontier, offset
@@ -15,7 +15,7 @@ from facts.core.watching import Worry
 from facts.models import Boundary
 
 
-class BoundaryList(ChangeList):
+class BoundaryList(ConsoleList):
     """The rows of a page of the list, with how each stands."""
 
     result_list: Any

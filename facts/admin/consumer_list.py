@@ -6,16 +6,16 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from ergon_site.access.lists import two_lines, words
+from ergon_site.access.pages import ConsoleList
 from facts import standing
 from facts.admin import amounts, links
 from facts.admin.fact_list import boundaries
 from facts.models import Consumer
 
 
-class ConsumerList(ChangeList):
+class ConsumerList(ConsoleList):
     """The rows of a page of the list, with how each stands."""
 
     result_list: Any

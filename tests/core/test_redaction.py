@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engines.core.redaction import DEEPEST, HIDDEN, covers, is_left, redact, restore
+from engines.core.redaction import DEEPEST, HIDDEN, covers, is_left, is_within, redact, restore
 
 ORDER = {
     "customer": {"name": "Ada", "email": "ada@example.org"},
@@ -35,6 +35,55 @@ def nested(depth: int, inner: Any) -> Any:
 def test_what_lies_at_a_path_is_hidden_and_nothing_else(path: str, hidden: Any) -> None:
     assert redact(ORDER, [path]) == hidden
     assert ORDER["card.number"] == "4111"
+
+
+@pytest.mark.parametrize(
+    ("path", "hidden"),
+    [
+        ("args.0", {"args": [HIDDEN, "b", {"pin": 3, "0": 4}, [5, 6]]}),
+        ("args[0]", {"args": [HIDDEN, "b", {"pin": 3, "0": 4}, [5, 6]]}),
+        ("args[-1]", {"args": ["a", "b", {"pin": 3, "0": 4}, HIDDEN]}),
+        ("args.-2.pin", {"args": ["a", "b", {"pin": HIDDEN, "0": 4}, [5, 6]]}),
+        ("args[2].pin", {"args": ["a", "b", {"pin": HIDDEN, "0": 4}, [5, 6]]}),
+        ("args[2].0", {"args": ["a", "b", {"pin": 3, "0": HIDDEN}, [5, 6]]}),
+        ("args[3][1]", {"args": ["a", "b", {"pin": 3, "0": 4}, [5, HIDDEN]]}),
+        ("args.3.1", {"args": ["a", "b", {"pin": 3, "0": 4}, [5, HIDDEN]]}),
+        ("args[]", {"args": [HIDDEN] * 4}),
+        ("args[*]", {"args": [HIDDEN] * 4}),
+        ("args.*", {"args": [HIDDEN] * 4}),
+        ("args[].pin", {"args": ["a", "b", {"pin": HIDDEN, "0": 4}, [5, 6]]}),
+        ("args.*.pin", {"args": ["a", "b", {"pin": HIDDEN, "0": 4}, [5, 6]]}),
+        ("args[4]", {"args": ["a", "b", {"pin": 3, "0": 4}, [5, 6]]}),
+        ("[0]", {"args": ["a", "b", {"pin": 3, "0": 4}, [5, 6]]}),
+    ],
+)
+def test_a_path_leads_into_a_list(path: str, hidden: Any) -> None:
+    payload = {"args": ["a", "b", {"pin": 3, "0": 4}, [5, 6]]}
+    assert redact(payload, [path]) == hidden
+    assert restore(hidden, payload, [path]) == payload
+    assert is_left(hidden, [path]) is (hidden != payload)
+    assert not is_left(payload, [path])
+
+
+def test_a_payload_that_is_a_list_has_places_too() -> None:
+    assert redact(["a", "b"], ["0"]) == redact(["a", "b"], ["[0]"]) == [HIDDEN, "b"]
+    assert redact([{"pin": 1}], ["[].pin"]) == [{"pin": HIDDEN}]
+
+
+def test_a_key_that_is_written_like_a_place_is_hidden_as_a_key() -> None:
+    assert redact({"items[]": 1, "0": 2, "a[b": 3}, ["items[]", "0", "a[b"]) == dict.fromkeys(
+        ["items[]", "0", "a[b"], HIDDEN
+    )
+
+
+def test_a_stand_in_that_was_moved_along_a_list_is_noticed() -> None:
+    original = {"args": ["secret", "b"]}
+    edited = {"args": ["new", HIDDEN, "b"]}
+    assert is_left(restore(edited, original, ["args.0"]), ["args.0"])
+
+
+def test_a_new_value_at_a_hidden_place_is_kept() -> None:
+    assert restore({"args": ["new", "b"]}, {"args": ["secret", "b"]}, ["args[0]"]) == {"args": ["new", "b"]}
 
 
 def test_several_paths_hide_together() -> None:
@@ -98,7 +147,50 @@ def test_nothing_is_left_where_every_value_is_there() -> None:
         ("items.-1.price", True),
         ("items.sku", False),
         ("customers", False),
+        ("", True),
+        ("args", True),
+        ("args.0", True),
+        ("args[0]", True),
+        ("args[0].deeper", True),
+        ("args.+0", True),
+        ("args. 0", True),
+        ("args.-2", True),
+        ("args[1]", False),
+        ("args.name", True),
+        ("lines[3].iban", True),
+        ("lines.iban", True),
+        ("lines[3]", True),
+        ("lines[3].sum", False),
+        ("lines.sum", False),
+        ("lines[3][4].iban", True),
+        ("[0]", True),
+        ("last[0]", True),
     ],
 )
 def test_a_place_is_covered_if_it_is_in_or_around_something_hidden(asked: str, *, is_covered: bool) -> None:
-    assert covers(["customer.email", "items.price"], asked) is is_covered
+    hidden = ["customer.email", "items.price", "args.0", "lines[].iban", "last[-1]"]
+    assert covers(hidden, asked) is is_covered
+
+
+def test_nothing_is_covered_where_nothing_is_hidden() -> None:
+    assert not covers([], "")
+
+
+@pytest.mark.parametrize(
+    ("path", "others", "is_inside"),
+    [
+        ("card.number", ["card"], True),
+        ("card", ["card.number"], False),
+        ("card.number", [], False),
+        ("args.0", ["args"], True),
+        ("args[0]", ["args.0"], True),
+        ("args[0].pin", ["args[]"], True),
+        ("args[0].pin", ["args.pin"], True),
+        ("args[].pin", ["args.pin"], True),
+        ("args.1", ["args.0"], False),
+        ("args.pin", ["args[].pin"], False),
+        ("args[]", ["args.0"], False),
+    ],
+)
+def test_a_path_is_within_those_that_hide_at_least_as_much(path: str, others: list[str], *, is_inside: bool) -> None:
+    assert is_within(path, others) is is_inside

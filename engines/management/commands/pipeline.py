@@ -85,7 +85,7 @@ def _add_keeping(parser: ArgumentParser) -> None:
         type=text(LONGEST_PATH),
         nargs="*",
         metavar="PATH",
-        help="fields of payloads that are hidden, such as customer.email: all of them, or nothing for none",
+        help="hidden fields of payloads, such as customer.email or items[].price: all of them, or nothing for none",
     )
 
 
