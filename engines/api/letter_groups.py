@@ -25,6 +25,7 @@ from engines.models import DeadLetterGroup
 from ergon_site.access import callers
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.callers import Caller
 
 # A person who replays many is shown these first, too.
 CANARY = 1
@@ -37,7 +38,10 @@ class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
     serializer_class = DeadLetterGroupSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetterGroup]:
-        return filters.groups(self.request.GET)
+        return tenants.visible_groups(callers.of(self.request), filters.groups(self.request.GET))
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        return tenants.narrowed(callers.of(self.request), super().paginate_queryset(queryset) or ())
 
     @extend_schema(parameters=filters.FOR_GROUPS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -51,7 +55,9 @@ class GroupView(Refusing, APIView):
 
     @extend_schema(responses=DeadLetterGroupSerializer)
     def get(self, request: Request, group_id: int) -> Response:
-        return Response(DeadLetterGroupSerializer(dead_letters.find_group(group_id)).data)
+        group, caller = dead_letters.find_group(group_id), callers.of(request)
+        tenants.check_group(caller, group)
+        return Response(_told(caller, group))
 
 
 class DecideView(Refusing, APIView):
@@ -64,7 +70,7 @@ class DecideView(Refusing, APIView):
         asked, caller = shaped(DecisionSerializer, request.data), callers.of(request)
         tenants.check_all(caller, dead_letters.find_group(group_id))
         group = dead_letters.decide(group_id, self.state, by=caller.actor, **asked)
-        return Response(DeadLetterGroupSerializer(group).data)
+        return Response(_told(caller, group))
 
 
 class MuteView(DecideView):
@@ -113,6 +119,10 @@ class DiscardAllView(Refusing, APIView):
     def post(self, request: Request, group_id: int) -> Response:
         asked = {"rate": bulk.AT_ONCE, **shaped(DiscardAllSerializer, request.data)}
         return _begun(request, "discard", group_id, asked)
+
+
+def _told(caller: Caller, group: DeadLetterGroup) -> Any:
+    return DeadLetterGroupSerializer(tenants.narrowed(caller, [group])[0]).data
 
 
 def _begun(request: Request, verb: str, group_id: int, asked: dict[str, Any]) -> Response:

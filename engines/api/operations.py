@@ -29,7 +29,7 @@ class OperationsView(Refusing, ListAPIView[BulkOperation]):
     serializer_class = BulkOperationSerializer
 
     def get_queryset(self) -> QuerySet[BulkOperation]:
-        return filters.operations(self.request.GET)
+        return tenants.visible_operations(callers.of(self.request), filters.operations(self.request.GET))
 
     @extend_schema(parameters=filters.FOR_OPERATIONS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -43,7 +43,9 @@ class OperationView(Refusing, APIView):
 
     @extend_schema(responses=BulkOperationSerializer)
     def get(self, request: Request, operation_id: int) -> Response:
-        return Response(BulkOperationSerializer(bulk.find(operation_id)).data)
+        operation = bulk.find(operation_id)
+        tenants.check_operation(callers.of(request), operation)
+        return Response(BulkOperationSerializer(operation).data)
 
 
 class ItemsView(Refusing, ListAPIView[BulkItem]):
@@ -54,7 +56,9 @@ class ItemsView(Refusing, ListAPIView[BulkItem]):
     queryset = BulkItem.objects.none()
 
     def get_queryset(self) -> QuerySet[BulkItem]:
-        return bulk.find(self.kwargs["operation_id"]).items.all()
+        operation, caller = bulk.find(self.kwargs["operation_id"]), callers.of(self.request)
+        tenants.check_operation(caller, operation)
+        return tenants.visible_items(caller, operation)
 
     @extend_schema(parameters=[NUMBER])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -72,7 +76,9 @@ class TurnView(Refusing, APIView):
     )
     def post(self, request: Request, operation_id: int) -> Response:
         asked, caller = shaped(DecisionSerializer, request.data), callers.of(request)
-        tenants.check_all(caller, bulk.find(operation_id).group)
+        found = bulk.find(operation_id)
+        tenants.check_operation(caller, found)
+        tenants.check_all(caller, found.group)
         operation = bulk.turn(operation_id, self.state, by=caller.actor, **asked)
         return Response(BulkOperationSerializer(operation).data)
 
