@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.core.paginator import InvalidPage
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
 from django.urls import URLPattern, path, reverse_lazy
@@ -95,6 +96,14 @@ class Console(UnfoldAdminSite):
             path("engines/executor/live/", self.admin_view(self.executors_live), name="engines_executor_live"),
         ]
         return [*own, *super().get_urls()]
+
+    def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        try:
+            found: HttpResponse = super().search(request, extra_context)
+        except (InvalidPage, ValueError):
+            # The theme takes the number of a page as it comes.
+            raise Http404 from None
+        return found
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         page: TemplateResponse = super().index(request, {**dashboard.of(request), **(extra_context or {})})

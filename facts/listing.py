@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from django.db.models import Q
 
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import Lane
 from facts.models import Artifact, ArtifactReference, Boundary, Fact, ForwardedFact
 
@@ -71,7 +72,7 @@ def references(artifact: Artifact) -> Lane:
 def _conditions(asked: Mapping[str, str], boundaries: Sequence[int]) -> dict[str, Q]:
     found = {name: _condition(name, asked[name], boundaries) for name in MEANINGS if name in asked}
     if "boundary" in asked:
-        if not asked["boundary"].isdecimal() or int(asked["boundary"]) not in boundaries:
+        if not is_key(asked["boundary"]) or int(asked["boundary"]) not in boundaries:
             msg = f"there is no boundary {asked['boundary']!r}"
             raise ListingError(msg)
         found["boundary"] = Q(boundary_id=int(asked["boundary"]))

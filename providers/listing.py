@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from django.db.models import Q
 
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import Lane
 from providers import returning, standing
 from providers.calls import now_of_database
@@ -111,7 +112,7 @@ def _waited_for(asked: Mapping[str, str]) -> Who:
 def _condition(name: str, text: str) -> Q:
     if name != "task":
         return Q(outcome=text) if name == "outcome" else Q(reason_code=text)
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:  # noqa: PLR2004 (what a key may hold)
+    if not is_key(text):
         msg = f"there is no task execution {text!r}"
         raise ListingError(msg)
     return Q(task_execution_id=int(text))

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from django import forms
+from django.http import Http404
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
 from engines import payloads
@@ -27,7 +28,10 @@ class GroupForm(ReasonForm):
     form_before_template = "console/dry_run.html"
 
     def get_before_template_context(self, request: Any, object_id: Any = None) -> dict[str, Any]:
-        group = DeadLetterGroup.objects.get(pk=object_id)
+        try:
+            group = DeadLetterGroup.objects.get(pk=object_id)
+        except (DeadLetterGroup.DoesNotExist, ValueError):
+            raise Http404 from None
         return {"group": group, "count": group.letters.filter(state="open").count(), "most": MOST}
 
 

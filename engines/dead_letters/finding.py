@@ -5,14 +5,14 @@ from typing import Any
 from engines.dead_letters.errors import GroupUnknownError, LetterUnknownError
 from engines.dead_letters.replayers import replayer_of
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
-from ergon_site.access.core.texts import is_storable
+from ergon_site.access.core.texts import is_key, is_storable
 
 
 def find(letter_id: object) -> DeadLetter:
     """A dead letter by its number, or by the id of its transaction."""
     letters = DeadLetter.objects.select_related("group")
     text = str(letter_id)
-    letter = letters.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 19 else None  # noqa: PLR2004
+    letter = letters.filter(pk=int(text)).first() if is_key(text) else None
     letter = letter or (letters.filter(uid=text).first() if is_storable(text) else None)
     if letter is None:
         raise LetterUnknownError(letter_id)

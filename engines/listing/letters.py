@@ -11,6 +11,7 @@ from engines.core.states import GroupState, LetterState
 from engines.listing.asking import ListingError
 from engines.listing.finding import all_of, beginning
 from engines.models import DeadLetter, DeadLetterGroup
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import Lane
 
 NEWEST = ("-id",)
@@ -57,4 +58,4 @@ def _check(asked: Mapping[str, str], kinds: Mapping[str, Any]) -> None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return int(text) if is_key(text) else 0

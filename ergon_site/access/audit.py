@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ergon_site.access.models import AuditEntry
+from ergon_site.access.models import LONGEST_TARGET, AuditEntry
 
 
 def record(
@@ -14,7 +14,7 @@ def record(
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Write down what is being done."""
+    """Write down what is being done. A target is cut where its column ends: two zones may have long names."""
     return AuditEntry.objects.create(
-        actor=actor, action=action, target=target, reason=reason, before=before, after=after
+        actor=actor, action=action, target=target[:LONGEST_TARGET], reason=reason, before=before, after=after
     )

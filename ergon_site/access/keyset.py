@@ -4,6 +4,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -11,9 +12,12 @@ from django.db import connections
 from django.db.models import CharField, DateTimeField, Model, Q, QuerySet
 from django.db.models.functions import Cast
 
+from ergon_site.access.core.texts import is_storable
+
 WINDOW = 50_000
 COUNTED = 10_000
 LONGEST_CURSOR = 8000
+LARGEST = 2**63 - 1
 WRITTEN = "_as_written"
 
 Key = tuple[Any, ...]
@@ -203,7 +207,19 @@ def _place(lane: Lane, at: str, tag: str) -> _Place | None:
     try:
         told, way, *values = json.loads(urlsafe_b64decode(at + "=" * (-len(at) % 4)))
         columns = [_column(lane, name) for name in _names(lane.order)]
-        key = tuple(column.to_python(value) for column, value in zip(columns, values, strict=True))
-    except (ValueError, TypeError, RecursionError, ValidationError):
+        key = tuple(_value(column, value) for column, value in zip(columns, values, strict=True))
+    except (ValueError, TypeError, OverflowError, RecursionError, ValidationError):
         return None
     return _Place(key, way == "p") if told == tag and None not in key else None
+
+
+def _value(column: Any, told: Any) -> Any:
+    """What a cursor tells of a column, if a database can hold it."""
+    value = column.to_python(told)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError
+        return value.astimezone(UTC)
+    if (isinstance(value, str) and not is_storable(value)) or (isinstance(value, int) and abs(value) > LARGEST):
+        raise ValueError
+    return value

@@ -10,6 +10,7 @@ from ergon_site.access.core.roles import MEANINGS
 
 # How PostgreSQL finds a text by its beginning; and a time, and a number.
 BEGINNING = ("varchar_pattern_ops", "timestamptz_ops", "int8_ops")
+LONGEST_TARGET = 300
 
 
 class ConsoleRights(models.Model):
@@ -91,7 +92,7 @@ class AuditEntry(models.Model):
     at = models.DateTimeField(db_default=Now())
     actor = models.CharField(max_length=150, help_text="A person, an API client, or a command and its user.")
     action = models.CharField(max_length=100)
-    target = models.CharField(max_length=300)
+    target = models.CharField(max_length=LONGEST_TARGET)
     reason = models.TextField(blank=True)
     before = models.JSONField(null=True, blank=True)
     after = models.JSONField(null=True, blank=True)

@@ -21,7 +21,8 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ergon_site.access.core.roles import Right
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# Full-width signs too: spreadsheets take them for the plain ones.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_FETCH = 2000
 
 
@@ -47,6 +48,8 @@ class ConsoleList(ChangeList):
     """A list that is filtered by the filters it offers, and by no other column or lookup."""
 
     def get_filters(self, request: HttpRequest) -> Any:
+        if any("\x00" in value for values in self.filter_params.values() for value in values):
+            raise IncorrectLookupParameters
         specs, has_filters, undeclared, *rest = super().get_filters(request)
         if undeclared:
             # Django takes any column for a filter: fields that pages hide could be guessed letter by letter.

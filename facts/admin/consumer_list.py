@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
 
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.lists import two_lines, words
 from ergon_site.access.pages import ConsoleList
 from facts import standing
@@ -37,7 +38,7 @@ class ReadFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> QuerySet[Consumer]:
         key = self.value()
-        return queryset.filter(boundary=int(key) if key.isdecimal() else 0) if key else queryset
+        return queryset.filter(boundary=int(key) if is_key(key) else 0) if key else queryset
 
 
 class ConsumerColumns:

@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
@@ -27,7 +28,7 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         boundary, _, offset = object_id.partition("-")
-        numbers = [int(part) if part.isdecimal() and len(part) < 19 else -1 for part in (boundary, offset)]  # noqa: PLR2004
+        numbers = [int(part) if is_key(part) else -1 for part in (boundary, offset)]
         rows: Any = self.model._default_manager.select_related("boundary__from_zone", "boundary__to_zone")  # noqa: SLF001
         row = rows.filter(boundary_id=numbers[0], offset=numbers[1]).first()
         if row is not None:

@@ -87,7 +87,7 @@ def open_slice(artifact: Artifact, span: Span | None = None) -> Slice:
     """Its bytes, all of them or a part. All of them are compared with the digest while they are read."""
     try:
         file = depot.storage().open(artifact.stored_as)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise verifying.damaged(artifact, Damage.MISSING) from None
     if file.size < artifact.size:
         file.close()

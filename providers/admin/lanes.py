@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
@@ -26,5 +27,4 @@ class LanePage(KeysetPage, DetailPage):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         # A number that no key can be would make the database complain.
-        is_key = object_id.isascii() and object_id.isdecimal() and len(object_id) < 19  # noqa: PLR2004
-        return super().get_object(request, object_id, from_field) if is_key else None
+        return super().get_object(request, object_id, from_field) if is_key(object_id) else None

@@ -1,6 +1,7 @@
 """Artifacts whose bytes are damaged in the storage: found by reading and by the sweep, and never given out as whole."""
 
 import io
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,29 @@ def test_the_same_bytes_again_mend_a_damaged_artifact_and_others_do_not(api: htt
     assert (again.status_code, again.json()["digest"]) == (200, digest(LARGE))
     assert api.get(PATH).content == LARGE
     assert len(files()) == 1
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def remove_folder(file: Path) -> None:
+    shutil.rmtree(file.parent)
+
+
+def put_a_folder_there(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize("loss", [remove, remove_folder, put_a_folder_there])
+def test_an_artifact_whose_file_is_gone_is_unavailable_and_not_a_failure(api: httpx.Client, loss: Any) -> None:
+    assert api.put(PATH, content=SMALL).status_code == 201
+    loss(files()[0])
+    check_unavailable(api.get(PATH))
+    check_unavailable(api.get(PATH, headers={"Range": "bytes=0-9"}))
+    assert api.head(PATH).status_code == (200 if loss is put_a_folder_there else 410)
+    assert Artifact.objects.get().damage == "missing"
 
 
 def test_the_sweep_finds_what_is_damaged_and_says_so() -> None:

@@ -4,8 +4,7 @@ from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.decorators import action, display
@@ -68,17 +67,19 @@ class ClientsPage(ConsolePage):
 
     @action(description="New token", url_path="rotate", permissions=["change"])
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        client = get_object_or_404(ApiClient, pk=object_id)
+        client: ApiClient | None = self.get_object(request, object_id)
+        if client is None:
+            raise Http404
         form = RotationForm(request.POST or None)
         if form.is_valid():
             return self._show_once(request, clients.rotate(client.pk, by=actor(request), **form.terms()))
         return self._page(request, "console/client_rotate.html", f"New token for {client}", form=form, client=client)
 
     def has_disable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.has_change_permission(request) and _is_enabled(object_id)
+        return self.has_change_permission(request) and self._is_enabled(request, object_id)
 
     def has_enable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.has_change_permission(request) and not _is_enabled(object_id)
+        return self.has_change_permission(request) and not self._is_enabled(request, object_id)
 
     @dialog_action(description="Disable", url_path="disable", permissions=["disable"], dialog=DISABLE)
     def disable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
@@ -115,6 +116,6 @@ class ClientsPage(ConsolePage):
     def _address(self, object_id: str) -> str:
         return reverse("admin:access_apiclient_change", args=[object_id])
 
-
-def _is_enabled(object_id: str | None) -> bool:
-    return ApiClient.objects.filter(pk=object_id or 0, disabled_at=None).exists()
+    def _is_enabled(self, request: HttpRequest, object_id: str | None) -> bool:
+        client: ApiClient | None = self.get_object(request, object_id or "")
+        return client is not None and client.disabled_at is None

@@ -1,4 +1,6 @@
-"""Which texts a database can hold."""
+"""Which texts a database can hold, and which of them are keys."""
+
+MOST_DIGITS = 18
 
 
 def is_storable(text: str) -> bool:
@@ -6,3 +8,8 @@ def is_storable(text: str) -> bool:
     if "\x00" in text:
         return False
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def is_key(text: str) -> bool:
+    """Whether it is the number of a row: plain digits, no more of them than a column of 64 bits takes."""
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
