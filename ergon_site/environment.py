@@ -17,6 +17,7 @@ from engines.executors.settings import ExecutorConfigurationError, executors_in
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
 HIGHEST_PORT = 65_535
+SHORTEST_SESSION = 60
 S3_MEMORY = 1024 * 1024
 
 Parser = Callable[[str], Any]
@@ -44,6 +45,15 @@ def seconds(value: str) -> float:
         number = math.nan
     if not 0 < number < math.inf:
         msg = f"must be a number of seconds above 0, not {value!r}"
+        raise ValueError(msg)
+    return number
+
+
+def session_idle(value: str) -> int:
+    """Whole seconds: a minute at least, so that a session outlives the login page."""
+    number = whole(value)
+    if number < SHORTEST_SESSION:
+        msg = f"must be at least {SHORTEST_SESSION} seconds, not {value!r}"
         raise ValueError(msg)
     return number
 

@@ -2,12 +2,22 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
 from ergon_site.access.telemetry import api_duration
 
 Handler = Callable[[HttpRequest], HttpResponse]
+
+# What the console's script sends when a page refreshes itself.
+REFRESH = "X-Ergon-Refresh"
+# A session in use is written so many times in its life, not with every request.
+RENEWALS = 60
 
 
 def observe_api(get_response: Handler) -> Handler:
@@ -24,3 +34,21 @@ def observe_api(get_response: Handler) -> Handler:
         return response
 
     return middleware
+
+
+def renew_sessions(get_response: Handler) -> Handler:
+    """Let a console session live on while somebody uses it. A page that refreshes itself is nobody's use."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if request.path.startswith("/admin/") and REFRESH not in request.headers and _is_due(request.session):
+            # Django writes a session that has changed, and counts its age from then on.
+            request.session.modified = True
+        return get_response(request)
+
+    return middleware
+
+
+def _is_due(session: Any) -> bool:
+    """Whether it is some time since a person's session was written."""
+    age = timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    return SESSION_KEY in session and session.expires_at < timezone.now() + age * (1 - 1 / RENEWALS)

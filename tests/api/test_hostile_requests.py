@@ -80,7 +80,7 @@ def test_odd_parameters_of_the_console(console: Walk) -> None:
     for address in [place.route for place in hostile.places("/admin/") if not place.names]:
         names = hostile.filters(pages[address]) if address in pages else []
         for name in names:
-            for value in console.some(hostile.VALUES, 3):
+            for value in console.some(hostile.VALUES):
                 console.ask(f"{address}export.json", {name: value})
         for name in console.some((*names, *KNOWN), 2):
             console.ask(address, {"s": "x", name: "\x00²"})
@@ -92,7 +92,7 @@ def test_odd_parameters_of_the_console(console: Walk) -> None:
 def test_crafted_cursors_of_the_console(console: Walk, administrator: User) -> None:
     for address, page in hostile.pages().items():
         if isinstance(page, KeysetPage):
-            for cursor in console.some(hostile.console_cursors(page, administrator), 4):
+            for cursor in console.some(hostile.console_cursors(page, administrator), 3):
                 console.ask(address, {"at": cursor})
             for cursor in console.some(hostile.detail_cursors()) if hostile.detail(page) else ():
                 console.ask(f"{address}{hostile.detail(page)}", {"at": cursor})

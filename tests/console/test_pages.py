@@ -190,6 +190,13 @@ def test_a_filtered_list_is_exported_as_csv_and_json(browse: Client) -> None:
     assert browse.get("/admin/access/auditentry/export.xml").status_code == 404
 
 
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])
+def test_a_cell_that_a_spreadsheet_would_run_is_guarded(browse: Client, start: str) -> None:
+    audit.record(actor="bob", action="x", target=f"{start}HYPERLINK()")
+    body = b"".join(browse.get("/admin/access/auditentry/export.csv")).decode()
+    assert f"'{start}HYPERLINK()" in body
+
+
 @pytest.mark.parametrize(
     "page",
     [

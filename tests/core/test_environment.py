@@ -24,6 +24,8 @@ from ergon_site.access.database import pooler
         (environment.header, "X-Client: ", "must be the name of a header"),
         (environment.networks, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
         (environment.networks, "10.0.0.1,proxy", "must be addresses and networks such as .*'proxy'"),
+        (environment.session_idle, "59", "must be at least 60 seconds, not '59'"),
+        (environment.session_idle, "soon", "must be a whole number above 0"),
         (environment.secret_key, "short", "at least 50 characters"),
         (environment.port, "70000", "must be a port from 1 to 65535, not '70000'"),
         (environment.port, "0", "must be a port"),

@@ -67,8 +67,7 @@ class ClientsPage(ConsolePage):
 
     @action(description="New token", url_path="rotate", permissions=["change"])
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        client: ApiClient | None = self.get_object(request, object_id)
-        if client is None:
+        if (client := self.get_object(request, object_id)) is None:
             raise Http404
         form = RotationForm(request.POST or None)
         if form.is_valid():
@@ -117,5 +116,5 @@ class ClientsPage(ConsolePage):
         return reverse("admin:access_apiclient_change", args=[object_id])
 
     def _is_enabled(self, request: HttpRequest, object_id: str | None) -> bool:
-        client: ApiClient | None = self.get_object(request, object_id or "")
+        client = self.get_object(request, object_id or "")
         return client is not None and client.disabled_at is None

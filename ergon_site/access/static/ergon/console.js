@@ -1,5 +1,7 @@
 // Refreshes every [data-live] part from its address, not while the tab is hidden, and says so when no answer comes.
 const EVERY_MS = 5000;
+// The header says that nobody asked for it: a page that refreshes itself does not keep a session alive.
+const REFRESH = { credentials: "same-origin", redirect: "error", headers: { "X-Ergon-Refresh": "1" } };
 
 // A dialog gives the focus back to the button that opened it, which must still be there.
 const hasDialog = () => document.querySelector("dialog[open]") !== null;
@@ -7,7 +9,7 @@ const hasDialog = () => document.querySelector("dialog[open]") !== null;
 async function refresh(part) {
   if (document.hidden || hasDialog() || part.contains(document.activeElement)) return;
   try {
-    const answer = await fetch(part.dataset.live, { credentials: "same-origin", redirect: "error" });
+    const answer = await fetch(part.dataset.live, REFRESH);
     if (!answer.ok) throw new Error(answer.status);
     const fresh = await answer.text();
     if (hasDialog()) return;
@@ -51,7 +53,7 @@ const isBusy = () =>
 async function reread(note) {
   if (isBusy()) return;
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+    const answer = await fetch(location.href, REFRESH);
     if (!answer.ok) throw new Error(answer.status);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const [now, next] = [document, fresh].map((page) => page.querySelector(note.dataset.refresh));
