@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from engines.executors.settings import ExecutorConfigurationError, executors_in
+from facts.core.peers import Peer, parse_peer
 
 BROKERS = frozenset({"amqp", "amqps", "redis", "rediss"})
 SHORTEST_SECRET_KEY = 50
@@ -133,6 +134,10 @@ def networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
         raise ValueError(msg) from None
 
 
+def peers(value: str) -> tuple[Peer, ...]:
+    return tuple(parse_peer(name) for name in names(value))
+
+
 def executors(value: str) -> dict[str, Any]:
     told = json_object(value)
     try:
@@ -178,6 +183,11 @@ def _s3(options: dict[str, Any]) -> dict[str, Any]:
     transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
     kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
     return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
+
+
+def path(value: str) -> Path:
+    """A place that is only read, such as a mounted secret; whether it is there is seen when it is used."""
+    return Path(value).expanduser().absolute()
 
 
 def folder(value: str) -> Path:

@@ -62,6 +62,9 @@ ERGON_EXECUTOR_ENVIRONMENT = {
 }
 ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
+# Peers to pull facts from: their addresses, and the folder with one file for each token.
+ERGON_PEERS = read("ERGON_PEERS", environment.peers)
+ERGON_PEER_TOKENS = read("ERGON_PEER_TOKENS", environment.path, default=str(DATA_DIR / "peer-tokens"))
 ERGON_HANDOFF_TIMEOUT = read("ERGON_HANDOFF_TIMEOUT", environment.seconds, default="15")
 ERGON_DATABASE_TIMEOUT = read("ERGON_DATABASE_TIMEOUT", environment.seconds, default="10")
 ERGON_START_TIMEOUT = read("ERGON_START_TIMEOUT", environment.seconds, default="60")

@@ -22,6 +22,7 @@ from ergon_site.access.deadlines import keep_to_deadlines
 from facts.core import answers
 from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
+from facts.core.peers import is_token
 from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
 
 __all__ = [
@@ -224,14 +225,14 @@ class AsyncBoundaryClient:
 
 def _made(kind: Callable[..., T], url: str, token: str) -> T:
     base = url.rstrip("/").removesuffix(API) + API
+    if not is_token(token):
+        msg = "the token holds characters that no token has"  # and that are not to be told
+        raise ProvisioningError(msg)
     try:
         return kind(base_url=base, headers={"Authorization": f"Bearer {token}"})
     except httpx.InvalidURL as error:
         msg = f"{url!r} is no address of a boundary: {error}"
         raise ProvisioningError(msg) from error
-    except UnicodeEncodeError:
-        msg = "the token holds characters that no token has"  # and that are not to be told
-        raise ProvisioningError(msg) from None
 
 
 def _request(ask: Ask) -> dict[str, Any]:
@@ -251,6 +252,9 @@ def _answer(response: httpx.Response) -> Answer:
 def _silence(error: Exception) -> Exception:
     if isinstance(error, httpx.InvalidURL):
         return ProvisioningError(f"the boundary has no such address: {error}")
+    if isinstance(error, httpx.LocalProtocolError):
+        # Its text repeats the header at fault, and headers hold tokens.
+        return ProvisioningError("the request cannot be sent as HTTP")
     return NoAnswerError(str(error) or type(error).__name__)
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from django.conf import settings as django_settings
 
 from facts.core.limits import Limits, limits_in
+from facts.core.peers import Peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,8 @@ class FactSettings:
     verify_age: float
     handoff_timeout: float
     waiting_fetches: int
+    peers: tuple[Peer, ...]
+    peer_tokens: Path
 
 
 @cache
@@ -27,4 +31,6 @@ def settings() -> FactSettings:
         verify_age=django_settings.ERGON_VERIFY_AGE,
         handoff_timeout=django_settings.ERGON_HANDOFF_TIMEOUT,
         waiting_fetches=django_settings.ERGON_WAITING_FETCHES,
+        peers=django_settings.ERGON_PEERS,
+        peer_tokens=django_settings.ERGON_PEER_TOKENS,
     )

@@ -8,6 +8,7 @@ from django.db.models.functions import Now
 
 from facts.core.artifacts import Damage
 from facts.core.gates import Gate
+from facts.core.peers import token_name
 
 
 class Retirable(models.Model):
@@ -69,6 +70,7 @@ class Boundary(Retirable):
     source_url = models.URLField(
         max_length=500, blank=True, help_text="A peer to pull from; empty means this database."
     )
+    # A name in ERGON_PEER_TOKENS; earlier releases wrote a path, which is never opened (see `source_token`).
     source_token_file = models.CharField(max_length=500, blank=True, help_text="The file with the peer's token.")
     source_consumer = models.CharField(max_length=100, blank=True, help_text="The consumer at the peer to read as.")
     # Empty means no: with a default, SQLite would make the table anew, and triggers of other tables refer to it.
@@ -99,6 +101,11 @@ class Boundary(Retirable):
     @property
     def is_remote(self) -> bool:
         return bool(self.source_url)
+
+    @property
+    def source_token(self) -> str:
+        """The name of the peer's token in ERGON_PEER_TOKENS."""
+        return token_name(self.source_token_file)
 
 
 class Written(models.Model):

@@ -12,7 +12,7 @@ from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 from facts import retiring
 from facts.conf import settings
-from facts.core import gates
+from facts.core import gates, peers
 from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
 from facts.core.gates import Gate
 from facts.core.texts import has_controls
@@ -68,7 +68,10 @@ def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
 @retry_conflicts
 @transaction.atomic
 def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", **plan: Any) -> Boundary:
-    """From one zone to another; with a source, it is pulled from there."""
+    """From one zone to another; with a source, it is pulled from there.
+
+    Only administrators may name a source: the token of a peer is sent to it. The callers see to that.
+    """
     pair = [_zone(from_zone), _zone(to_zone)]
     if from_zone == to_zone:
         msg = "a boundary leads from one zone to another"
@@ -77,9 +80,8 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     if there is not None and not there.is_retired:
         msg = f"a boundary leads from {from_zone!r} to {to_zone!r} already"
         raise ProvisioningError(msg)
-    if plan.get("source_url") and not plan.get("source_token_file"):
-        msg = "a peer asks for a token: name the file that holds it"
-        raise ProvisioningError(msg)
+    if plan.get("source_url"):
+        _check_peer(plan["source_url"], plan.get("source_token_file", ""))
     if plan.get("with_artifacts") and not plan.get("source_url"):
         msg = "artifacts are pulled from a peer: name it as the source"
         raise ProvisioningError(msg)
@@ -89,6 +91,14 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     boundary = Boundary.objects.create(from_zone=pair[0], to_zone=pair[1], **plan)
     audit.record(actor=by, action="boundary.create", target=f"boundary {boundary}", reason=reason, after=plan)
     return boundary
+
+
+def _check_peer(address: str, token: str) -> None:
+    if not token:
+        msg = "a peer asks for a token: name its file in ERGON_PEER_TOKENS"
+        raise ProvisioningError(msg, "/source_token")
+    peers.check_token_name(token)
+    peers.check_address(address, settings().peers)
 
 
 def _make_anew(boundary: Boundary, plan: dict[str, Any], *, by: str, reason: str) -> Boundary:

@@ -16,6 +16,9 @@ from tests.ports import free_port
 
 OURS = ("ERGON_", "DJANGO_", "DATABASE_", "CELERY_", "OTEL_")
 
+# Peers on this host, and those that are never reached.
+PEERS = "http://127.0.0.1:*,http://peer.example,https://peer.example,https://plant.example"
+
 # Folders of tests that have nothing to do with the suite's database.
 RUN_ONCE = {"core", "architecture", "conformance"}
 
@@ -67,6 +70,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]
     os.environ["ERGON_DATA_DIR"] = str(folder)
     os.environ["DATABASE_URL"] = _database(early_config.known_args_namespace.database, folder)
     os.environ["CELERY_BROKER_URL"] = _broker(folder)
+    os.environ["ERGON_PEERS"] = PEERS
     return (yield)
 
 

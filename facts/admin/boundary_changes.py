@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from unfold.decorators import action
 
-from ergon_site.access.core.roles import Right
+from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
@@ -88,7 +88,8 @@ class BoundaryChanges(Verbs, DetailPage):
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
         if not self.has_add_permission(request):
             raise PermissionDenied
-        form = BoundaryForm(request.POST or None)
+        refusal = "" if holds(request, Right.ADMINISTER) else reason_missing(Right.ADMINISTER)
+        form = BoundaryForm(request.POST or None, refusal=refusal)
         made = self.attempt(form, lambda: self._make(request, form))
         return made or self.page(request, "console/form.html", "New boundary", form=form, **NEW)
 

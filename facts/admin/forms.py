@@ -78,10 +78,14 @@ class BoundaryForm(LimitsForm):
         max_length=500,
         assume_scheme="https",
         widget=PLAIN,
-        help_text="The address of the deployment to pull from. Empty: facts are appended here.",
+        help_text="The address of the deployment to pull from, one of ERGON_PEERS. Empty: facts are appended here.",
     )
-    source_token_file = forms.CharField(
-        label="Token file", required=False, max_length=500, widget=PLAIN, help_text="On this host; holds a token."
+    source_token = forms.CharField(
+        label="Token",
+        required=False,
+        max_length=100,
+        widget=PLAIN,
+        help_text="The name of the file with the peer's token in the folder ERGON_PEER_TOKENS.",
     )
     source_consumer = forms.CharField(
         label="Consumer at the peer", required=False, max_length=LONGEST_CONSUMER, widget=PLAIN
@@ -92,8 +96,25 @@ class BoundaryForm(LimitsForm):
         widget=UnfoldBooleanSwitchWidget,
         help_text="Fetch what a fact refers to from the peer before the fact itself.",
     )
-    field_order = ("from_zone", "to_zone", "source_url", "source_token_file", "source_consumer", "with_artifacts")
+    of_a_peer = ("source_url", "source_token", "source_consumer", "with_artifacts")
+    field_order = ("from_zone", "to_zone", *of_a_peer)
+
+    def __init__(self, *args: Any, refusal: str = "", **kwargs: Any) -> None:
+        """With a `refusal`, the reason why this person may not name a peer."""
+        super().__init__(*args, **kwargs)
+        self._refusal = refusal
+        for name in self.of_a_peer if refusal else ():
+            self.fields[name].widget.attrs["disabled"] = True
+            self.fields[name].help_text = refusal
+
+    def clean(self) -> dict[str, Any]:
+        asked: dict[str, Any] = super().clean() or self.cleaned_data
+        # A browser does not send a disabled field; what was sent all the same is refused, not ignored.
+        for name in self.of_a_peer if self._refusal else ():
+            if self.data.get(name):
+                self.add_error(name, self._refusal)
+        return asked
 
     def plan(self) -> dict[str, Any]:
-        source = {name: self.cleaned_data[name] for name in self.field_order[2:]}
-        return {**source, **asdict(self.allowance())}
+        source = {name: self.cleaned_data[name] for name in ("source_url", "source_consumer", "with_artifacts")}
+        return {**source, "source_token_file": self.cleaned_data["source_token"], **asdict(self.allowance())}

@@ -1,13 +1,16 @@
 """Where the facts of a boundary come from: the store buffer in this database, or a peer over HTTP."""
 
+import os
 import time
 from collections.abc import Container, Iterable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from ergon_site.access.core import tokens
 from facts.canonical import size_of
 from facts.client import BoundaryClient, Download, Fetched
+from facts.conf import settings
+from facts.core import peers
 from facts.core.errors import AlarmError, FactError, ProvisioningError, UnreachableError
 from facts.ledger import boundaries, skipping
 from facts.ledger.entries import Entry, prepare
@@ -16,6 +19,7 @@ from facts.models import Boundary, Fact
 
 # How often a peer is asked how far it is, if nothing comes anyway.
 HEAD_EVERY = 1.0
+MOST_OF_A_TOKEN_FILE = 4096
 # Beyond this no database keeps an offset.
 MOST = 2**63 - 1
 
@@ -69,7 +73,9 @@ class PeerSource:
 
     def __init__(self, boundary: Boundary) -> None:
         self._zones = boundary.from_zone.name, boundary.to_zone.name
-        self._client = BoundaryClient(boundary.source_url, _token(boundary.source_token_file))
+        # Checked at each use: the row may be older than the list of peers.
+        peers.check_address(boundary.source_url, settings().peers)
+        self._client = BoundaryClient(boundary.source_url, peer_token(boundary.source_token))
         self._consumer = boundary.source_consumer
         self._head: int | None = None
         self._head_due_at = 0.0
@@ -144,12 +150,25 @@ def _offset(fact: Fetched) -> int:
     return fact.offset
 
 
-def _token(path: str) -> str:
+def peer_token(name: str) -> str:
+    """The token of that name. What its file holds is sent only if it has the form of a token, and is never repeated."""
+    peers.check_token_name(name)
     try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"the token file {path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+        # Without waiting for a writer, where somebody has put a pipe.
+        with open(settings().peer_tokens / name, "rb", opener=_without_waiting) as file:
+            content = file.read(MOST_OF_A_TOKEN_FILE)
+    except OSError as error:
+        msg = f"the token {name} cannot be read from ERGON_PEER_TOKENS: {error.strerror}"
         raise ProvisioningError(msg) from None
+    token = tokens.parse(content.decode("latin-1").strip())
+    if token is None:
+        msg = f"the file {name} in ERGON_PEER_TOKENS does not hold an API token and nothing else"
+        raise ProvisioningError(msg)
+    return token.text
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _entry(row: Fact, from_zone: str, to_zone: str) -> Entry:

@@ -146,7 +146,7 @@ def test_an_alarm_is_told_and_opening_the_gate_says_that_somebody_looked(browse:
 
 
 def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(browse: Client) -> None:
-    boundary = make_boundary(source_url="https://peer.example", source_token_file="/run/token")
+    boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     Boundary.objects.update(alarm="the message 'a' at offset 7 has arrived", frontier=6, alarm_offset=7, alarm_last=7)
     shown = scenes.read(browse, page(boundary))
     assert "an administrator skips offset 7" in shown
@@ -210,7 +210,7 @@ def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(brows
 
 
 def test_a_peer_that_does_not_answer_is_told_of_on_the_page(browse: Client) -> None:
-    boundary = make_boundary(source_url="https://peer.example", source_token_file="/run/token")
+    boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     Boundary.objects.update(heard_at=Now() - timedelta(minutes=9))
     assert "The peer has not answered for 9 min." in scenes.read(browse, page(boundary))
 

@@ -41,6 +41,7 @@ def manage_anew(*arguments: str, **variables: str) -> subprocess.CompletedProces
         ("ERGON_EXECUTORS", "[1]"),
         ("ERGON_CERTIFICATE_HEADER", "X Client"),
         ("ERGON_TRUSTED_PROXIES", "everybody"),
+        ("ERGON_PEERS", "https://ergon:hunter2@plant.example"),
         ("ERGON_FACT_LIMITS", '{"subjects": 1}'),
         ("ERGON_FACT_LIMITS", '{"subject": "x"}'),
         ("ERGON_FACT_LIMITS", '{"message_id": 5000}'),

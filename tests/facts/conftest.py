@@ -3,13 +3,12 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.facts import bytes_of
 from tests.facts.making import make_boundary
-from tests.facts.peers import Script, peer
+from tests.facts.peers import Script, keep_token, peer
 from tests.processes import Site, serve
 
 
@@ -29,10 +28,9 @@ def serve_with(transactional_db: None) -> Iterator[Callable[..., Site]]:
 
 
 @pytest.fixture
-def script(transactional_db: None, tmp_path: Path) -> Iterator[Script]:
+def script(transactional_db: None) -> Iterator[Script]:
     """A peer, and a boundary here that is pulled from it."""
     made = Script()
-    (tmp_path / "token").write_text("token\n")
     with peer(made) as url:
-        make_boundary(source_url=url, source_token_file=str(tmp_path / "token"))
+        make_boundary(source_url=url, source_token_file=keep_token())
         yield made

@@ -7,7 +7,19 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from django.conf import settings
+
 from tests.facts.making import OFFICE, PLANT
+
+# Of the form that a token has; no peer of the tests looks at it.
+TOKEN = f"ergon_aaaaaaaa_{'a' * 43}"
+
+
+def keep_token(text: str = TOKEN, name: str = "plant") -> str:
+    """Keep a peer's token where this deployment looks for it; its name."""
+    settings.ERGON_PEER_TOKENS.mkdir(exist_ok=True)
+    (settings.ERGON_PEER_TOKENS / name).write_text(f"{text}\n")
+    return name
 
 
 class Garbled(bytes):

@@ -183,7 +183,7 @@ def test_where_no_boundary_leads_nothing_is_appended(boundary: Boundary) -> None
 
 
 def test_where_facts_are_pulled_from_a_peer_nothing_is_appended_and_the_refusal_says_so() -> None:
-    make_boundary(source_url="https://plant.example", source_token_file="/run/token")
+    make_boundary(source_url="https://plant.example", source_token_file="plant")
     api = api_of("press", **GRANT)
     told = problem(post(api, "facts", draft(1)), 403, "zone_not_authorized")
     assert "pulled from a peer" in told["detail"]

@@ -20,6 +20,7 @@ from tests.commands import running
 from tests.facts.bytes_of import BUCKET
 from tests.facts.deployments import Deployment, Server, deployment
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.peers import keep_token
 from tests.faults.relay import relay_to
 from tests.processes import eventually
 
@@ -41,7 +42,7 @@ def server(plant: Deployment) -> Iterator[Server]:
 
 
 @pytest.fixture
-def producer(plant: Deployment, server: Server, tmp_path: Path) -> Iterator[BoundaryClient]:
+def producer(plant: Deployment, server: Server) -> Iterator[BoundaryClient]:
     """A client of the plant; and a boundary here that pulls facts and artifacts from it."""
     *_, replicator, mes = plant.commands(
         ["zone", "create", PLANT],
@@ -51,8 +52,7 @@ def producer(plant: Deployment, server: Server, tmp_path: Path) -> Iterator[Boun
         ["create_api_client", "replicator", "--consumer", "office", "--bucket", BUCKET],
         ["create_api_client", "mes", "--zone", PLANT, "--target-zone", OFFICE, "--bucket", BUCKET],
     )
-    (tmp_path / "token").write_text(replicator)
-    boundary = make_boundary(source_url=server.url, source_token_file=str(tmp_path / "token"), with_artifacts=True)
+    boundary = make_boundary(source_url=server.url, source_token_file=keep_token(replicator), with_artifacts=True)
     assert holding.hold(boundary, HOLDER)
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     with BoundaryClient(server.url, mes.strip()) as client:
@@ -133,9 +133,9 @@ def test_a_key_that_has_other_bytes_here_raises_the_alarm(producer: BoundaryClie
     assert [offset for offset, _ in ledger.fetch("erp").facts] == [0, 1, 2]
 
 
-def test_a_token_without_the_bucket_is_told_so(producer: BoundaryClient, plant: Deployment, tmp_path: Path) -> None:
+def test_a_token_without_the_bucket_is_told_so(producer: BoundaryClient, plant: Deployment) -> None:
     (token,) = plant.commands(["create_api_client", "narrow", "--consumer", "office"])
-    (tmp_path / "token").write_text(token)
+    keep_token(token)
     producer.append(draft(1, object_json=stored(producer, "order.pdf", b"short")))
     with pytest.raises(FactError) as caught:
         hand()

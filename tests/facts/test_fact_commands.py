@@ -56,10 +56,10 @@ def test_a_deployment_is_a_zone_from_its_first_migration_on() -> None:
 def test_a_boundary_may_be_pulled_from_a_peer() -> None:
     for zone in (PLANT, OFFICE):
         run("zone", "create", zone)
-    source = ["--source", "https://plant.example", "--token-file", "/run/token", "--consumer", "office"]
+    source = ["--source", "https://plant.example", "--token", "plant", "--consumer", "office"]
     assert "pulled from https://plant.example" in run("boundary", "create", PLANT, OFFICE, *source)
     boundary = Boundary.objects.get()
-    assert (boundary.source_token_file, boundary.source_consumer) == ("/run/token", "office")
+    assert (boundary.source_token_file, boundary.source_consumer) == ("plant", "office")
 
 
 def test_facts_cannot_be_kept_for_no_day_at_all() -> None:
@@ -79,7 +79,7 @@ def test_artifacts_are_pulled_only_where_a_peer_is_named() -> None:
         run("zone", "create", zone)
     with pytest.raises(CommandError, match="name it with --source"):
         run("boundary", "create", PLANT, OFFICE, "--with-artifacts")
-    source = ["--source", "https://plant.example", "--token-file", "/run/token", "--with-artifacts"]
+    source = ["--source", "https://plant.example", "--token", "plant", "--with-artifacts"]
     run("boundary", "create", PLANT, OFFICE, *source)
     assert ask("boundary", "list")[0]["with_artifacts"] is True
 
@@ -101,7 +101,7 @@ def test_a_consumer_begins_where_it_is_told_to(start: str, cursor: int) -> None:
         (["zone", "create", " "], "a zone's name has 1 to 256 printable characters"),
         (["boundary", "create", PLANT, "Mars"], "there is no zone named 'Mars'"),
         (["boundary", "create", PLANT, OFFICE], "a boundary leads from 'Plant A' to 'Enterprise' already"),
-        (["boundary", "create", OFFICE, PLANT, "--source", "http://a.example"], "name the file that holds it"),
+        (["boundary", "create", OFFICE, PLANT, "--source", "http://a.example"], "name its file in ERGON_PEER_TOKENS"),
         (["boundary", "create", OFFICE, PLANT, "--consumer", "a"], "name it with --source"),
         (["boundary", "close", OFFICE, PLANT, "--reason", "r"], "no boundary leads from 'Enterprise' to 'Plant A'"),
         (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "5"], "nothing has the offset 5 yet"),

@@ -14,6 +14,7 @@ from facts.ledger.receiving import NotHoldingError
 from facts.models import Boundary, ForwardedFact
 from tests.commands import ask, run
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.peers import keep_token
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -47,7 +48,7 @@ def arrivals(*numbers: int, cursor: int = -1) -> Batch:
 
 
 def make_remote(**plan: Any) -> Boundary:
-    boundary = make_boundary(source_url="http://peer.example", source_token_file="/nowhere", **plan)
+    boundary = make_boundary(source_url="http://peer.example", source_token_file="nobody", **plan)
     assert holding.hold(boundary, ME)
     return boundary
 
@@ -189,7 +190,7 @@ def test_a_token_that_cannot_be_read_is_told_in_one_line(capsys: pytest.CaptureF
     boundary.refresh_from_db()
     assert (boundary.gate, boundary.gate_reason) == (
         "autonomous",
-        "the token file /nowhere cannot be read: No such file or directory",
+        "the token nobody cannot be read from ERGON_PEER_TOKENS: No such file or directory",
     )
 
 
@@ -207,7 +208,7 @@ def test_an_unexpected_zone_or_a_text_that_is_no_fact_is_a_lie() -> None:
     from facts.forwarding.sources import PeerSource
 
     boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=make_remote().pk)
-    boundary.source_token_file = __file__
+    boundary.source_token_file = keep_token()
     source = PeerSource(boundary)
     for fetched in (
         Fetched(0, draft(1, from_zone="Mars")["envelope"], draft(1)["fact"]),

@@ -129,7 +129,7 @@ def _families() -> list[Metric]:
 
 
 def test_what_waits_at_a_peer_is_behind_since_the_last_handover() -> None:
-    boundary = make_boundary(source_url="https://peer.example", source_token_file="/token")
+    boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     changes = {"source_head": 99, "frontier": 49, "handed_over_at": Now() - timedelta(minutes=2)}
     Boundary.objects.filter(pk=boundary.pk).update(**changes)
     lag = next(family for family in gauges.Gauges().collect() if family.name == "bsfg_replication_lag_seconds")

@@ -68,7 +68,7 @@ def test_who_asks_for_a_truncated_fact_hears_that_it_was_appended() -> None:
 
 
 def test_what_a_peer_sends_again_after_truncation_is_recognised() -> None:
-    boundary = make_boundary(source_url="http://peer.example", source_token_file="/nowhere")
+    boundary = make_boundary(source_url="http://peer.example", source_token_file="plant")
     assert holding.hold(boundary, "me")
 
     def receive(*arrivals: Arrival) -> Any:

@@ -135,7 +135,7 @@ def test_a_boundary_is_made_anew_with_its_offsets() -> None:
     retiring.retire_boundary(PLANT, OFFICE, **WHY)
     with pytest.raises(ProvisioningError, match="its facts are appended here"):
         provisioning.create_boundary(
-            PLANT, OFFICE, by="ada", source_url="http://peer.example", source_token_file="/run/token"
+            PLANT, OFFICE, by="ada", source_url="http://peer.example", source_token_file="plant"
         )
     made = provisioning.create_boundary(PLANT, OFFICE, by="ada", row_ceiling=9)
     assert (made.is_retired, made.row_ceiling, made.next_offset) == (False, 9, 1)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,7 +19,7 @@ from facts.ledger import gating
 from facts.models import Boundary, ForwardedFact
 from tests.commands import run, running
 from tests.facts.making import draft, make_boundary
-from tests.facts.peers import Script, page, peer
+from tests.facts.peers import Script, keep_token, page, peer
 from tests.faults.relay import Relay, relay_to
 from tests.processes import eventually
 
@@ -41,13 +40,12 @@ class Steady(Script):
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[tuple[Script, Relay]]:
+def link() -> Iterator[tuple[Script, Relay]]:
     """A peer, and a boundary that is pulled from it over a stretch of network."""
     script = Steady()
-    (tmp_path / "token").write_text("token\n")
     with peer(script) as url, relay_to(url) as relay:
         address = relay.address.replace("//@", "//")
-        make_boundary(source_url=address, source_token_file=str(tmp_path / "token"), source_consumer="office")
+        make_boundary(source_url=address, source_token_file=keep_token(), source_consumer="office")
         yield script, relay
 
 
@@ -102,18 +100,17 @@ def full() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def fails(url: str, tmp_path: Path) -> Boundary:
-    (tmp_path / "token").write_text("token\n")
-    make_boundary(source_url=url, source_token_file=str(tmp_path / "token"), source_consumer="office")
+def fails(url: str) -> Boundary:
+    make_boundary(source_url=url, source_token_file=keep_token(), source_consumer="office")
     with running("forward", "--drain", ERGON_HANDOFF_TIMEOUT="0.3") as forwarder:
         assert forwarder.wait(60) == 1
     return now()
 
 
 @pytest.mark.once
-def test_a_host_that_lets_nobody_connect_is_given_up_within_the_time_of_a_try(tmp_path: Path) -> None:
+def test_a_host_that_lets_nobody_connect_is_given_up_within_the_time_of_a_try() -> None:
     with full() as url:
-        assert "does not answer" in fails(url, tmp_path).gate_reason
+        assert "does not answer" in fails(url).gate_reason
 
 
 class Trickle(Script):
@@ -129,9 +126,9 @@ class Trickle(Script):
 
 
 @pytest.mark.once
-def test_a_peer_that_sends_a_byte_now_and_then_is_given_up_as_well(tmp_path: Path) -> None:
+def test_a_peer_that_sends_a_byte_now_and_then_is_given_up_as_well() -> None:
     with peer(Trickle()) as url:
-        assert "does not answer" in fails(url, tmp_path).gate_reason
+        assert "does not answer" in fails(url).gate_reason
 
 
 class SlowLink(Steady):
@@ -143,12 +140,11 @@ class SlowLink(Steady):
 
 
 @pytest.mark.once
-def test_over_a_slow_link_fewer_facts_are_asked_for_until_they_come_in_time(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("token\n")
+def test_over_a_slow_link_fewer_facts_are_asked_for_until_they_come_in_time() -> None:
     script = SlowLink()
     script.newest = 99
     with peer(script) as url:
-        make_boundary(source_url=url, source_token_file=str(tmp_path / "token"), source_consumer="office")
+        make_boundary(source_url=url, source_token_file=keep_token(), source_consumer="office")
         with running("forward", "--drain", ERGON_HANDOFF_TIMEOUT="1") as forwarder:
             assert forwarder.wait(60) == 0
     assert ForwardedFact.objects.count() == 100

@@ -68,7 +68,7 @@ def test_a_ceiling_of_bytes_is_one_of_bytes() -> None:
 
 
 def test_what_comes_from_a_peer_is_counted_in_bytes() -> None:
-    made = make_boundary(source_url="https://peer.example", source_token_file="/run/token", held_by="tests")
+    made = make_boundary(source_url="https://peer.example", source_token_file="plant", held_by="tests")
     ledger.receive(made.pk, [Arrival(0, prepare(snowy(0)))], cursor=-1, holder="tests")
     assert Boundary.objects.get().stored_bytes == stored(ForwardedFact)
 
@@ -83,7 +83,7 @@ def test_truncation_gives_back_the_bytes_that_it_took() -> None:
 
 def test_buffers_from_before_are_counted_anew() -> None:
     make_boundary()
-    make_boundary("Mars", OFFICE, source_url="https://peer.example", source_token_file="/run/token", held_by="tests")
+    make_boundary("Mars", OFFICE, source_url="https://peer.example", source_token_file="plant", held_by="tests")
     ledger.append_many([snowy(0), snowy(1)])
     entry = prepare(draft(0, from_zone="Mars", object_json=SNOW))
     ledger.receive(Boundary.objects.get(from_zone__name="Mars").pk, [Arrival(0, entry)], cursor=-1, holder="tests")

@@ -15,6 +15,7 @@ from facts.models import Boundary, ForwardedFact
 from tests.commands import running
 from tests.facts.deployments import Deployment, Link, deployment
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.peers import keep_token
 from tests.processes import LIMIT, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +28,7 @@ def plant(tmp_path: Path) -> Iterator[Deployment]:
         yield made
 
 
-def provision(plant: Deployment, url: str, folder: Path) -> str:
+def provision(plant: Deployment, url: str) -> str:
     """Both sides of the boundary; the token of a producer at the plant."""
     *_, replicator, producer = plant.commands(
         ["zone", "create", PLANT],
@@ -37,9 +38,7 @@ def provision(plant: Deployment, url: str, folder: Path) -> str:
         ["create_api_client", "replicator", "--consumer", "office"],
         ["create_api_client", "mes", "--zone", PLANT, "--target-zone", OFFICE, "--consumer", "office"],
     )
-    file = folder / "token"
-    file.write_text(replicator)
-    make_boundary(source_url=url, source_token_file=str(file))
+    make_boundary(source_url=url, source_token_file=keep_token(replicator))
     return producer.strip()
 
 
@@ -89,10 +88,10 @@ def check(load: Load, url: str, token: str) -> None:
         eventually(lambda: client.reader("office").cursor == max(load.confirmed.values()), "the peer was told")
 
 
-def prove_a_cut(plant: Deployment, folder: Path, *, cuts: int, seconds: float) -> None:
+def prove_a_cut(plant: Deployment, *, cuts: int, seconds: float) -> None:
     with plant.server() as server:
         link = Link(server.port)
-        token = provision(plant, link.url, folder)
+        token = provision(plant, link.url)
         provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
         load = Load(server.url, token)
         with running("forward", "--json"):
@@ -112,10 +111,10 @@ def prove_a_cut(plant: Deployment, folder: Path, *, cuts: int, seconds: float) -
         link.cut()
 
 
-def prove_kills(plant: Deployment, folder: Path, *, kills: int) -> None:
+def prove_kills(plant: Deployment, *, kills: int) -> None:
     chance = random.Random(kills)  # noqa: S311
     with plant.server() as server:
-        token = provision(plant, server.url, folder)
+        token = provision(plant, server.url)
         load = Load(server.url, token)
         eventually(lambda: len(load.confirmed) > 100, "there is something to hand over")
         for number in range(kills):
@@ -135,31 +134,29 @@ def prove_kills(plant: Deployment, folder: Path, *, kills: int) -> None:
 
 
 @pytest.mark.postgresql
-def test_a_link_that_is_cut_and_healed_loses_nothing(plant: Deployment, tmp_path: Path) -> None:
-    prove_a_cut(plant, tmp_path, cuts=1, seconds=0.5)
+def test_a_link_that_is_cut_and_healed_loses_nothing(plant: Deployment) -> None:
+    prove_a_cut(plant, cuts=1, seconds=0.5)
 
 
 @pytest.mark.postgresql
-def test_a_forwarder_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(
-    plant: Deployment, tmp_path: Path
-) -> None:
-    prove_kills(plant, tmp_path, kills=2)
+def test_a_forwarder_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(plant: Deployment) -> None:
+    prove_kills(plant, kills=2)
 
 
 @pytest.mark.soak
-def test_a_link_that_is_cut_over_and_over_loses_nothing(plant: Deployment, tmp_path: Path) -> None:
-    prove_a_cut(plant, tmp_path, cuts=10, seconds=10.0)
+def test_a_link_that_is_cut_over_and_over_loses_nothing(plant: Deployment) -> None:
+    prove_a_cut(plant, cuts=10, seconds=10.0)
 
 
 @pytest.mark.soak
-def test_a_forwarder_that_is_killed_over_and_over_loses_nothing(plant: Deployment, tmp_path: Path) -> None:
-    prove_kills(plant, tmp_path, kills=60)
+def test_a_forwarder_that_is_killed_over_and_over_loses_nothing(plant: Deployment) -> None:
+    prove_kills(plant, kills=60)
 
 
 @pytest.mark.postgresql
-def test_of_two_forwarders_one_serves_a_boundary_and_the_other_takes_over(plant: Deployment, tmp_path: Path) -> None:
+def test_of_two_forwarders_one_serves_a_boundary_and_the_other_takes_over(plant: Deployment) -> None:
     with plant.server() as server:
-        token = provision(plant, server.url, tmp_path)
+        token = provision(plant, server.url)
         with BoundaryClient(server.url, token) as producer, running("forward", "--json") as first:
             producer.append(draft(1))
             eventually(lambda: len(arrived()) == 1, "it has arrived")

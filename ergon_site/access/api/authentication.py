@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from ergon_site.access import callers
 from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.callers import Caller
-from ergon_site.access.core import certificates
+from ergon_site.access.core import addresses, certificates
 
 SCHEME = "Bearer"
 
@@ -48,7 +48,7 @@ def _told(request: Request) -> str:
     """What a trusted proxy tells of the certificate; what anybody else tells is nothing."""
     name = settings.ERGON_CERTIFICATE_HEADER
     told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
-    is_believed = told and certificates.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES)
+    is_believed = told and addresses.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES)
     return told if is_believed else ""
 
 

@@ -1,8 +1,13 @@
-"""A client that calls too often is told when to come back. Each process counts for itself, in memory."""
+"""A client that calls too often is told when to come back. Each process counts for itself, in memory.
+
+Callers are remembered by a digest, and at most `CALLERS_REMEMBERED` of them: what they send decides neither how much
+memory is used nor, unless a trusted proxy says so, whose calls they count as.
+"""
 
 import math
 import time
 from collections import OrderedDict
+from hashlib import blake2b
 from threading import Lock
 
 from django.conf import settings
@@ -10,14 +15,14 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from ergon_site.access import callers
+from ergon_site.access import addresses, callers
 from ergon_site.access.core import rate
 from ergon_site.access.core.rate import Verdict
 
 CALLERS_REMEMBERED = 10_000
 WRONG_TOKENS_PER_SECOND = 20.0
 
-_busy_until: OrderedDict[str, float] = OrderedDict()
+_busy_until: OrderedDict[bytes, float] = OrderedDict()
 _lock = Lock()
 
 
@@ -28,7 +33,7 @@ class ClientRate(BaseThrottle):
 
     def allow_request(self, request: Request, view: object) -> bool:
         client = callers.of(request) if request.auth else None
-        caller = f"client:{client.client_id}" if client else f"address:{self.get_ident(request)}"
+        caller = f"client:{client.client_id}" if client else f"address:{addresses.of(request)}"
         self.verdict = admit(caller, (client and client.rate) or settings.ERGON_API_RATE)
         return self.verdict.is_admitted
 
@@ -38,18 +43,24 @@ class ClientRate(BaseThrottle):
 
 def refuse_guessing(request: Request) -> None:
     """Slow down an address that presents wrong tokens."""
-    verdict = admit(f"guesser:{BaseThrottle().get_ident(request)}", WRONG_TOKENS_PER_SECOND)
+    verdict = admit(f"guesser:{addresses.of(request)}", WRONG_TOKENS_PER_SECOND)
     if not verdict.is_admitted:
         raise Throttled(math.ceil(verdict.retry_after))
 
 
 def admit(caller: str, per_second: float) -> Verdict:
+    key = blake2b(caller.encode(), digest_size=16).digest()
     with _lock:
-        verdict = rate.admit(_busy_until.pop(caller, 0.0), time.monotonic(), per_second)
-        _busy_until[caller] = verdict.busy_until
+        verdict = rate.admit(_busy_until.pop(key, 0.0), time.monotonic(), per_second)
+        _busy_until[key] = verdict.busy_until
         if len(_busy_until) > CALLERS_REMEMBERED:
             _busy_until.popitem(last=False)
     return verdict
+
+
+def remembered() -> int:
+    """The number of callers that are remembered."""
+    return len(_busy_until)
 
 
 def forget() -> None:

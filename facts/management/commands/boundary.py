@@ -54,7 +54,7 @@ class Command(VerbsCommand):
     def create(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
         plan = {
             "source_url": options["source"] or "",
-            "source_token_file": options["token_file"] or "",
+            "source_token_file": options["token"] or "",
             "source_consumer": options["consumer"] or "",
             "row_ceiling": options["row_ceiling"],
             "byte_ceiling": options["byte_ceiling"],
@@ -66,7 +66,7 @@ class Command(VerbsCommand):
             plan["dedupe_days"] = options["dedupe_days"]
         of_a_peer = ("source_token_file", "source_consumer", "with_artifacts")
         if not plan["source_url"] and any(plan[name] for name in of_a_peer):
-            msg = "--token-file, --consumer and --with-artifacts are for a peer: name it with --source"
+            msg = "--token, --consumer and --with-artifacts are for a peer: name it with --source"
             raise CommandError(msg)
         made = provisioning.create_boundary(from_zone, to_zone, by=actor(), reason=reason, **plan)
         source = f", pulled from {made.source_url}" if made.is_remote else ""
@@ -118,8 +118,14 @@ def _add_limits(parser: ArgumentParser) -> None:
 
 
 def _add_plan(parser: ArgumentParser) -> None:
-    parser.add_argument("--source", metavar="URL", help="a peer to pull the facts from; this database if not given")
-    parser.add_argument("--token-file", metavar="F", help="with --source: the file that holds the peer's token")
+    parser.add_argument(
+        "--source",
+        metavar="URL",
+        help="a peer to pull the facts from, one of ERGON_PEERS; this database if not given",
+    )
+    parser.add_argument(
+        "--token", metavar="NAME", help="with --source: the peer's token, by the name of its file in ERGON_PEER_TOKENS"
+    )
     parser.add_argument(
         "--consumer", metavar="NAME", help="with --source: the consumer at the peer; the token's only one if not given"
     )

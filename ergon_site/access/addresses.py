@@ -1,0 +1,32 @@
+"""The address that a request is counted by, in throttles and in logs."""
+
+from typing import Any
+
+import structlog
+from django.conf import settings
+
+from ergon_site.access.core import addresses
+
+HEADER = "HTTP_X_FORWARDED_FOR"
+
+log = structlog.get_logger("ergon.access")
+_warned: set[str] = set()
+
+
+def of(request: Any) -> str:
+    """The address behind a request of Django or of the API.
+
+    `X-Forwarded-For` counts only if one of ERGON_TRUSTED_PROXIES has sent the request.
+    """
+    connected, forwarded = request.META.get("REMOTE_ADDR", ""), request.META.get(HEADER, "")
+    if forwarded and not addresses.is_among(connected, settings.ERGON_TRUSTED_PROXIES):
+        _warn(connected)
+        forwarded = ""
+    return addresses.caller(connected, forwarded, settings.ERGON_TRUSTED_PROXIES)
+
+
+def _warn(connected: str) -> None:
+    """Say once that a proxy may be missing from the settings: all who come through it count as one caller."""
+    if not _warned:
+        _warned.add(connected)
+        log.warning("forwarded_address_ignored", address=connected, setting="ERGON_TRUSTED_PROXIES")
