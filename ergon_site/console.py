@@ -14,6 +14,7 @@ from unfold.sites import UnfoldAdminSite
 from engines import executing
 from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
+from ergon_site.access.login_form import LoginForm
 from ergon_site.access.pages import holds
 
 
@@ -87,6 +88,7 @@ class Console(UnfoldAdminSite):
     """The site object behind `/admin/`."""
 
     index_title = "Dashboard"
+    login_form = LoginForm
     index_template = "console/dashboard.html"
 
     def get_urls(self) -> list[URLPattern]:

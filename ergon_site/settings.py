@@ -85,6 +85,7 @@ ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
 ERGON_CHORES = {
     "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
+    "failed_logins_forgotten": (600.0, "ergon_site.access.logins.forget"),
     "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
     "providers_rated": (60.0, "providers.upkeep.rate"),
     "providers_pruned": (600.0, "providers.upkeep.prune"),
@@ -96,6 +97,8 @@ ERGON_CERTIFICATE_HEADER = read("ERGON_CERTIFICATE_HEADER", environment.header)
 ERGON_TRUSTED_PROXIES = read("ERGON_TRUSTED_PROXIES", environment.networks)
 if ERGON_CERTIFICATE_HEADER and not ERGON_TRUSTED_PROXIES:
     refuse("ERGON_TRUSTED_PROXIES", "is required with ERGON_CERTIFICATE_HEADER: anybody can send a header")
+ERGON_LOGIN_FAILURES = read("ERGON_LOGIN_FAILURES", environment.whole, default="10")
+ERGON_LOGIN_LOCKOUT = read("ERGON_LOGIN_LOCKOUT", environment.seconds, default="900")
 ERGON_TRACE_URL = read("ERGON_TRACE_URL", environment.trace_url)
 
 # Security

@@ -113,6 +113,20 @@ class AuditEntry(models.Model):
         return f"{self.actor} {self.action} {self.target}"
 
 
+class FailedLogins(models.Model):
+    """Logins that failed within some minutes, of a person, an address, or a person at an address."""
+
+    key = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of what is counted.")
+    attempts = models.PositiveIntegerField()
+    ends_at = models.DateTimeField(db_index=True, help_text="Then they are forgotten.")
+
+    class Meta:
+        verbose_name_plural = "failed logins"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.attempts}"
+
+
 class IdempotentRequest(models.Model):
     """A request that a client may send again: in flight, or with the answer that it got."""
 

@@ -1,0 +1,83 @@
+"""VERBS of logins to the console: begin, succeed, forget. Failures are counted in the database, for all processes.
+
+An attempt is counted before the password is looked at and taken back when it was right, so that many attempts at the
+same time are no way around the limits. What has no row has not failed.
+"""
+
+from datetime import timedelta
+from hashlib import sha256
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from ergon_site.access.core import lockout
+from ergon_site.access.core.lockout import Count, Counter
+from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.models import FailedLogins
+
+LONGEST_ACCOUNT = 150
+COUNT_ONE = """
+INSERT INTO access_failedlogins AS known (key, attempts, ends_at) VALUES (%s, 1, %s)
+ON CONFLICT (key) DO UPDATE
+   SET attempts = CASE WHEN known.ends_at <= %s THEN 1 ELSE known.attempts + 1 END,
+       ends_at = CASE WHEN known.ends_at <= %s THEN excluded.ends_at ELSE known.ends_at END
+"""
+
+log = structlog.get_logger("ergon.access")
+
+
+@retry_conflicts
+@transaction.atomic
+def begin(account: str, address: str) -> float:
+    """Count an attempt; the seconds to wait if it must not be made."""
+    for counter, key in _keys(account, address).items():
+        wait = lockout.wait(_counted(counter, key), settings.ERGON_LOGIN_FAILURES)
+        if wait:
+            # What is refused here does not count further on: one address alone must not lock a person out elsewhere.
+            about = {"account": account[:LONGEST_ACCOUNT], "address": address}
+            log.warning("login_refused", **about, seconds=round(wait), failures_of=counter.value)
+            return wait
+    return 0.0
+
+
+def fail(account: str, address: str) -> None:
+    """An attempt that was counted has failed."""
+    log.warning("login_failed", account=account[:LONGEST_ACCOUNT], address=address)
+
+
+@retry_conflicts
+@transaction.atomic
+def succeed(account: str, address: str) -> None:
+    """Take back an attempt, and forget the earlier ones of this person at this address."""
+    keys = _keys(account, address)
+    FailedLogins.objects.filter(key=keys.pop(Counter.PAIR)).delete()
+    for key in keys.values():
+        FailedLogins.objects.filter(key=key, attempts__gt=0).update(attempts=F("attempts") - 1)
+    log.info("logged_in", account=account[:LONGEST_ACCOUNT], address=address)
+
+
+def forget() -> int:
+    """Drop failures whose time is over; how many."""
+    return FailedLogins.objects.filter(ends_at__lt=timezone.now()).delete()[0]
+
+
+def _counted(counter: Counter, key: str) -> Count:
+    now = timezone.now()
+    times = [now + timedelta(seconds=settings.ERGON_LOGIN_LOCKOUT), now, now]
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT_ONE, [key, *map(connection.ops.adapt_datetimefield_value, times)])
+    row = FailedLogins.objects.get(pk=key)
+    return Count(counter, row.attempts, (row.ends_at - now).total_seconds())
+
+
+def _keys(account: str, address: str) -> dict[Counter, str]:
+    """In the order in which they are counted, always the same: no two logins wait for each other."""
+    named = {Counter.PAIR: (account, address), Counter.ADDRESS: (address,), Counter.ACCOUNT: (account,)}
+    return {counter: _digest(counter, *names) for counter, names in named.items()}
+
+
+def _digest(*names: str) -> str:
+    return sha256("\0".join(names).encode(errors="surrogatepass")).hexdigest()
