@@ -4,7 +4,9 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 from django_celery_results.models import GroupResult, TaskResult
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularSwaggerView
+
+from ergon_site.access.api.schema import SchemaView
 
 admin.autodiscover()
 # Celery's results are kept for programs; their stock pages would let people write and delete unaudited.
@@ -17,7 +19,7 @@ urlpatterns = [
     path("api/v1/", include("engines.api.urls")),
     path("api/v1/", include("facts.api.urls")),
     path("api/v1/", include("providers.api.urls")),
-    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
 ]
 

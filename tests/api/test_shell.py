@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
 
 from ergon_site.access import audit
+from ergon_site.access.api import schema
+from ergon_site.access.api.schema import SchemaView
 from ergon_site.access.core.scopes import SCOPES
 
 
@@ -16,12 +19,32 @@ def api(token: str) -> Client:
 
 
 def test_the_schema_is_openapi_3_1_and_tells_of_tokens_and_problems(client: Client) -> None:
-    schema = client.get("/api/schema/", headers={"Accept": "application/json"}).json()
-    assert schema["openapi"].startswith("3.1")
-    assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    operation = schema["paths"]["/api/v1/client"]["get"]
+    document = client.get("/api/schema/", headers={"Accept": "application/json"}).json()
+    assert document["openapi"].startswith("3.1")
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    operation = document["paths"]["/api/v1/client"]["get"]
     assert operation["responses"]["401"]["content"]["application/problem+json"]
     assert {"400", "403", "404", "405", "406", "429", "500"} <= set(operation["responses"])
+
+
+def test_the_schema_is_made_once_in_each_form_whoever_asks_and_however(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counting(SchemaGenerator):
+        def get_schema(self, *args: Any, **kwargs: Any) -> Any:
+            made.append(args)
+            return super().get_schema(*args, **kwargs)
+
+    made: list[Any] = []
+    monkeypatch.setattr(SchemaView, "generator_class", Counting)
+    schema.forget()
+    for number in range(20):
+        client.get(f"/api/schema/?version={number}&lang=de", headers={"Accept": "application/json"})
+        client.get("/api/schema/", headers={"Accept": f"text/x{number}, */*"})
+    assert len(made) == 2
+    answer = client.get("/api/schema/?format=json")
+    assert answer["Content-Type"] == "application/vnd.oai.openapi+json"
+    assert client.head("/api/schema/").status_code == 200
 
 
 def test_the_docs_page_loads_nothing_from_elsewhere(client: Client) -> None:

@@ -78,4 +78,4 @@ def memory_of(site: Site) -> int:
     """Of the largest of the server's processes."""
     port = str(urlsplit(site.url).port)
     main = next(one for one in psutil.Process().children(recursive=True) if port in one.cmdline())
-    return max(one.memory_info().rss for one in [main, *main.children(recursive=True)])
+    return max(int(one.memory_info().rss) for one in [main, *main.children(recursive=True)])

@@ -1,7 +1,13 @@
-"""What every operation can answer besides its own results, said once for the whole OpenAPI document."""
+"""The OpenAPI document: how it is served, and what every operation can answer besides its own results."""
 
 from http import HTTPStatus
+from threading import Lock
 from typing import Any
+
+from django.http import HttpResponse
+from django.utils.encoding import force_bytes
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.request import Request
 
 from ergon_site.access.api.problems import MEDIA_TYPE
 
@@ -41,6 +47,31 @@ ALWAYS = (
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
 WITH_BODY = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+
+
+_rendered: dict[str, bytes] = {}
+_rendering = Lock()
+
+
+class SchemaView(SpectacularAPIView):
+    """The document, made once in each process and form: it is open to all, and to make it takes long.
+
+    It says nothing of a deployment but its limits, and nothing in a request changes it.
+    """
+
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
+        renderer = request.accepted_renderer
+        with _rendering:
+            if renderer.media_type not in _rendered:
+                document = self.generator_class().get_schema(request=request, public=True)  # type: ignore[no-untyped-call]
+                _rendered[renderer.media_type] = force_bytes(renderer.render(document, renderer_context={}))
+        headers = {"Content-Disposition": f'inline; filename="ergon.{renderer.format}"'}
+        return HttpResponse(_rendered[renderer.media_type], content_type=renderer.media_type, headers=headers)
+
+
+def forget() -> None:
+    """Make the document anew when it is next asked for."""
+    _rendered.clear()
 
 
 def also_refuses(*statuses: int) -> dict[tuple[int, str], dict[str, str]]:
