@@ -8,7 +8,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 from django.contrib.admin.checks import check_admin_app
-from django.core.checks import CheckMessage, Error, Warning as Caution
+from django.core.checks import CheckMessage, Warning as Caution
 
 
 def check_console(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
@@ -17,8 +17,11 @@ def check_console(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
     return list(check_admin_app(app_configs))
 
 
-def check_tasks(**_: Any) -> list[Error]:
-    """Every module of ERGON_TASKS is there; what is in it is not run."""
+def check_tasks(**_: Any) -> list[Caution]:
+    """Every module of ERGON_TASKS is there; what is in it is not run.
+
+    A warning: `migrate` and the web process work without tasks. `consume`, `produce` and Celery workers do not start.
+    """
     return list(_missing(settings.ERGON_TASKS))
 
 
@@ -32,11 +35,11 @@ def check_certificate_header(**_: Any) -> list[Caution]:
     return [Caution(text, hint=hint, id="ergon.W002")]
 
 
-def _missing(modules: tuple[str, ...]) -> Iterator[Error]:
+def _missing(modules: tuple[str, ...]) -> Iterator[Caution]:
     for name in modules:
         if not _is_there(name):
             text = f"ERGON_TASKS names a module that is not there: {name!r}."
-            yield Error(text, hint="Put its folder into PYTHONPATH, or install its package.", id="ergon.E001")
+            yield Caution(text, hint="Put its folder into PYTHONPATH, or install its package.", id="ergon.W001")
 
 
 def _is_there(name: str) -> bool:

@@ -5,9 +5,10 @@ import sys
 
 from django.conf import settings
 from django.core.management import execute_from_command_line
-from django.db import OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections
 
 from ergon_site import telemetry
+from ergon_site.access import waiting
 
 DEPENDENCY_MISSING = os.EX_UNAVAILABLE
 
@@ -16,16 +17,23 @@ def run(argv: list[str]) -> None:
     telemetry.start(web=argv[1:2] == ["runserver"], metrics=_serves_metrics(argv))
     try:
         execute_from_command_line(argv)
-    except OperationalError as error:
-        if "--traceback" in argv or _is_reachable():
+    except DatabaseError as error:
+        if "--traceback" in argv or (why := _why(error)) is None:
             raise
-        sys.stderr.write(f"ergon: DATABASE_URL: the database does not answer: {_first_line(error)}\n")
+        sys.stderr.write(f"ergon: {why}\n")
         sys.exit(DEPENDENCY_MISSING)
 
 
 def _serves_metrics(argv: list[str]) -> bool:
     is_named = any(argument.startswith("--metrics-port") for argument in argv)
     return is_named or settings.ERGON_METRICS_PORT is not None
+
+
+def _why(error: DatabaseError) -> str | None:
+    """What is wrong with the database itself; None if something else is."""
+    if isinstance(error, OperationalError) and not _is_reachable():
+        return f"DATABASE_URL: the database does not answer: {_first_line(error)}"
+    return "the database is not up to date: run manage.py migrate" if waiting.migrations() else None
 
 
 def _is_reachable() -> bool:

@@ -250,6 +250,7 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CONSUMER = "ergon_site.celery_consumer:Consumer"
 
 # Functions marked as tasks are transactions; a queue is a pipeline.
 TASKS = {"default": {"BACKEND": "engines.task_backend.ErgonBackend", "QUEUES": []}}

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,20 @@ def run(*arguments: str) -> str:
 def ask(*arguments: str) -> Any:
     """The JSON document that a command prints."""
     return json.loads(run(*arguments, "--json"))
+
+
+def on_terminal(*arguments: str, typed: str, **changes: str) -> str:
+    """What a command prints on a terminal where somebody types this."""
+    ours, theirs = os.openpty()
+    try:
+        process = warm.start(arguments, environment(**changes), stdin=theirs, stdout=theirs, stderr=theirs)
+        os.write(ours, typed.encode())
+        with process:
+            process.wait(LIMIT)
+        return os.read(ours, 100_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 @contextmanager

@@ -17,13 +17,14 @@ from engines.transactions.errors import (
 )
 from engines.transactions.finding import find
 from engines.transactions.leases import Lease, LeasedTransaction
-from engines.transactions.pruning import prune
+from engines.transactions.pruning import MOST_COUNTED, prunable, prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.revealing import reveal
 from engines.transactions.settling import Settlement, postpone, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
 __all__ = [
+    "MOST_COUNTED",
     "Draft",
     "IdTakenError",
     "Lease",
@@ -44,6 +45,7 @@ __all__ = [
     "find",
     "heartbeat",
     "postpone",
+    "prunable",
     "prune",
     "release",
     "replay",

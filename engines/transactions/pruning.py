@@ -17,6 +17,8 @@ from ergon_site.access import audit
 from ergon_site.access.database.retrying import retry_conflicts
 
 BATCH = 1000
+MOST_COUNTED = 10_000
+ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
 class Pruned(NamedTuple):
@@ -36,7 +38,7 @@ def prune(*, older_than: timedelta | None = None, by: str | None = None, reason:
 
     Done by somebody, it is written down; maintenance does it all the time.
     """
-    counts = {State.SUCCEEDED: 0, State.FAILED: 0, State.CANCELLED: 0}
+    counts = dict.fromkeys(ENDED, 0)
     for pipeline in Pipeline.objects.order_by("pk"):
         for state in counts:
             days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
@@ -51,6 +53,17 @@ def prune(*, older_than: timedelta | None = None, by: str | None = None, reason:
     return pruned
 
 
+def prunable(older_than: timedelta) -> int:
+    """How many records `prune` would delete by this age; counting ends soon after `MOST_COUNTED`."""
+    before, count = database_time() - older_than, 0
+    for pipeline_id in Pipeline.objects.values_list("pk", flat=True):
+        for state in ENDED:
+            count += _ended(pipeline_id, state, before)[: MOST_COUNTED + 1].count()
+            if count > MOST_COUNTED:
+                return count
+    return count
+
+
 def _batches(pipeline_id: int, state: State, before: datetime) -> Iterator[int]:
     while count := _delete(pipeline_id, state, before):
         yield count
@@ -59,18 +72,22 @@ def _batches(pipeline_id: int, state: State, before: datetime) -> Iterator[int]:
 @retry_conflicts
 @transaction.atomic
 def _delete(pipeline_id: int, state: State, before: datetime) -> int:
-    old = TransactionRecord.objects.filter(
+    old = _ended(pipeline_id, state, before)
+    ids = list(old.order_by("pipeline", "state", "created_at").values_list("pk", flat=True)[:BATCH])
+    if state is State.FAILED:
+        _delete_letters(DeadLetter.objects.filter(transaction_id__in=ids))
+    _delete_attempts(ids)
+    return old.filter(pk__in=ids).delete()[0]
+
+
+def _ended(pipeline_id: int, state: State, before: datetime) -> QuerySet[TransactionRecord]:
+    return TransactionRecord.objects.filter(
         pipeline_id=pipeline_id,
         state=state.value,
         finished_at__isnull=False,
         created_at__lt=before,
         finished_at__lt=before,
     )
-    ids = list(old.order_by("pipeline", "state", "created_at").values_list("pk", flat=True)[:BATCH])
-    if state is State.FAILED:
-        _delete_letters(DeadLetter.objects.filter(transaction_id__in=ids))
-    _delete_attempts(ids)
-    return old.filter(pk__in=ids).delete()[0]
 
 
 def _delete_letters(letters: QuerySet[DeadLetter]) -> int:

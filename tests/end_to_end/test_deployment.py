@@ -1,7 +1,9 @@
 """The deployment examples: they can be read, name what there is, and leave every process its time to end."""
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
@@ -12,13 +14,16 @@ import yaml
 from django.core.management import get_commands, load_command_class
 from django.test import Client
 
-from tests.processes import ROOT
+from ergon_site import environment
+from tests.processes import ROOT, free_port, process, wait_for
 
 pytestmark = pytest.mark.once
 
 FOLDER = ROOT / "docs" / "how-to" / "deployment"
 UNITS = sorted((FOLDER / "systemd").glob("*.service"))
+README = (FOLDER / "README.md").read_text()
 GRACE, LEASE = 25, 30
+DATA, OWNER = "/var/lib/ergon", 10001
 VARIABLE = re.compile(r"\b(?:ERGON|DJANGO|CELERY|DATABASE|OTEL)_[A-Z_]+\b")
 
 
@@ -101,6 +106,55 @@ def test_the_probes_are_addresses_that_answer(client: Client) -> None:
     paths |= set(re.findall(r":8000(/\w+)", " ".join(services()["web"]["healthcheck"]["test"])))
     assert paths == {"/livez", "/readyz"}
     assert {path: client.get(path).status_code for path in paths} == dict.fromkeys(paths, 200)
+
+
+def volumes_of(pod: Any) -> dict[str, Any]:
+    kinds = {volume["name"]: volume for volume in pod.get("volumes", [])}
+    (container,) = pod["containers"]
+    return {mount["mountPath"]: kinds[mount["name"]] for mount in container["volumeMounts"]}
+
+
+def test_artifacts_are_kept_in_a_durable_place_that_every_process_sees() -> None:
+    compose = documents("compose.yaml")[0]
+    ours = [service for service in compose["services"].values() if service["image"] == "ergon"]
+    assert len(ours) == 6
+    assert all(f"data:{DATA}" in service.get("volumes", []) for service in ours)
+    assert "data" in compose["volumes"]
+    (claim,) = (one["metadata"]["name"] for one in documents("kubernetes.yaml") if one["kind"].endswith("VolumeClaim"))
+    pods_of_ours = [pod for _, pod in pods() if pod["containers"][0]["image"].startswith("ergon:")]
+    assert len(pods_of_ours) == 6
+    for pod in pods_of_ours:
+        assert volumes_of(pod)[DATA]["persistentVolumeClaim"] == {"claimName": claim}
+        assert pod["securityContext"] == {"fsGroup": OWNER}
+    assert f"--uid {OWNER} " in (FOLDER / "Dockerfile").read_text()
+    for path in UNITS:
+        assert unit(path)["Service"]["StateDirectory"] == Path(DATA).name
+
+
+@pytest.mark.django_db
+def test_every_address_as_written_is_an_allowed_host(client: Client, settings: Any) -> None:
+    (address,) = re.findall(r"## Compose.*?`http://([\d.]+):8000(/admin/)`", README, re.DOTALL)
+    default = re.findall(r":-(.*)}", services()["web"]["environment"]["DJANGO_ALLOWED_HOSTS"])
+    example = re.findall(r"^DJANGO_ALLOWED_HOSTS=(.*)$", (FOLDER / "env.example").read_text(), re.MULTILINE)
+    (ingress,) = (one for one in documents("kubernetes.yaml") if one["kind"] == "Ingress")
+    (config,) = (one for one in documents("kubernetes.yaml") if one["kind"] == "ConfigMap")
+    written = [(names, address[0]) for names in (*default, *example)]
+    written.append((config["data"]["DJANGO_ALLOWED_HOSTS"], ingress["spec"]["rules"][0]["host"]))
+    assert len(written) == 3
+    for names, host in written:
+        settings.ALLOWED_HOSTS = list(environment.names(names))
+        assert client.get("/admin/login/", headers={"host": host}).status_code == 200, (names, host)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_procfile_listens_where_the_page_says() -> None:
+    (command,) = re.findall(r"^honcho .*$", README, re.MULTILINE)
+    (documented,) = re.findall(r"## Procfile.*?`http://127\.0\.0\.1:(\d+)/admin/`", README, re.DOTALL)
+    assert documented == "8000"
+    port = str(free_port())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with process(*(port if part == documented else part for part in shlex.split(command)), "web", PATH=path):
+        wait_for(f"http://127.0.0.1:{port}/readyz")
 
 
 def test_no_example_carries_a_secret() -> None:

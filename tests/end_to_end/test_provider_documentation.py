@@ -3,7 +3,9 @@
 import re
 import sys
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,13 +41,14 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "shop_providers.py").write_text(example("class Rank("))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("RANK_TOKEN", "sk-live-1234")
-    page = run(example("class RankServer"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), run(example("class RankServer")).RankServer)
+    Thread(target=server.serve_forever, daemon=True).start()
     caller = run(example("def fetch_rank(tenant_id"))
-    caller.Rank.base_url = page.address
+    caller.Rank.base_url = f"http://127.0.0.1:{server.server_address[1]}"
     yield caller
     clients.close()
-    page.server.shutdown()
-    page.server.server_close()
+    server.shutdown()
+    server.server_close()
     sys.modules.pop("shop_providers")
 
 

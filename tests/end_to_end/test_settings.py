@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.processes import LIMIT, PIPES, ROOT, ended, free_port
+from tests.processes import LIMIT, PIPES, ROOT, ended, free_port, serve, wait_for
 
 pytestmark = pytest.mark.once
 
@@ -74,10 +74,37 @@ def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
 
 def test_a_module_of_tasks_that_is_not_there_is_found_by_the_checks(tmp_path: Path) -> None:
     for name in ("nope", "nope.tasks", "engines.nope"):
-        failed = manage("check", ERGON_DATA_DIR=str(tmp_path), ERGON_TASKS=f"ergon_site.demo_tasks,{name}")
+        variables = {"ERGON_DATA_DIR": str(tmp_path), "ERGON_TASKS": f"ergon_site.demo_tasks,{name}"}
+        failed = manage("check", "--fail-level", "WARNING", **variables)
         assert failed.returncode == 1
         assert f"ERGON_TASKS names a module that is not there: '{name}'" in failed.stderr
         assert "demo_tasks" not in failed.stderr
+
+
+def test_a_module_of_tasks_that_is_not_there_stops_neither_migrate_nor_the_web_process(tmp_path: Path) -> None:
+    variables = {"ERGON_DATA_DIR": str(tmp_path), "ERGON_TASKS": "nope.tasks"}
+    migrated = manage("migrate", "--verbosity", "0", **variables)
+    assert (migrated.returncode, "ergon.W001" in migrated.stderr) == (0, True)
+    assert manage("create_api_client", "shop", "--scope", "transactions:read", **variables).returncode == 0
+    with serve(DATABASE_URL=f"sqlite:///{tmp_path}/ergon.sqlite3", **variables) as site:
+        wait_for(f"{site.url}/readyz")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("create_api_client", "shop"),
+        ("api_client", "list"),
+        ("changepassword", "ada"),
+        ("zone", "list"),
+        ("submit", "orders", "--payload", "1"),
+    ],
+)
+def test_a_database_that_was_not_migrated_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    failed = manage(*command, ERGON_DATA_DIR=str(tmp_path))
+    assert failed.returncode == os.EX_UNAVAILABLE
+    assert "the database is not up to date: run manage.py migrate" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
 
 
 def test_the_consoles_pages_are_loaded_for_addresses_and_checks_alone(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What an operator does from a shell: look, explain, cancel, replay, decide about dead letters, prune."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from engines import pipelines, transactions, workers
 from engines.management.base import actor
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from ergon_site.access.models import AuditEntry
-from tests.commands import ask, run
+from tests.commands import ask, on_terminal, run
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
+from tests.processes import manage
 
 # The verbs behind them are tested on both databases; what they print is the same on either.
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -161,14 +163,35 @@ def test_a_dead_letter_is_discarded_with_its_reason() -> None:
 def test_pruning_follows_the_retention_or_the_age_given_and_is_written_down() -> None:
     fail()
     assert ask("prune") == {"succeeded": 0, "failed": 0, "cancelled": 0, "total": 0}
-    assert (
-        run("prune", "--older-than", "0", "--reason", "a fresh start") == "deleted 0 succeeded, 1 failed, 0 cancelled\n"
-    )
+    told = run("prune", "--older-than", "0", "--yes", "--reason", "a fresh start")
+    assert told == "deleted 0 succeeded, 1 failed, 0 cancelled\n"
     assert not TransactionRecord.objects.exists()
     assert not Attempt.objects.exists()
     entry = AuditEntry.objects.filter(action="transactions.prune").latest("id")
     assert (entry.actor, entry.reason) == (actor(), "a fresh start")
     assert entry.after == {"older_than_days": 0.0, "succeeded": 0, "failed": 1, "cancelled": 0}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("answer", "left"), [("no", 1), ("", 1), ("yes", 0)])
+def test_pruning_by_age_asks_a_person_before_it_deletes(answer: str, left: int) -> None:
+    fail()
+    said = on_terminal("prune", "--older-than", "0", typed=f"{answer}\n")
+    assert "this deletes 1 transaction, whatever the pipelines keep" in said
+    assert ("nothing was deleted" in said) is bool(left)
+    assert TransactionRecord.objects.count() == left
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pruning_by_age_is_refused_where_nobody_can_be_asked() -> None:
+    assert manage("prune", "--older-than", "0").stdout == "deleted 0 succeeded, 0 failed, 0 cancelled\n"
+    fail()
+    refused = manage("prune", "--older-than", "0")
+    assert refused.returncode == os.EX_USAGE
+    assert refused.stderr.splitlines() == [
+        "CommandError: this deletes 1 transaction, whatever the pipelines keep: repeat it with --yes"
+    ]
+    assert TransactionRecord.objects.count() == 1
 
 
 @pytest.mark.once

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from ergon_site.access import clients
 from ergon_site.access.management import granting
 from ergon_site.access.models import ApiClient
-from ergon_site.access.shell.commands import actor
+from ergon_site.access.shell.commands import actor, told_in_one_line
 
 SWITCHES = {"disable": clients.disable, "enable": clients.enable}
 
@@ -34,7 +34,8 @@ class Command(BaseCommand):
         granting.add_options(amend)
 
     def handle(self, *, verb: str, **options: Any) -> None:
-        rows = self._list() if verb == "list" else [self._changed(verb, **options)]
+        with told_in_one_line():
+            rows = self._list() if verb == "list" else [self._changed(verb, **options)]
         for row in rows:
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
 

@@ -13,7 +13,7 @@ from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError
 from ergon_site.access.models import ApiClient
 from ergon_site.access.shell import options
-from ergon_site.access.shell.commands import actor
+from ergon_site.access.shell.commands import actor, told_in_one_line
 
 REFUSALS = (NameTakenError, CertificateTakenError, UnknownScopeError, UnusableTermError)
 NOT_ROTATED = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate", "certificate")
@@ -69,10 +69,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
-        try:
+        with told_in_one_line(*REFUSALS):
             issued = self._rotate(name, given) if rotate else self._create(name, given)
-        except REFUSALS as error:
-            raise CommandError(str(error)) from None
         self.stdout.write(issued.token.text)
 
     def _create(self, name: str, given: dict[str, Any]) -> Issued:

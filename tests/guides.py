@@ -1,0 +1,180 @@
+"""Follows a page of the documentation: saves its files, types its commands, compares what they print."""
+
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.processes import LIMIT, ROOT
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What differs from run to run: times, durations, ids, hosts and process numbers.
+VARYING = (
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?", "TIME"),
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
+    (r"\b[\w-]+:\d{2,}\b", "HOST:PID"),
+    (r"\b\d+(\.\d+)? (ms|s)\b", "DURATION"),
+    (r"\d+ migrations?", "MIGRATIONS"),
+    (r"(/[\w.+-]+){3,}", "PATH"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code on a page, and the paragraph before it."""
+
+    language: str
+    text: str
+    before: str
+
+    @property
+    def saved_as(self) -> str | None:
+        """The file that the reader is told to save the block as."""
+        found = re.search(r"(?:[Ss]ave|[Ww]rite)\b[^.`]* as `([^`]+)`", self.before)
+        return found[1] if found else None
+
+
+def blocks(page: str, changes: Mapping[str, str] | None = None) -> list[Block]:
+    """The blocks of a page below `docs/`, in their order; where a port of the page may be taken, with another one."""
+    text = (ROOT / "docs" / page).read_text()
+    for written, instead in (changes or {}).items():
+        text = text.replace(written, instead)
+    found, end = [], 0
+    for match in BLOCK.finditer(text):
+        before = text[end : match.start()].strip().rpartition("\n\n")[2]
+        found.append(Block(match[1], match[2], " ".join(before.split())))
+        end = match.end()
+    return found
+
+
+def clone(folder: Path) -> Path:
+    """A copy of the repository without anything that a run has left in it, with the packages installed."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    copy = folder / "ergon"
+    for name in filter(None, names.split("\0")):
+        if not name.startswith(("tests/", "benchmarks/")) and (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(sys.prefix)
+    return copy
+
+
+@dataclass
+class Terminal:
+    """A shell in a folder. Its commands see no variable of the tests."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        clean = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8", **self.variables}
+        self._shell = subprocess.Popen(
+            ["/bin/bash", "--norc"],
+            cwd=self.folder,
+            env=clean,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._count = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def run(self, commands: str) -> str:
+        """Type the commands and wait for their end; each must succeed. What they print."""
+        self._count += 1
+        mark = f"ended-{self._count}"
+        self.begin(f"set -e\n{commands.rstrip()}\nset +e\necho\necho {mark}")
+        return self._until(mark)
+
+    def begin(self, commands: str) -> None:
+        """Type commands that go on until they are interrupted."""
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{commands}\n")
+        self._shell.stdin.flush()
+
+    def press_ctrl_c(self, until: str | None = None) -> str:
+        """Interrupt what runs here, as soon as it has printed this, and return all that it printed."""
+        printed = self._until(until) if until else ""
+        os.killpg(self._shell.pid, signal.SIGINT)
+        return printed + self.run("")
+
+    def close(self) -> None:
+        if self._shell.poll() is None:
+            os.killpg(self._shell.pid, signal.SIGTERM)
+        self._shell.communicate(timeout=LIMIT)
+
+    def _read(self) -> None:
+        assert self._shell.stdout is not None
+        for line in self._shell.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _until(self, mark: str) -> str:
+        printed, limit = "", time.monotonic() + 2 * LIMIT
+        while True:
+            try:
+                line = self._lines.get(timeout=limit - time.monotonic())
+            except (queue.Empty, ValueError):
+                msg = f"not ended in time:\n{printed}"
+                raise AssertionError(msg) from None
+            assert line, f"a command of the page failed:\n{printed}"
+            if line.rstrip("\n") == mark:
+                return printed
+            printed += line
+            if mark in line:
+                return printed
+
+
+@contextmanager
+def terminals(folder: Path, *names: str, **variables: str) -> Iterator[Any]:
+    """Terminals in a folder; what runs in them is ended with the block."""
+    opened = {name: Terminal(folder, variables) for name in names}
+    try:
+        yield opened.values() if len(names) > 1 else opened[names[0]]
+    finally:
+        for terminal in opened.values():
+            terminal.close()
+
+
+def save(folder: Path, block: Block) -> None:
+    """Save a block as the file that the page names."""
+    assert block.saved_as is not None
+    path = folder / block.saved_as
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text)
+
+
+def assert_prints(printed: str, expected: str) -> None:
+    """The lines of the page come in this order among those printed, but for times, ids and hosts."""
+    left = iter(_plain(printed.splitlines()))
+    missing = [line for line in _plain(expected.splitlines()) if line not in left]
+    assert not missing, f"the page says:\n{expected}\nbut the command printed:\n{printed}"
+
+
+def _plain(lines: Iterable[str]) -> list[str]:
+    return [_without_varying(line) for line in lines if line.strip()]
+
+
+def _without_varying(line: str) -> str:
+    for pattern, name in VARYING:
+        line = re.sub(pattern, name, line)
+    return " ".join(line.split())
