@@ -14,7 +14,7 @@ MOST_HELD = 1000
 log = structlog.get_logger("ergon.celery")
 
 
-class Consumer(consumer.Consumer):  # type: ignore[misc] (Celery has no types)
+class Consumer(consumer.Consumer):
     """Celery discards messages of unknown tasks. A worker of another release, or with other modules, may have them."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -2,18 +2,23 @@
 
 import os
 import sys
+from typing import NoReturn
 
 from django.conf import settings
 from django.core.management import execute_from_command_line
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, OperationalError, connections
 
 from ergon_site import telemetry
 from ergon_site.access import waiting
 
 DEPENDENCY_MISSING = os.EX_UNAVAILABLE
+WRONG_USAGE = 2
 
 
 def run(argv: list[str]) -> None:
+    # Of Django's commands too: their parsers cannot be replaced otherwise.
+    CommandParser.error = _refuse_usage  # type: ignore[method-assign, assignment]
     telemetry.start(web=argv[1:2] == ["runserver"], metrics=_serves_metrics(argv))
     try:
         execute_from_command_line(argv)
@@ -22,6 +27,14 @@ def run(argv: list[str]) -> None:
             raise
         sys.stderr.write(f"ergon: {why}\n")
         sys.exit(DEPENDENCY_MISSING)
+
+
+def _refuse_usage(parser: CommandParser, message: str) -> NoReturn:
+    """One line about what is wrong, instead of every option that there is."""
+    if not parser.called_from_command_line:
+        text = f"Error: {message}"
+        raise CommandError(text)
+    parser.exit(WRONG_USAGE, f"{parser.prog}: {message}; {parser.prog} --help lists the options\n")
 
 
 def _serves_metrics(argv: list[str]) -> bool:

@@ -11,7 +11,8 @@ from engines import policies
 from engines.api import times
 from engines.conf import settings
 from engines.transactions import Draft
-from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME, LONGEST_REASON
+from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME
+from ergon_site.access.core.texts import LONGEST_REASON
 
 BATCH = 1000
 POLICY_LIMIT = policies.LARGEST

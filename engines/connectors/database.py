@@ -38,6 +38,7 @@ class DatabaseConnector:
     def __init__(self, pipeline: str | Pipeline, station: Station, adjust: Adjust = lambda policy: policy) -> None:
         self.pipeline = pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline
         self._station, self._adjust = station, adjust
+        station.settler.names[self.pipeline.pk] = self.pipeline.name
         self._pace = Pace()
         self._outage = Outage(f"claim from {self.pipeline.name}", borrow=station.connections.borrow)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait

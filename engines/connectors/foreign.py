@@ -9,6 +9,7 @@ import structlog
 
 from engines import dead_letters, policies, telemetry
 from engines.connectors import transactions_in
+from engines.connectors.failure_log import log_failure
 from engines.connectors.outage import Outage
 from engines.connectors.station import Station
 from engines.core import failures
@@ -189,6 +190,8 @@ class ForeignConnector:
             # It must not be acknowledged: whoever gave it gives it again.
             msg = f"the dead letter of {transaction.id!r} could not be kept before the end"
             raise ConnectorError(msg)
+        tried = [attempted for attempted, _ in self._tried.get(transaction.id, [])]
+        log_failure(self.pipeline.name, transaction.id, failure, tried)
 
     def _grave(self, transaction: Transaction, failure: Failure, tried: list[tuple[Attempted, str | None]]) -> Grave:
         told = failures.summary(failure, [attempted for attempted, _ in tried])

@@ -11,9 +11,10 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from engines import telemetry, transactions
 from engines.conf import settings
+from engines.connectors.failure_log import log_failure
 from engines.connectors.outage import Outage
 from engines.core.errors import ConnectorError, TransactionException, headline, told
-from engines.core.outcome import Failure, Later, Success
+from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.transactions import LeasedTransaction, Settlement
 
 MOST_AT_ONCE = 200
@@ -52,6 +53,7 @@ class Settler:
     ) -> None:
         """`done` is told what needs no lease any more; `on_return` that the database is back from an outage."""
         self.counts: defaultdict[int, Counts] = defaultdict(Counts)
+        self.names: dict[int, str] = {}  # of the pipelines, by id
         self._worker, self._done = worker, done
         self._waiting: deque[Settlement] = deque()
         self._some = threading.Event()
@@ -201,10 +203,16 @@ class Settler:
                 counts.postponed += 1
             else:
                 counts.failed += 1
+                self._log(leased, outcome)
         for leased in stale:
             telemetry.stale.add(1)
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
+
+    def _log(self, leased: LeasedTransaction, outcome: Outcome) -> None:
+        if isinstance(outcome, Failure):
+            pipeline = self.names.get(leased.lease.pipeline_id, "")
+            log_failure(pipeline, leased.id, outcome, (attempted for attempted, _ in leased.lease.attempts))
 
 
 def _ask_anything() -> None:

@@ -2,23 +2,30 @@
 
 import sys
 from argparse import ArgumentTypeError
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
-from engines import payloads
+from engines import discovery, payloads, registry, running
 from engines.conf import settings
+from engines.core import naming
 from engines.core.errors import EngineError
+from engines.discovery import DiscoveryError
+from engines.models import Pipeline
+from engines.task_backend import RUNNER
+from engines.transactions import PipelineUnknownError
 from ergon_site.access.shell import commands
 from ergon_site.access.shell.commands import actor, as_json, moment, one_line, pretty
+from ergon_site.access.shell.tables import printable
 
 __all__ = [
     "EngineCommand",
     "VerbsCommand",
     "actor",
     "as_json",
+    "hint_for",
     "json_file",
     "json_value",
     "moment",
@@ -26,7 +33,23 @@ __all__ = [
     "pretty",
     "read",
     "told_in_one_line",
+    "warn_if_unrunnable",
 ]
+
+
+def hint_for(error: Exception) -> str:
+    """The command that makes what is missing, for people at a shell; API clients have none."""
+    if not isinstance(error, PipelineUnknownError) or naming.refusal("pipeline", error.name):
+        return ""
+    tasks = [name for name in _known_tasks() if name != RUNNER]
+    command = f"create it with manage.py pipeline create {error.name} --task {tasks[0] if len(tasks) == 1 else 'TASK'}"
+    return f"{command}, where TASK is one of {', '.join(tasks)}" if len(tasks) > 1 else command
+
+
+def _known_tasks() -> list[str]:
+    with suppress(DiscoveryError):
+        discovery.discover()
+    return registry.tasks.names()
 
 
 class EngineCommand(commands.VerbCommand):
@@ -34,18 +57,38 @@ class EngineCommand(commands.VerbCommand):
 
     refusals = (EngineError,)
 
+    def hint_for(self, error: Exception) -> str:
+        return hint_for(error)
+
 
 class VerbsCommand(commands.VerbsCommand):
     """A command with several verbs of the engines."""
 
     refusals = (EngineError,)
 
+    def hint_for(self, error: Exception) -> str:
+        return hint_for(error)
+
     def run(self, *, verb: str | None, **options: Any) -> None:
         super().run(verb=verb and verb.replace("-", "_"), **options)
 
 
 def told_in_one_line() -> AbstractContextManager[None]:
-    return commands.told_in_one_line(EngineError)
+    return commands.told_in_one_line(EngineError, hint=hint_for)
+
+
+def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:
+    """Say on standard error that a pipeline names something that is not known here, a mistyped task for example."""
+    try:
+        what = running.missing(pipeline)
+    except DiscoveryError as error:
+        command.stderr.write(f"warning: {one_line(error)}", command.style.WARNING)
+        return
+    if what is None:
+        return
+    there = f"; the tasks here are {', '.join(registry.tasks.names())}" if what.startswith("task ") else ""
+    text = f"warning: there is no {what} here: only a worker that has it can run the pipeline {pipeline.name!r}{there}"
+    command.stderr.write(printable(text), command.style.WARNING)
 
 
 def json_file(path: str) -> Any:

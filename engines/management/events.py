@@ -4,13 +4,18 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import OutputWrapper
+from django.db import connection
 
+from engines import policies
 from engines.models import Pipeline
 from engines.running import Crew
+from ergon_site.access.database.description import describe
+from ergon_site.access.shell import tables
 
 EVERY = 0.5
 
@@ -21,6 +26,25 @@ def alone(output: Any) -> Any:
     kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return OutputWrapper(kept)
+
+
+def banner(command: str, pipelines: Sequence[Pipeline], *, concurrency: int | None, processes: int) -> list[str]:
+    """What a process is about to do, for people: its pipelines with what they run, and the database."""
+    count = f"{len(pipelines)} {'pipeline' if len(pipelines) == 1 else 'pipelines'}"
+    within = f" in {processes} processes" if processes > 1 else ""
+    headings = ["pipeline", "runs", "connector", "concurrency", "policy"]
+    rows = [_row(pipeline, concurrency) for pipeline in pipelines]
+    first = f"{command}: {count}{within}, database {describe(connection)}"
+    return [first, *(f"  {line}" for line in tables.table(headings, rows))]
+
+
+def _row(pipeline: Pipeline, concurrency: int | None) -> list[Any]:
+    policy: Any = policies.in_force(pipeline.policy_id).policy
+    active = pipeline.policy.active
+    version = f" v{active.number}" if active else ""
+    runs = f"task {pipeline.task}" if pipeline.task else f"executor {pipeline.executor}"
+    slots = concurrency or policy.loop.concurrency.value
+    return [pipeline.name, runs, pipeline.connector, slots, f"{pipeline.policy.name}{version}"]
 
 
 class Told:
@@ -80,10 +104,11 @@ class Told:
         self._output.flush()
 
     def _line(self) -> None:
+        # The cursor goes back to the start of the line: a line of the log that comes next takes its place.
         counts = [self._counts(pipeline.pk) for pipeline in self._crew.pipelines]
         total = {name: sum(one[name] for one in counts) for name in ("succeeded", "failed", "stale")}
         rate = self._rate.of(total["succeeded"] + total["failed"])
-        sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._crew.station.in_flight} in flight")
+        sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._crew.station.in_flight} in flight\r")
         sys.stderr.flush()
 
 

@@ -14,14 +14,14 @@ from ergon_site.access.shell.tables import printable
 SHOWN = 50
 LARGEST = 10**12 - 1
 DECISIONS = {
-    "mute": ("it no longer asks for attention; what fails so goes on being kept", GroupState.MUTED),
-    "resolve": ("the cause is gone; if it fails so again, the group comes back", GroupState.RESOLVED),
-    "reopen": ("it asks for attention again", GroupState.OPEN),
+    "mute": ("mute a group: it no longer needs attention; its failures are still kept", GroupState.MUTED),
+    "resolve": ("mark a group as resolved; it reopens with the next failure of this kind", GroupState.RESOLVED),
+    "reopen": ("reopen a group: it needs attention again", GroupState.OPEN),
 }
 TURNS = {
-    "pause": ("touch nothing more until it is resumed", "paused"),
-    "resume": ("go on where it was", "running"),
-    "cancel": ("end it here; what it has done stays done", "cancelled"),
+    "pause": ("pause a bulk operation", "paused"),
+    "resume": ("resume a bulk operation", "running"),
+    "cancel": ("cancel a bulk operation; what it has done stays done", "cancelled"),
 }
 
 
@@ -29,32 +29,44 @@ class GroupVerbs(VerbsCommand):
     """Every verb of groups and of bulk operations."""
 
     def add_group_verbs(self) -> None:
-        groups = self.add_verb("groups", help="kinds of failures, those that came last before the others")
-        groups.add_argument("--state", choices=[*GroupState], help="of this state alone")
-        _number(self.add_verb("group", help="one kind of failure"))
+        groups = self.add_verb("groups", help="list groups of dead letters, most recent failure first")
+        groups.add_argument("--state", choices=[*GroupState], help="only those in this state")
+        _number(self.add_verb("group", help="show one group of dead letters"))
         for verb, (what, _) in DECISIONS.items():
             add_reason(_number(self.add_verb(verb, help=what)))
         replay = _number(
-            self.add_verb("replay-all", help="replay what is open in a group: a few first, then at a pace")
+            self.add_verb(
+                "replay-all", help="replay the open dead letters of a group: a few first, the rest at a limited rate"
+            )
         )
         replay.add_argument(
-            "--canary", type=whole(0, MOST_FIRST), default=1, metavar="N", help="so many first; 1 if not given"
+            "--canary",
+            type=whole(0, MOST_FIRST),
+            default=1,
+            metavar="N",
+            help="replay N first, and the rest only if they succeed; 1 if not given",
         )
-        replay.add_argument("--rate", type=float, default=Terms().rate, metavar="N", help="per second; 10 if not given")
-        for parser in (replay, _number(self.add_verb("discard-all", help="discard what is open in a group"))):
+        replay.add_argument(
+            "--rate", type=float, default=Terms().rate, metavar="N", help="replays per second; 10 if not given"
+        )
+        for parser in (replay, _number(self.add_verb("discard-all", help="discard the open dead letters of a group"))):
             parser.add_argument(
-                "--cap", type=whole(1, MOST), default=MOST, metavar="N", help=f"at most so many; {MOST:,} if not given"
+                "--cap",
+                type=whole(1, MOST),
+                default=MOST,
+                metavar="N",
+                help=f"at most N dead letters; {MOST:,} if not given",
             )
             add_reason(parser)
 
     def add_operation_verbs(self) -> None:
-        operations = self.add_verb("operations", help="bulk operations, newest first")
+        operations = self.add_verb("operations", help="list bulk operations, newest first")
         operations.add_argument(
-            "--state", choices=[word for word, _ in BulkOperation.STATES], help="of this state alone"
+            "--state", choices=[word for word, _ in BulkOperation.STATES], help="only those in this state"
         )
-        _number(self.add_verb("operation", help="one bulk operation and how far it is"))
+        _number(self.add_verb("operation", help="show the progress of one bulk operation"))
         for verb, (what, _) in TURNS.items():
-            add_reason(_number(self.add_verb(verb, help=f"a bulk operation: {what}")))
+            add_reason(_number(self.add_verb(verb, help=what)))
 
     def groups(self, *, state: str | None, **_: Any) -> None:
         found = DeadLetterGroup.objects.filter(**{"state": state} if state else {})[:SHOWN]
@@ -128,7 +140,9 @@ def told_operation(operation: BulkOperation) -> dict[str, Any]:
 
 
 def _number(parser: ArgumentParser) -> ArgumentParser:
-    parser.add_argument("number", metavar="NUMBER", type=whole(1, LARGEST), help="of the group or of the operation")
+    parser.add_argument(
+        "number", metavar="NUMBER", type=whole(1, LARGEST), help="the number of the group or of the bulk operation"
+    )
     return parser
 
 

@@ -16,8 +16,8 @@ from engines import pipelines, running
 from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
 from engines.drivers.eventloop import is_anybody_left
-from engines.management.base import told_in_one_line
-from engines.management.events import EVERY, Told, alone
+from engines.management.base import hint_for, one_line, told_in_one_line
+from engines.management.events import EVERY, Told, alone, banner
 from engines.management.orders import Orders
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
@@ -44,31 +44,55 @@ class ServingCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         given = django_settings
-        parser.add_argument("--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when nothing is due")
         parser.add_argument(
-            "--limit", type=whole(1, MOST), default=given.ERGON_LIMIT, help="start at most so many, then stop"
+            "--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when no transaction is due"
         )
         parser.add_argument(
-            "--timeout", type=some_seconds, default=given.ERGON_TIMEOUT, help="stop after so many seconds"
+            "--limit",
+            metavar="N",
+            type=whole(1, MOST),
+            default=given.ERGON_LIMIT,
+            help="start at most N transactions, then stop",
         )
         parser.add_argument(
-            "--concurrency", type=whole(1, MOST), default=given.ERGON_CONCURRENCY, help="slots, instead of the policy's"
+            "--timeout", metavar="SECONDS", type=some_seconds, default=given.ERGON_TIMEOUT, help="stop after this time"
         )
         parser.add_argument(
-            "--batch", type=whole(1, MOST), default=given.ERGON_BATCH, help="batch, instead of the policy's"
+            "--concurrency",
+            metavar="N",
+            type=whole(1, MOST),
+            default=given.ERGON_CONCURRENCY,
+            help="transactions at once in each pipeline, instead of the policy's number",
         )
         parser.add_argument(
-            "--processes", type=whole(1, MOST), default=given.ERGON_PROCESSES, help="so many processes (default 1)"
+            "--batch",
+            metavar="N",
+            type=whole(1, MOST),
+            default=given.ERGON_BATCH,
+            help="transactions claimed at once, instead of the policy's number",
+        )
+        parser.add_argument(
+            "--processes",
+            metavar="N",
+            type=whole(1, MOST),
+            default=given.ERGON_PROCESSES,
+            help="number of processes (default 1)",
         )
         add_metrics_port(parser, default=given.ERGON_METRICS_PORT)
         parser.add_argument(
             "--grace",
+            metavar="SECONDS",
             type=seconds,
             default=given.ERGON_GRACE,
-            help="after SIGTERM let what runs end for so many seconds (default 25), then give it back",
+            help="how long running transactions may go on after SIGTERM (default 25); then they are given back",
         )
         parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
-        parser.add_argument("--json", action="store_true", default=given.ERGON_JSON, help="one JSON object per event")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            default=given.ERGON_JSON,
+            help="print one JSON object per event, for programs",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         with told_in_one_line():
@@ -79,6 +103,8 @@ class ServingCommand(BaseCommand):
 
     def serve(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
         """Run the pipelines; the process ends with the code that tells how it went."""
+        if not options["json"]:
+            self._print_banner(chosen, options)
         if options["processes"] > 1:
             commands = list(self._commands(chosen, options))
             self._end(Supervisor(commands, self.stdout, as_json=options["json"]).run())
@@ -103,6 +129,13 @@ class ServingCommand(BaseCommand):
         finally:
             orders.conclude(is_process_ending=getattr(self, "_called_from_command_line", False))
         self._end(code, is_forced=crew.is_cut or code == ABANDONED or is_anybody_left())
+
+    def _print_banner(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
+        """On standard error: standard output is for the counts at the end."""
+        name = type(self).__module__.rpartition(".")[2]
+        for line in banner(name, chosen, concurrency=options["concurrency"], processes=options["processes"]):
+            self.stderr.write(line, str)
+        self.stderr.flush()
 
     def _commands(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> Iterator[list[str]]:
         """The same for each of several processes: a limit is shared out, each has a metrics port of its own."""
@@ -129,7 +162,7 @@ class ServingCommand(BaseCommand):
         try:
             chosen = [pipelines.find(name) for name in dict.fromkeys(names)]
         except EngineError as error:
-            raise CommandError(str(error), returncode=USAGE) from None
+            raise CommandError(": ".join(filter(None, [one_line(error), hint_for(error)])), returncode=USAGE) from None
         for pipeline in chosen:
             if pipeline.direction != self.direction:
                 other = "produce" if self.direction == "inbound" else "consume"

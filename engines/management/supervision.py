@@ -204,7 +204,7 @@ class Supervisor:
         totals = self._totals().values()
         total = {name: sum(one[name] for one in totals) for name in COUNTED}
         rate = self._rate.of(total["succeeded"] + total["failed"])
-        sys.stderr.write(f"\r\033[K{len(self._commands)} processes: {summary(total)}, {rate:,.0f}/s")
+        sys.stderr.write(f"\r\033[K{len(self._commands)} processes: {summary(total)}, {rate:,.0f}/s\r")
         sys.stderr.flush()
 
     def _conclude(self) -> None:

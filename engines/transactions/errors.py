@@ -1,7 +1,6 @@
 """What the verbs refuse."""
 
 from engines.core.errors import EngineError
-from engines.core.failures import storable
 
 
 class RefusedError(EngineError):
@@ -22,8 +21,8 @@ class PipelineUnknownError(RefusedError):
     field = "pipeline"
 
     def __init__(self, name: str) -> None:
-        command = f"manage.py pipeline create {storable(name)}"
-        super().__init__(f"there is no pipeline named {name!r}: make one with {command}")
+        super().__init__(f"there is no pipeline named {name!r}")
+        self.name = name
 
 
 class TransactionUnknownError(RefusedError):

@@ -7,6 +7,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ergon_site.access.core import json_text
+from ergon_site.access.core.texts import LONGEST_REASON
 
 
 class WhyField(forms.CharField):
@@ -14,7 +15,7 @@ class WhyField(forms.CharField):
 
     def __init__(self) -> None:
         widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
-        super().__init__(label="Reason", max_length=500, widget=widget, help_text="Kept in the audit log.")
+        super().__init__(label="Reason", max_length=LONGEST_REASON, widget=widget, help_text="Kept in the audit log.")
 
 
 class JsonField(forms.CharField):

@@ -20,6 +20,7 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ergon_site.access.core.roles import Right
+from ergon_site.access.core.texts import LONGEST_REASON
 
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -40,7 +41,9 @@ class ReasonForm(BaseDialogForm):
     """A dialog that asks why."""
 
     reason = forms.CharField(
-        max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}), help_text="Kept in the audit log."
+        max_length=LONGEST_REASON,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        help_text="Kept in the audit log.",
     )
 
 

@@ -12,6 +12,7 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 
 from ergon_site.access.callers import Caller
 from ergon_site.access.core import scopes
+from ergon_site.access.core.texts import LONGEST_REASON
 from providers.calls import FORCED_FOR
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome
@@ -19,7 +20,6 @@ from providers.core.exchange import Outcome
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 LONGEST = 200
 LONGEST_TIME = 64
-LONGEST_REASON = 500
 ACTIONS = ("reset", "force-open", "force-close")
 OUTCOMES = [outcome.value for outcome in Outcome]
 REASONS = list(REASON_CODES)
@@ -85,7 +85,7 @@ def override(body: Any) -> dict[str, Any]:
         raise ValidationError({"action": f"This must be one of {', '.join(ACTIONS)}."})
     reason = body["reason"]
     if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON:
-        raise ValidationError({"reason": f"This must be a text of 1 to {LONGEST_REASON} characters."})
+        raise ValidationError({"reason": f"This must be a text of 1 to {LONGEST_REASON:,} characters."})
     return {**body, "lasting": _lasting(body)}
 
 

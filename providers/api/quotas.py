@@ -10,6 +10,7 @@ from rest_framework.views import APIView
 
 from ergon_site.access import callers
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
+from ergon_site.access.core.texts import LONGEST_REASON
 from providers import calls, standing
 from providers.api import asking
 from providers.api.problems import Refusing
@@ -17,7 +18,9 @@ from providers.api.serializers import StandingSerializer
 from providers.calls.operating import LARGEST, LONGEST
 from providers.core.exchange import Who
 
-WHY = OpenApiParameter("reason", str, required=True, description="1 to 500 characters, kept in the audit log.")
+WHY = OpenApiParameter(
+    "reason", str, required=True, description=f"1 to {LONGEST_REASON:,} characters, kept in the audit log."
+)
 
 
 class NewQuotaSerializer(DecisionSerializer):

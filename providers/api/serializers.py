@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
+from ergon_site.access.core.texts import LONGEST_REASON
 from providers.core.breaker import BreakerState
 from providers.models import ProviderExecutionMetric
 from providers.standing import Standing
@@ -70,7 +71,7 @@ class StandingsSerializer(serializers.Serializer[Any]):
 class OverrideSerializer(serializers.Serializer[Any]):
     tenant_id = serializers.UUIDField()
     action = serializers.ChoiceField(choices=["reset", "force-open", "force-close"])
-    reason = serializers.CharField(max_length=500, help_text="Kept in the audit log.")
+    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Kept in the audit log.")
     seconds = serializers.FloatField(
         required=False, allow_null=True, help_text="How long it holds: 1800 if left out, until it is reset if null."
     )

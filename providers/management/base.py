@@ -1,7 +1,8 @@
 """What the commands of providers share."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import CommandError
 
@@ -41,20 +42,29 @@ class VerbsCommand(commands.VerbsCommand):
         super().run(verb=verb and verb.replace("-", "_"), **options)
 
 
+def tenant(value: str) -> str:
+    """A tenant as the API names it."""
+    try:
+        return str(UUID(value))
+    except ValueError:
+        msg = f"must be the UUID of a tenant, not {value!r}"
+        raise ArgumentTypeError(msg) from None
+
+
 def add_who(parser: ArgumentParser, *, is_optional: bool = False) -> None:
     """The three names of a capability, of which the last may be left out where several are shown."""
     name = text(LONGEST)
     many: dict[str, Any] = {"nargs": "?"} if is_optional else {}
-    parser.add_argument("tenant_id", metavar="TENANT", type=name, help="whose calls; mostly a UUID", **many)
+    parser.add_argument("tenant_id", metavar="TENANT", type=tenant, help="whose calls: the tenant's UUID", **many)
     parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name", **many)
-    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="what is called of it", **many)
+    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="the provider's capability", **many)
 
 
 def add_capability(parser: ArgumentParser) -> ArgumentParser:
     """A provider and what is called of it, whoever calls."""
     name = text(LONGEST)
     parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name")
-    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="what is called of it")
+    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="the provider's capability")
     return parser
 
 

@@ -38,7 +38,7 @@ def shop(tmp_path: Path) -> dict[str, str]:
 
 
 def is_kept(task_id: str) -> bool:
-    return TaskResult.objects.filter(task_id=task_id, status="SUCCESS").exists()
+    return bool(TaskResult.objects.filter(task_id=task_id, status="SUCCESS").exists())
 
 
 def test_a_worker_takes_a_task_from_the_broker_and_keeps_its_result() -> None:
@@ -50,7 +50,7 @@ def test_a_worker_takes_a_task_from_the_broker_and_keeps_its_result() -> None:
 
 def test_a_worker_has_the_tasks_of_the_modules_that_the_settings_name(shop: dict[str, str]) -> None:
     sent = app.send_task("shop.double", args=[21])
-    with worker(**shop):
+    with worker(None, **shop):
         eventually(lambda: is_kept(sent.id), "the result is kept")
     assert TaskResult.objects.get(task_id=sent.id).result == "42"
 
@@ -62,7 +62,7 @@ def test_a_task_that_a_worker_does_not_have_is_kept_for_one_that_has_it(shop: di
         eventually(lambda: "shop.double" in log.read_text(), "the worker logs the unknown task")
         other = app.send_task("celery.accumulate", args=[5], kwargs={"index": 0})
         eventually(lambda: is_kept(other.id), "the worker goes on to the next message")
-    with worker(**shop):
+    with worker(None, **shop):
         eventually(lambda: is_kept(sent.id), "the result is kept")
 
 

@@ -86,7 +86,7 @@ def test_a_module_of_tasks_that_is_not_there_stops_neither_migrate_nor_the_web_p
     migrated = manage("migrate", "--verbosity", "0", **variables)
     assert (migrated.returncode, "ergon.W001" in migrated.stderr) == (0, True)
     assert manage("create_api_client", "shop", "--scope", "transactions:read", **variables).returncode == 0
-    with serve(DATABASE_URL=f"sqlite:///{tmp_path}/ergon.sqlite3", **variables) as site:
+    with serve(None, DATABASE_URL=f"sqlite:///{tmp_path}/ergon.sqlite3", **variables) as site:
         wait_for(f"{site.url}/readyz")
 
 

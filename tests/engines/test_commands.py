@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
+from django.test import Client
 
-from engines import pipelines, transactions
+from engines import pipelines, transactions, workers
 from engines.management.base import actor
 from engines.models import Pipeline
 from ergon_site.access.models import AuditEntry
@@ -72,9 +73,66 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     refusal = processes.run(sys.executable, "manage.py", "pause", "orders", "--reason", "flood")
     assert (usage.returncode, refusal.returncode) == (2, 1)
     assert refusal.stderr.splitlines() == [
-        "CommandError: there is no pipeline named 'orders': make one with manage.py pipeline create orders"
+        "CommandError: there is no pipeline named 'orders': create it with manage.py pipeline create orders --task TASK"
     ]
     assert refusal.stdout == ""
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pause", "orders"], "manage.py pause: the following arguments are required: --reason"),
+        (["submit"], "manage.py submit: the following arguments are required: PIPELINE"),
+        (["pipeline", "create", "x", "--taks", "y"], "manage.py pipeline create: one of the arguments --task"),
+        (["migrate", "--nonsense"], "manage.py migrate: unrecognized arguments: --nonsense"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_where_the_options_are(arguments: list[str], words: str) -> None:
+    refused = processes.run(sys.executable, "manage.py", *arguments)
+    (line,) = refused.stderr.splitlines()
+    assert refused.returncode == 2
+    assert line.startswith(words)
+    assert line.endswith("--help lists the options")
+
+
+@pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_the_command_that_a_refusal_suggests_can_be_typed_as_it_is() -> None:
+    variables = {"ERGON_TASKS": "tests.tasks"}
+    refused = processes.manage("submit", "orders", "--payload", "1", **variables)
+    suggested = refused.stderr.strip().partition("create it with manage.py ")[2]
+    assert suggested.startswith("pipeline create orders --task ")
+    known = refused.stderr.strip().partition("TASK is one of ")[2].split(", ")
+    command = suggested.partition(",")[0].replace("TASK", known[0] or "TASK").split()
+    assert processes.manage(*command, **variables).returncode == 0
+    assert processes.manage("submit", "orders", "--payload", "1", **variables).returncode == 0
+
+
+def test_api_clients_are_given_no_hints_for_a_shell(client: Client, token: str) -> None:
+    answer = client.post(
+        "/api/v1/transactions",
+        {"pipeline": "ghost", "payload": 1},
+        content_type="application/json",
+        headers={"authorization": f"Bearer {token}"},
+    )
+    assert (answer.status_code, answer.json()["code"]) == (404, "pipeline_unknown")
+    assert "manage.py" not in answer.content.decode()
+
+
+@pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_a_task_that_nobody_has_is_warned_of_where_it_is_named_and_where_it_is_used() -> None:
+    warning = "warning: there is no task 'shop.typo' here: only a worker that has it can run the pipeline 'orders'"
+    for command in (["pipeline", "create", "orders", "--task", "shop.typo"], ["submit", "orders", "--payload", "1"]):
+        done = processes.manage(*command)
+        assert (done.returncode, done.stderr.startswith(warning)) == (0, True), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    workers.enrol(["orders"])
+    assert processes.manage("submit", "orders", "--payload", "1").stderr == ""
+    assert (
+        processes.manage("pipeline", "amend", "orders", "--task", "tests.act", ERGON_TASKS="tests.tasks").stderr == ""
+    )
 
 
 def test_bytes_that_are_no_text_are_refused_in_words() -> None:

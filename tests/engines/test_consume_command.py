@@ -15,7 +15,7 @@ from django.db import connection
 from engines.models import TransactionRecord, Worker
 from tests.database import NO_SPACE, refusing
 from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
-from tests.processes import LIMIT, eventually, free_port
+from tests.processes import LIMIT, eventually, free_port, manage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,6 +74,40 @@ def test_a_database_without_its_migrations_is_code_69_and_one_line(tmp_path: Pat
     assert run.code == 69
     assert "run manage.py migrate" in run.errors
     assert "Traceback" not in run.errors
+
+
+def test_a_consumer_says_at_its_start_what_it_runs_and_on_which_database() -> None:
+    make_pipeline(policy=make_policy())
+    run = manage("consume", "--drain", ERGON_TASKS="tests.tasks")
+    where = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
+    first, headings, row = run.stderr.splitlines()[:3]
+    assert first.startswith(f"consume: 1 pipeline, database {where} ")
+    assert str(connection.settings_dict["NAME"]) in first
+    assert headings.split() == ["PIPELINE", "RUNS", "CONNECTOR", "CONCURRENCY", "POLICY"]
+    assert row.split() == ["orders", "task", "tests.act", "database", "4", "quick", "v1"]
+    assert run.stdout == "orders: 0 succeeded, 0 failed\n"
+    several = manage("consume", "--drain", "--processes", "2", "--concurrency", "7", ERGON_TASKS="tests.tasks")
+    assert several.stderr.startswith("consume: 1 pipeline in 2 processes, database ")
+    assert " 7 " in several.stderr.splitlines()[2]
+    assert several.stderr.count("consume: ") == 1
+
+
+@pytest.mark.parametrize("task", ["tests.act", "tests.act_async"])
+def test_each_final_failure_is_one_line_of_the_log_with_its_error(task: str) -> None:
+    retried = {"steps": {"process": {"retry": {"max_attempts": 2, "backoff": 0}}}}
+    pipeline = make_pipeline(task=task, policy=make_policy(body=retried))
+    failing = submit(pipeline, 2, fail="no such customer; see https://ada:hunter2@shop.example")
+    submit(pipeline, 3)
+    refused = submit(pipeline, 1, reject="closed on Sundays")
+    run = consume("--drain")
+    lines = [json.loads(line) for line in run.errors.splitlines() if "transaction_failed" in line]
+    assert {line["transaction"] for line in lines} == {*failing, *refused}
+    assert len(lines) == 3
+    told = next(line for line in lines if line["transaction"] == failing[0])
+    assert told["error"].startswith("ValueError: no such customer")
+    assert "hunter2" not in run.errors
+    assert (told["pipeline"], told["step"], told["category"], told["attempts"]) == ("orders", "process", "SYSTEM", 2)
+    assert next(line for line in lines if line["transaction"] == refused[0])["category"] == "BUSINESS"
 
 
 @pytest.mark.once

@@ -1,6 +1,7 @@
 """Pipelines whose transactions come from a registered connector: paused, limited, counted, buried like any other."""
 
 import asyncio
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -127,6 +128,20 @@ def test_a_failure_that_cannot_be_kept_before_the_end_is_not_acknowledged(
     (error,) = crew.errors
     assert isinstance(error, ConnectorError)
     assert "the dead letter of 'm0' could not be kept" in str(error)
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
+def test_a_final_failure_is_one_line_of_the_log(
+    task: str, inbox: MemoryConnector, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = make(task)
+    put(inbox, {"fail": "broken"}, {"n": 1})
+    with caplog.at_level(logging.ERROR), Crew([pipeline], Options()) as crew:
+        wait_for(lambda: len(inbox.outcomes) == 2)
+        end(crew)
+    (line,) = [record.getMessage() for record in caplog.records if "transaction_failed" in record.getMessage()]
+    assert "ValueError: broken" in line
+    assert "m0" in line
 
 
 def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: MemoryConnector) -> None:

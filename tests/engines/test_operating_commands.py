@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from engines import pipelines, transactions, workers
 from engines.management.base import actor
@@ -45,6 +46,8 @@ def test_the_status_counts_what_waits_runs_and_has_ended() -> None:
     assert [orders[name] for name in ("pending", "running", "succeeded", "failed", "paused")] == [1, 1, 1, 1, False]
     assert orders["oldest_pending_age"] >= 0
     assert status["dead_letters"] == {"open": 1}
+    assert str(connection.settings_dict["NAME"]) in status["database"]
+    assert run("status").splitlines()[0] == f"database: {status['database']}"
     assert len(status["workers"]) == 3
 
 

@@ -29,7 +29,7 @@ def test_a_quota_is_set_shown_obeyed_and_dropped() -> None:
         assert (shown["tenant_id"], shown["used_count"], shown["remaining_count"]) == (TENANT, 2, 0)
         assert shown["window_seconds"] == 86400
     assert "rank_snapshot" in run("quota", "show")
-    assert ask("quota", "show", "somebody else") == []
+    assert ask("quota", "show", "00000000-0000-4000-8000-000000000000") == []
     assert "no quota any more" in run("quota", "drop", *WHO, "--reason", "a gift")
     assert ask("quota", "show", *WHO) == []
     assert provider.ask().ok
@@ -76,7 +76,9 @@ def test_a_breaker_is_forced_and_reset_with_a_reason() -> None:
         (("quota", "set", *WHO, "--limit", "-1", "--window", "60"), "whole number from 0"),
         (("quota", "set", *WHO, "--limit", "1", "--window", "0"), "above 0"),
         (("quota", "set", *WHO, "--limit", "1", "--window", "1e12"), "at most 3,660 days"),
-        (("quota", "set", "x" * 101, "rank", "rank_snapshot", "--limit", "1", "--window", "60"), "1 to 100"),
+        (("quota", "set", TENANT, "x" * 101, "rank_snapshot", "--limit", "1", "--window", "60"), "1 to 100"),
+        (("quota", "set", "nobody", "rank", "rank_snapshot", "--limit", "1", "--window", "60"), "UUID of a tenant"),
+        (("breaker", "reset", "x" * 36, "rank", "rank_snapshot", "--reason", "x"), "UUID of a tenant"),
         (("breaker", "reset", *WHO), "--reason"),
         (("breaker", "force-open", *WHO, "--reason", "x", "--for", "soon"), "number of seconds"),
         (("breaker", "force-open", *WHO, "--reason", "x", "--for", "1e300"), "at most 3,660 days"),

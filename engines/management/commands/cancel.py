@@ -9,7 +9,7 @@ from ergon_site.access.shell.options import add_reason
 
 
 class Command(EngineCommand):
-    help = "End a transaction that has not begun. One that runs or has ended is refused."
+    help = "Cancel a pending transaction. A transaction that is running or has ended is refused."
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument("id", metavar="ID", help="the transaction's id")

@@ -9,13 +9,19 @@ from engines.management.serving import ServingCommand
 
 class Command(ServingCommand):
     help = (
-        "Run the transactions of pipelines until stopped. SIGTERM or Ctrl-C: claim no more, let what runs end within"
-        " the grace, give back the rest; a second one ends the process at once."
+        "Run the transactions of inbound pipelines until stopped. On SIGTERM or Ctrl-C the process claims no more"
+        " transactions, lets running ones end within the grace period, and gives the rest back. A second signal ends it"
+        " at once."
     )
     direction = "inbound"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help="none: every enabled inbound pipeline")
+        parser.add_argument(
+            "pipelines",
+            nargs="*",
+            metavar="PIPELINE",
+            help="the pipelines to run; every enabled inbound pipeline if none is named",
+        )
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -23,4 +29,6 @@ class Command(ServingCommand):
         if chosen:
             self.serve(chosen, options)
         else:
-            self.stderr.write("There is no enabled inbound pipeline: make one with manage.py pipeline create.")
+            self.stderr.write(
+                "There is no enabled inbound pipeline: create one with manage.py pipeline create NAME --task TASK."
+            )

@@ -21,8 +21,8 @@ EVERY_STATE = "all"
 
 class Command(GroupVerbs):
     help = (
-        "See dead letters, the failures that wait for a person, and decide: replay or discard, one or a whole group. "
-        "Lists them by default."
+        "List dead letters, the failures that need a decision, and replay or discard them, one by one or by group. "
+        "Without a verb it lists the open ones."
     )
     default_verb = "list"
 
@@ -30,14 +30,14 @@ class Command(GroupVerbs):
         _add_filters(parser, state=LetterState.OPEN.value, limit=SHOWN)
 
     def add_verbs(self) -> None:
-        _add_filters(self.add_verb("list", help="the newest, open ones by default"))
-        self._add("show", "everything that is known of one")
-        replay = self._add("replay", "run its transaction again as a new one; prints the new id")
+        _add_filters(self.add_verb("list", help="list dead letters, newest first; open ones unless --state is given"))
+        self._add("show", "show one dead letter with its payload and traceback")
+        replay = self._add("replay", "submit its transaction again as a new one; prints the new id")
         replay.add_argument(
             "--payload", metavar="F", help="a file with the payload to use instead; '-' is standard input"
         )
         add_reason(replay)
-        add_reason(self._add("discard", "decide that it will not be replayed"))
+        add_reason(self._add("discard", "close a dead letter without a replay"))
         self.add_group_verbs()
         self.add_operation_verbs()
 
@@ -71,12 +71,18 @@ class Command(GroupVerbs):
 
 def _add_filters(parser: ArgumentParser, *, state: str = SUPPRESS, limit: int | str = SUPPRESS) -> None:
     nothing = SUPPRESS if state == SUPPRESS else None
-    parser.add_argument("--source", default=nothing, metavar="NAME", help="of this pipeline or provider alone")
-    parser.add_argument("--category", default=nothing, choices=[*ExceptionType], help="of this category alone")
-    states = [*LetterState, EVERY_STATE]
-    parser.add_argument("--state", default=state, choices=states, help="open if not given")
     parser.add_argument(
-        "--limit", default=limit, type=whole(1, MOST), metavar="N", help=f"at most so many; {SHOWN} if not given"
+        "--source", default=nothing, metavar="NAME", help="only dead letters of this pipeline or provider"
+    )
+    parser.add_argument(
+        "--category", default=nothing, choices=[*ExceptionType], help="only dead letters of this category"
+    )
+    states = [*LetterState, EVERY_STATE]
+    parser.add_argument(
+        "--state", default=state, choices=states, help="only dead letters in this state; open if not given"
+    )
+    parser.add_argument(
+        "--limit", default=limit, type=whole(1, MOST), metavar="N", help=f"list at most N; {SHOWN} if not given"
     )
 
 

@@ -14,8 +14,8 @@ WIDTH = max(map(len, Level))
 
 class Command(EngineCommand):
     help = (
-        "Look at database, migrations, clock, statistics, broker, disk, tasks, pipelines, policies, executors, workers"
-        " and maintenance, and say in words what is wrong and what to do. Exit code 1 if there is a problem."
+        "Check database, migrations, clock, statistics, broker, disk, tasks, pipelines, policies, executors, workers"
+        " and maintenance. Prints each problem with what to do about it. Exit code 1 if there is a problem."
     )
 
     def run(self, **_: Any) -> None:

@@ -14,7 +14,7 @@ SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}
 
 
 class Command(EngineCommand):
-    help = "One sentence on why a transaction is where it is, the facts behind it, and every attempt so far."
+    help = "Explain the state of a transaction: one sentence, the facts behind it, and every attempt so far."
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument("id", metavar="ID", help="the transaction's id")

@@ -23,13 +23,13 @@ LOGGED = {"failed", "database_lost", "database_back"}
 
 class Command(EngineCommand):
     help = (
-        "Rescue the work of dead workers, fire schedules, carry on bulk operations, put counters together and prune."
-        " Runs until SIGTERM or SIGINT. Of several, one does it all and the others stand by."
+        "Run maintenance: rescue transactions of dead workers, run schedules and bulk operations, aggregate counters,"
+        " prune. Runs until SIGTERM or SIGINT. Of several processes one leads, and the others stand by."
     )
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--once", action="store_true", help="do everything once and end; exit code 1 if anything failed"
+            "--once", action="store_true", help="run every chore once and end; exit code 1 if one failed"
         )
         add_metrics_port(parser)
 

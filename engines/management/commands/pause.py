@@ -9,7 +9,7 @@ from ergon_site.access.shell.options import add_reason
 
 
 class Command(EngineCommand):
-    help = "Stop a pipeline at once: nothing more is begun, and what runs is let end. Submitting goes on."
+    help = "Pause a pipeline: no further transaction is started, running ones end. Transactions can still be submitted."
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument("pipeline", metavar="PIPELINE", help="the pipeline's name")

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from engines import discovery, pipelines, registry
-from engines.management.base import VerbsCommand, actor, moment, one_line
+from engines.management.base import VerbsCommand, actor, moment, one_line, warn_if_unrunnable
 from engines.models import Pipeline
 from engines.pipelines import Plan
 from ergon_site.access.shell.options import MOST_DAYS, add_reason, text, whole
@@ -15,24 +15,26 @@ LONGEST_PATH = 200
 
 
 class Command(VerbsCommand):
-    help = "Make, change and list pipelines: a task or an executor, a connector and a policy, under a name."
+    help = "Create, change and list pipelines: a task or an executor, with a connector and a policy, under a name."
 
     def add_verbs(self) -> None:
-        create = self.add_verb("create", help="make a pipeline")
+        create = self.add_verb("create", help="create a pipeline")
         _add_plan(create, is_new=True)
-        amend = self.add_verb("amend", help="change a pipeline; what is not named stays as it is")
+        amend = self.add_verb("amend", help="change a pipeline; options that are not given stay as they are")
         _add_plan(amend, is_new=False)
-        self.add_verb("list", help="every pipeline, and whether this host knows its task")
+        self.add_verb("list", help="list pipelines, and whether this host has their tasks")
 
     def create(self, *, name: str, reason: str, **options: Any) -> None:
         plan = Plan(**{field: options[field] for field in PLANNED})
         made = pipelines.create(name, plan, by=actor(), reason=reason)
         self.tell(_told(made), f"made the {made.direction} pipeline {made} with the policy {made.policy}")
+        warn_if_unrunnable(self, made)
 
     def amend(self, *, name: str, reason: str, **options: Any) -> None:
         plan = pipelines.amendment(**{field: options[field] for field in PLANNED})
         changed = pipelines.amend(name, plan, by=actor(), reason=reason)
         self.tell(_told(changed), f"changed the pipeline {changed}")
+        warn_if_unrunnable(self, changed)
 
     def list(self, **_: Any) -> None:
         self._discover()
@@ -48,23 +50,33 @@ class Command(VerbsCommand):
 
 
 def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
-    parser.add_argument("name", metavar="NAME", help="letters, digits, '.', '_' and '-', at most 100")
+    parser.add_argument(
+        "name", metavar="NAME", help="the pipeline's name: letters, digits, '.', '_' and '-', at most 100"
+    )
     runs = parser.add_mutually_exclusive_group(required=is_new)
-    runs.add_argument("--task", type=text(200), metavar="NAME", help="the registered name of the task that runs here")
-    runs.add_argument("--executor", type=text(100), metavar="NAME", help="or the executor that runs its handlers")
-    parser.add_argument("--direction", choices=["inbound", "outbound"], help=f"which way{_default('inbound', is_new)}")
+    runs.add_argument("--task", type=text(200), metavar="NAME", help="the task that runs its transactions")
+    runs.add_argument(
+        "--executor", type=text(100), metavar="NAME", help="the executor that runs its handlers, instead of a task"
+    )
+    parser.add_argument(
+        "--direction",
+        choices=["inbound", "outbound"],
+        help=f"consume (inbound) or produce (outbound){_default('inbound', is_new)}",
+    )
     parser.add_argument(
         "--connector",
         type=text(100),
         metavar="NAME",
         help=f"where transactions come from{_default('database', is_new)}",
     )
-    parser.add_argument("--policy", metavar="NAME", help=f"how it runs{_default('the shipped one', is_new)}")
+    parser.add_argument(
+        "--policy", metavar="NAME", help=f"the policy that it runs under{_default('the shipped one', is_new)}"
+    )
     parser.add_argument(
         "--priority",
         type=whole(-(2**31), 2**31 - 1),
         metavar="N",
-        help="of transactions that are submitted without one",
+        help="priority of transactions that are submitted without one",
     )
     _add_keeping(parser)
     add_reason(parser, required=False)
@@ -72,20 +84,20 @@ def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
 
 def _add_keeping(parser: ArgumentParser) -> None:
     served = parser.add_mutually_exclusive_group()
-    what = "served by a consumer that names no pipelines"
+    what = "run by a consumer that names no pipelines"
     served.add_argument("--enable", dest="is_enabled", action="store_true", default=None, help=what)
     served.add_argument("--disable", dest="is_enabled", action="store_false", default=None, help=f"not {what}")
     for state in ("succeeded", "failed"):
         option, field = f"--keep-{state}", f"keep_{state}_days"
         parser.add_argument(
-            option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"then {state} ones are pruned"
+            option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"prune {state} transactions after DAYS"
         )
     parser.add_argument(
         "--redacted",
         type=text(LONGEST_PATH),
         nargs="*",
         metavar="PATH",
-        help="hidden fields of payloads, such as customer.email or items[].price: all of them, or nothing for none",
+        help="all payload fields to hide, such as customer.email or items[].price; without a PATH no field is hidden",
     )
 
 

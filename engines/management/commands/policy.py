@@ -15,20 +15,22 @@ from ergon_site.access.shell.tables import printable
 
 
 class Command(VerbsCommand):
-    help = "See and change policies: how often, for how long and how many at once. A change is a new version."
+    help = "List, show and change policies: retries, time limits, concurrency. A change makes a new version."
 
     def add_verbs(self) -> None:
-        self.add_verb("list", help="every policy and its version in force")
-        for name, what in {"show": "print a policy as JSON, complete", "versions": "every version of a policy"}.items():
+        self.add_verb("list", help="list policies with their active versions")
+        for name, what in {"show": "print a policy as JSON", "versions": "list the versions of a policy"}.items():
             self.add_verb(name, help=what).add_argument("name", metavar="NAME", help="the policy's name")
-        put = self.add_verb("set", help="write a new version, in force at once; fields that are missing take defaults")
+        put = self.add_verb(
+            "set", help="write a new version and activate it; fields that are left out take their defaults"
+        )
         put.add_argument("name", metavar="NAME", help="the policy's name; a new one needs --kind")
-        put.add_argument("--kind", choices=["consumer", "producer"], help="of a new policy")
+        put.add_argument("--kind", choices=["consumer", "producer"], help="the kind of a new policy")
         put.add_argument(
             "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
         )
         add_reason(put)
-        activate = self.add_verb("activate", help="put a version in force that is there already")
+        activate = self.add_verb("activate", help="activate an earlier version")
         activate.add_argument("name", metavar="NAME", help="the policy's name")
         activate.add_argument("number", metavar="NUMBER", type=whole(1, 2**31 - 1), help="the version's number")
         add_reason(activate)

@@ -11,12 +11,16 @@ from engines.management.serving import ServingCommand
 
 
 class Command(ServingCommand):
-    help = "Produce the pending transactions of an outbound pipeline until stopped, or those of a file."
+    help = "Produce the pending transactions of an outbound pipeline until stopped, or the transactions of a file."
     direction = "outbound"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("pipeline", metavar="PIPELINE", help="an outbound pipeline")
-        parser.add_argument("--input", metavar="FILE", help="submit these JSON Lines first (- reads stdin), then drain")
+        parser.add_argument("pipeline", metavar="PIPELINE", help="the outbound pipeline's name")
+        parser.add_argument(
+            "--input",
+            metavar="FILE",
+            help="submit the JSON Lines of FILE ('-': standard input), produce them, then stop",
+        )
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:

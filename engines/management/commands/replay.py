@@ -12,10 +12,10 @@ from ergon_site.access.shell.options import add_reason
 
 
 class Command(EngineCommand):
-    help = "Run a transaction that has ended once more, as a new one. Prints the new id. The original never changes."
+    help = "Submit a transaction that has ended again, as a new one. Prints the new id. The original does not change."
 
     def add_options(self, parser: ArgumentParser) -> None:
-        parser.add_argument("id", metavar="ID", help="the transaction's id, or that of a dead letter")
+        parser.add_argument("id", metavar="ID", help="the id of a transaction, or the number of a dead letter")
         parser.add_argument(
             "--payload", metavar="F", help="a file with the payload to use instead; '-' is standard input"
         )

@@ -9,7 +9,7 @@ from ergon_site.access.shell.options import add_reason
 
 
 class Command(EngineCommand):
-    help = "Let a paused pipeline go on."
+    help = "Resume a paused pipeline."
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument("pipeline", metavar="PIPELINE", help="the pipeline's name")

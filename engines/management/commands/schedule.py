@@ -12,30 +12,40 @@ from ergon_site.access.shell.options import add_reason
 
 
 class Command(VerbsCommand):
-    help = "Submit transactions again and again: by a cron expression, in a time zone. Fired by manage.py maintain."
+    help = "Create and list schedules, which submit transactions by a cron expression. manage.py maintain runs them."
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="submit a payload to a pipeline at the times of a cron expression")
-        create.add_argument("name", metavar="NAME", help="letters, digits, '.', '_' and '-', at most 100")
-        create.add_argument("pipeline", metavar="PIPELINE", help="where the transactions go")
+        create.add_argument(
+            "name", metavar="NAME", help="the schedule's name: letters, digits, '.', '_' and '-', at most 100"
+        )
+        create.add_argument("pipeline", metavar="PIPELINE", help="the pipeline that the transactions are submitted to")
         create.add_argument(
             "cron", metavar="CRON", help="minute, hour, day of month, month, day of week: '0 7 * * 1-5'"
         )
         create.add_argument(
-            "--time-zone", default="UTC", metavar="Z", help="whose clock, such as Europe/Berlin; or UTC"
+            "--time-zone",
+            default="UTC",
+            metavar="Z",
+            help="the time zone of CRON, such as Europe/Berlin; UTC if not given",
         )
         payload = create.add_mutually_exclusive_group()
-        payload.add_argument("--payload", type=json_value, metavar="JSON", help="what is submitted; null if not given")
-        payload.add_argument("--file", metavar="F", help="a file that holds it; '-' is standard input")
+        payload.add_argument(
+            "--payload", type=json_value, metavar="JSON", help="the payload to submit; null if not given"
+        )
+        payload.add_argument("--file", metavar="F", help="a file with the payload; '-' is standard input")
         create.add_argument(
             "--catch-up",
             choices=["one", "all", "none"],
             default="one",
-            help="what becomes of runs that were missed: one for all of them (the default), all, or none",
+            help="missed runs: submit one for all of them (the default), all of them, or none",
         )
         add_reason(create, required=False)
-        self.add_verb("list", help="every schedule and its next run")
-        for verb, what in {"pause": "fire no more", "resume": "go on from now; what was missed is left out"}.items():
+        self.add_verb("list", help="list schedules with their next runs")
+        for verb, what in {
+            "pause": "stop a schedule",
+            "resume": "start a schedule again from now on; missed runs are left out",
+        }.items():
             switch = self.add_verb(verb, help=what)
             switch.add_argument("name", metavar="NAME", help="the schedule's name")
             add_reason(switch)

@@ -3,21 +3,30 @@
 from collections.abc import Iterator
 from typing import Any
 
+from django.db import connection
+
 from engines import overview
 from engines.core.explanation import span
 from engines.management.base import EngineCommand
+from ergon_site.access.database.description import describe
+from ergon_site.access.shell.tables import printable
 
 COUNTS = ("answered", "started", "died", "killed", "skipped")
 
 
 class Command(EngineCommand):
-    help = "Every pipeline with what waits, runs and has ended; living workers and their executors; open dead letters."
+    help = (
+        "Show the status of the engines: which database this is; each pipeline with its pending, running, succeeded and"
+        " failed transactions; the live workers and their executors; the number of open dead letters."
+    )
 
     def run(self, **_: Any) -> None:
-        status = overview.status()
+        status = {"database": describe(connection), **overview.status()}
         self.tell(status, self._lines(status))
 
     def _lines(self, status: dict[str, Any]) -> Iterator[str]:
+        yield f"database: {printable(status['database'])}"
+        yield ""
         headings = ["pipeline", "runs", "pending", "running", "succeeded", "failed", "oldest waits", "state"]
         yield from self.table(headings, map(_pipeline, status["pipelines"]))
         yield ""

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from engines import pipelines, transactions
-from engines.management.base import EngineCommand, as_json, json_value
+from engines import pipelines, transactions, workers
+from engines.management.base import EngineCommand, as_json, json_value, warn_if_unrunnable
 from engines.management.drafts import Line, LineError, read
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
 from ergon_site.access.shell.commands import opened
@@ -20,7 +20,7 @@ BATCH = 1000
 class Command(EngineCommand):
     help = (
         'Submit transactions to a pipeline, from JSON Lines: one object a line, {"payload": …} and any of id, priority,'
-        " available_at, dedupe_key, correlation_id, metadata. Prints one id a line. A bad line is refused by its"
+        " available_at, dedupe_key, correlation_id, metadata. Prints one id a line. A bad line is reported by its"
         " number, and nothing after it is submitted."
     )
 
@@ -31,10 +31,13 @@ class Command(EngineCommand):
             "--input", metavar="FILE", default="-", help="JSON Lines; '-', the default, is standard input"
         )
         source.add_argument("--payload", metavar="JSON", type=_payload, help="submit one transaction with this payload")
-        parser.add_argument("--check", action="store_true", help="look at every line and submit nothing")
+        parser.add_argument("--check", action="store_true", help="check every line and submit nothing")
 
     def run(self, *, pipeline: str, input: str, payload: tuple[Any] | None, check: bool, **_: Any) -> None:  # noqa: A002
-        self._pipeline = pipelines.find(pipeline).name
+        found = pipelines.find(pipeline)
+        self._pipeline = found.name
+        if not any(found.name in worker.pipelines for worker in workers.alive()):
+            warn_if_unrunnable(self, found)
         self._count, self._started = 0, time.monotonic()
         if payload is not None:
             self._submit([Line(1, Draft(*payload))])

@@ -7,8 +7,9 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+from ergon_site.access.core.texts import LONGEST_REASON
+
 LONGEST_NAME = 100
-LONGEST_REASON = 500
 FAULTS_TOLD = 20
 DECISION_LIMIT = 16 * 1024
 

@@ -1,6 +1,8 @@
-"""Which texts a database can hold, and which of them are keys."""
+"""Which texts a database can hold, which of them are keys, and how long those may be that people give everywhere."""
 
 MOST_DIGITS = 18
+# Of a reason, in the console, over the API and from commands alike.
+LONGEST_REASON = 1000
 
 
 def is_storable(text: str) -> bool:

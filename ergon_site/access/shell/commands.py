@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from getpass import getuser
@@ -47,7 +47,7 @@ class VerbCommand(BaseCommand):
         self.is_json = options.pop("json")
         if "reason" in options:
             options["reason"] = options["reason"] or ""
-        with told_in_one_line(*self.refusals):
+        with told_in_one_line(*self.refusals, hint=self.hint_for):
             try:
                 self.run(**options)
                 self.stdout.flush()
@@ -56,6 +56,10 @@ class VerbCommand(BaseCommand):
 
     def run(self, *arguments: Any, **options: Any) -> None:
         raise NotImplementedError
+
+    def hint_for(self, error: Exception) -> str:
+        """What to type instead, shown behind a refusal; empty if there is nothing to suggest."""
+        return ""
 
     def tell(self, document: Any, text: str | Iterable[str]) -> None:
         """Print the document, or the text where no JSON was asked for."""
@@ -104,12 +108,13 @@ class VerbsCommand(VerbCommand):
 
 
 @contextmanager
-def told_in_one_line(*refusals: type[Exception]) -> Iterator[None]:
+def told_in_one_line(*refusals: type[Exception], hint: Callable[[Exception], str] = lambda _: "") -> Iterator[None]:
     """Refusals of verbs become errors of the command, which are printed without a traceback."""
     try:
         yield
     except refusals as error:
-        raise CommandError(one_line(error), returncode=getattr(error, "exit_code", 1)) from error
+        text = ": ".join(filter(None, [one_line(error), hint(error)]))
+        raise CommandError(text, returncode=getattr(error, "exit_code", 1)) from error
     except UnicodeEncodeError:
         msg = "an argument holds bytes that are not UTF-8"
         raise CommandError(msg) from None

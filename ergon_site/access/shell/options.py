@@ -6,13 +6,16 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from datetime import timedelta
 
-LONGEST_REASON = 1000
+from ergon_site.access.core.texts import LONGEST_REASON
+
 MOST_DAYS = 36_500
 
 
 def add_reason(parser: ArgumentParser, *, required: bool = True) -> None:
     reason = text(LONGEST_REASON)
-    parser.add_argument("--reason", required=required, type=reason, metavar="TEXT", help="why; kept in the audit log")
+    parser.add_argument(
+        "--reason", required=required, type=reason, metavar="TEXT", help="the reason, kept in the audit log"
+    )
 
 
 def text(most: int) -> Callable[[str], str]:

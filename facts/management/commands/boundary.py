@@ -19,8 +19,8 @@ HELD = {"row_ceiling": "facts", "byte_ceiling": "bytes"}
 
 class Command(VerbsCommand):
     help = (
-        "Make, list and retire boundaries, from one zone to another; open and close their gates; get past an alarm; set"
-        " ceilings and retention."
+        "Create, list and retire boundaries between two zones; open and close their gates; skip what raised an alarm;"
+        " set ceilings and retention."
     )
 
     def add_verbs(self) -> None:
@@ -28,7 +28,7 @@ class Command(VerbsCommand):
         add_pair(create)
         _add_plan(create)
         add_reason(create, required=False)
-        self.add_verb("list", help="every boundary: its gate, its buffers, its backlog")
+        self.add_verb("list", help="list boundaries with gate, buffers and backlog")
         for verb, what in {
             "open": "hand facts over again, and forget the alarm",
             "close": "hand nothing over until it is opened; both sides work on",
@@ -36,17 +36,21 @@ class Command(VerbsCommand):
             switch = self.add_verb(verb, help=what)
             add_pair(switch)
             add_reason(switch)
-        skip = self.add_verb("skip", help="get past an alarm: do not receive what it is about, and say why")
+        skip = self.add_verb("skip", help="skip the facts that raised an alarm, with a reason")
         add_pair(skip)
         skip.add_argument("offset", type=whole(0, MOST), metavar="OFFSET", help="the offset that the alarm names")
         skip.add_argument(
             "--through", type=whole(0, MOST), metavar="OFFSET", help="the last one, if the alarm is about several"
         )
         add_reason(skip)
-        retire = self.add_verb("retire", help="append and hand over nothing more; its facts stay readable")
+        retire = self.add_verb(
+            "retire", help="end a boundary: nothing more is appended or handed over, its facts stay readable"
+        )
         add_pair(retire)
         add_reason(retire)
-        limit = self.add_verb("limit", help="how much it may hold, and for how long; what is not named stays")
+        limit = self.add_verb(
+            "limit", help="change ceilings and retention; options that are not given stay as they are"
+        )
         add_pair(limit)
         _add_limits(limit)
         add_reason(limit)

@@ -11,10 +11,12 @@ from facts.models import Consumer
 
 
 class Command(VerbsCommand):
-    help = "Make, list and retire consumers: those who read a boundary in order, each with a place of its own."
+    help = (
+        "Create, list and retire consumers. A consumer reads the facts of a boundary in order, from its own cursor on."
+    )
 
     def add_verbs(self) -> None:
-        create = self.add_verb("create", help="make a consumer")
+        create = self.add_verb("create", help="create a consumer")
         create.add_argument("name", metavar="NAME")
         create.add_argument(
             "--boundary", nargs=2, metavar=("FROM", "TO"), required=True, help="the boundary that it reads"
@@ -26,8 +28,8 @@ class Command(VerbsCommand):
             help="from the earliest fact (the default), after the latest, or from an offset on",
         )
         add_reason(create, required=False)
-        self.add_verb("list", help="every consumer and its backlog")
-        retire = self.add_verb("retire", help="nobody reads as it any more, and it holds back no truncation")
+        self.add_verb("list", help="list consumers with their backlogs")
+        retire = self.add_verb("retire", help="end a consumer: it reads no more and no longer holds back truncation")
         retire.add_argument("name", metavar="NAME")
         add_reason(retire)
 

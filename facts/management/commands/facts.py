@@ -25,30 +25,35 @@ MOST = 2**53 - 1
 
 
 class Command(VerbsCommand):
-    help = "Append, fetch and confirm facts and put artifacts here, without HTTP; remove facts whose time is over."
+    help = "Append, fetch and confirm facts, store artifacts, and remove old facts, in this database and without HTTP."
 
     def add_verbs(self) -> None:
         append = self.add_verb("append", help='append facts from JSON Lines: {"envelope": …, "fact": …}')
         append.add_argument(
             "--input", metavar="FILE", default="-", help="JSON Lines; '-', the default, is standard input"
         )
-        fetch = self.add_verb("fetch", help="the facts after a consumer's cursor, as JSON Lines; nothing changes by it")
+        fetch = self.add_verb("fetch", help="print the facts after a consumer's cursor as JSON Lines; the cursor stays")
         fetch.add_argument("consumer", metavar="CONSUMER")
-        fetch.add_argument("--limit", type=whole(1, reading.MOST), default=100, metavar="N", help="100 if not given")
-        fetch.add_argument("--wait", type=seconds, default=0.0, metavar="SECONDS", help="wait so long for the first")
-        confirm = self.add_verb("confirm", help="a consumer has everything up to an offset")
+        fetch.add_argument(
+            "--limit", type=whole(1, reading.MOST), default=100, metavar="N", help="at most N facts; 100 if not given"
+        )
+        fetch.add_argument(
+            "--wait", type=seconds, default=0.0, metavar="SECONDS", help="wait up to SECONDS for the first fact"
+        )
+        confirm = self.add_verb("confirm", help="move a consumer's cursor: it has every fact up to OFFSET")
         confirm.add_argument("consumer", metavar="CONSUMER")
         confirm.add_argument("offset", type=whole(0, MOST), metavar="OFFSET")
-        put = self.add_verb("put", help="keep a file as an artifact, which facts may then refer to")
+        put = self.add_verb("put", help="store a file as an artifact, for facts to refer to")
         put.add_argument("bucket", metavar="BUCKET")
         put.add_argument("key", metavar="KEY")
-        put.add_argument("file", metavar="FILE", help="'-' is standard input")
+        put.add_argument("file", metavar="FILE", help="the file; '-' is standard input")
         put.add_argument("--media-type", default=UNKNOWN_TYPE, metavar="TYPE", help=f"{UNKNOWN_TYPE} if not given")
         truncate = self.add_verb(
-            "truncate", help="remove what is older than its boundary keeps it, and what everybody has"
+            "truncate",
+            help="remove facts that are older than their boundary keeps them and that every consumer has confirmed",
         )
         truncate.add_argument(
-            "--boundary", nargs=2, metavar=("FROM", "TO"), help="this boundary alone; all if not given"
+            "--boundary", nargs=2, metavar=("FROM", "TO"), help="only this boundary; every boundary if not given"
         )
         add_reason(truncate)
 

@@ -27,9 +27,9 @@ ENDED = (Standing.DRAINED, Standing.RETIRED)
 
 class Command(VerbCommand):
     help = (
-        "Hand over what has been appended: from the store buffer in this database or from a peer into the forward"
-        " buffer, once and in order. Runs until SIGTERM or SIGINT; of several processes, one serves each boundary and"
-        " the others stand by."
+        "Hand over appended facts, once and in order: from the store buffer in this database, or from a peer, into the"
+        " forward buffer. Runs until SIGTERM or SIGINT. Of several processes one serves each boundary, and the others"
+        " stand by."
     )
 
     def add_options(self, parser: ArgumentParser) -> None:
@@ -38,10 +38,10 @@ class Command(VerbCommand):
             nargs="*",
             type=_pair,
             metavar="BOUNDARY",
-            help="'FROM→TO' (or 'FROM->TO'); none: every boundary, those made later included",
+            help="'FROM→TO' (or 'FROM->TO'); every boundary, also those created later, if none is named",
         )
         parser.add_argument(
-            "--drain", action="store_true", help="end when all is handed over; exit code 1 if something is left"
+            "--drain", action="store_true", help="end when every fact is handed over; exit code 1 if some are left"
         )
         add_metrics_port(parser)
 

@@ -10,14 +10,14 @@ from facts.models import Zone
 
 
 class Command(VerbsCommand):
-    help = "Make, list and retire zones: the places that facts come from and go to. Names are matched exactly."
+    help = "Create, list and retire zones, between which facts are handed over. Names are matched exactly."
 
     def add_verbs(self) -> None:
-        create = self.add_verb("create", help="register a zone")
-        create.add_argument("name", metavar="NAME", help="such as 'Plant A'")
+        create = self.add_verb("create", help="create a zone")
+        create.add_argument("name", metavar="NAME", help="the zone's name, such as 'Plant A'")
         add_reason(create, required=False)
-        self.add_verb("list", help="every zone")
-        retire = self.add_verb("retire", help="no boundary can be made from it or to it any more")
+        self.add_verb("list", help="list zones")
+        retire = self.add_verb("retire", help="end a zone: no boundary can be created from it or to it")
         retire.add_argument("name", metavar="NAME")
         add_reason(retire)
 

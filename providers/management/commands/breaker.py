@@ -12,19 +12,19 @@ from providers.models import Gate
 from providers.standing import Standing
 
 FORCES = {
-    "force-open": "let no call pass, whatever the breaker says",
-    "force-close": "let calls pass, whatever the breaker says; quota and pauses hold",
+    "force-open": "block every call, whatever the state of the breaker",
+    "force-close": "allow calls, whatever the state of the breaker; quotas and pauses still hold",
 }
 LONGEST = 10**9
 HALF_AN_HOUR = calls.FORCED_FOR.total_seconds()
-FOR = f"how long it holds (default: {HALF_AN_HOUR:g})"
+FOR = f"how long the override lasts (default: {HALF_AN_HOUR:g})"
 
 
 class Command(VerbsCommand):
-    help = "The breakers before providers: show and reset them, or force them open or closed, in all processes at once."
+    help = "Show and reset the breakers of providers, or force them open or closed, in all processes at once."
 
     def add_verbs(self) -> None:
-        show = self.add_verb("show", help="a breaker, or all of them, of a tenant or of a provider")
+        show = self.add_verb("show", help="show one breaker, those of a tenant or of a provider, or all")
         add_who(show, is_optional=True)
         reset = self.add_verb("reset", help="close the breaker, end an override and a pause, refill the retry budget")
         add_who(reset)
@@ -38,7 +38,7 @@ class Command(VerbsCommand):
                 "--for", dest="seconds", type=some_seconds, metavar="SECONDS", default=HALF_AN_HOUR, help=FOR
             )
             lasting.add_argument(
-                "--until-reset", dest="seconds", action="store_const", const=None, help="it holds until it is reset"
+                "--until-reset", dest="seconds", action="store_const", const=None, help="the override lasts until a reset"
             )
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:

@@ -15,20 +15,22 @@ from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 
 class Command(VerbsCommand):
     help = (
-        "See and change how providers are called, instead of as their classes say. A change is a new version; the next "
-        "call obeys it, in other processes within a second."
+        "List, show and change the policies of providers, which override the attributes of their classes. A change "
+        "makes a new version; calls follow it at once, in other processes within a second."
     )
 
     def add_verbs(self) -> None:
-        self.add_verb("list", help="every policy and its version in force")
-        for name, what in {"show": "print a policy as JSON, complete", "versions": "every version of a policy"}.items():
+        self.add_verb("list", help="list policies with their active versions")
+        for name, what in {"show": "print a policy as JSON", "versions": "list the versions of a policy"}.items():
             add_capability(self.add_verb(name, help=what))
-        put = add_capability(self.add_verb("set", help="write a new version, in force at once; the first makes it"))
+        put = add_capability(
+            self.add_verb("set", help="write a new version and activate it; the first one creates the policy")
+        )
         put.add_argument(
             "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
         )
         add_reason(put)
-        activate = add_capability(self.add_verb("activate", help="put a version in force that is there already"))
+        activate = add_capability(self.add_verb("activate", help="activate an earlier version"))
         activate.add_argument("number", metavar="NUMBER", type=whole(1, 2**31 - 1), help="the version's number")
         add_reason(activate)
 

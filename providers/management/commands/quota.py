@@ -14,17 +14,17 @@ MOST = 10**12 - 1
 
 
 class Command(VerbsCommand):
-    help = "How many calls of a provider a tenant may make in each window: set, show and drop quotas."
+    help = "Set, show and drop quotas: how many calls of a provider a tenant may make in each time window."
 
     def add_verbs(self) -> None:
-        put = self.add_verb("set", help="allow so many calls in each window; what this window has used stays used")
+        put = self.add_verb("set", help="set a quota; calls made in the current window stay counted")
         add_who(put)
         put.add_argument("--limit", required=True, type=whole(0, MOST), metavar="N", help="calls in each window")
         put.add_argument("--window", required=True, type=some_seconds, metavar="SECONDS", help="how long a window is")
         add_reason(put, required=False)
-        show = self.add_verb("show", help="every quota, or those of a tenant, a provider or a capability")
+        show = self.add_verb("show", help="show one quota, those of a tenant or of a provider, or all")
         add_who(show, is_optional=True)
-        drop = self.add_verb("drop", help="no quota from now on: calls are not counted any more")
+        drop = self.add_verb("drop", help="remove a quota: calls are no longer limited")
         add_who(drop)
         add_reason(drop, required=False)
 

@@ -10,6 +10,7 @@ from ergon_site.access import clients
 from ergon_site.access.management import granting
 from ergon_site.access.models import ApiClient
 from ergon_site.access.shell.commands import actor, told_in_one_line
+from ergon_site.access.shell.options import add_reason
 
 SWITCHES = {"disable": clients.disable, "enable": clients.enable}
 
@@ -17,18 +18,18 @@ SWITCHES = {"disable": clients.disable, "enable": clients.enable}
 class Command(BaseCommand):
     # One must be switched off even where something else of the deployment is wrong.
     requires_system_checks = []
-    help = "List API clients, or refuse and accept all tokens of one. Made and rotated by create_api_client."
+    help = "List, change, disable and enable API clients. create_api_client creates them and rotates their tokens."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON")
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="every client, its scopes and state")
+        verbs.add_parser("list", help="list clients with their states and scopes")
         for verb in SWITCHES:
-            switch = verbs.add_parser(verb, help=f"{verb} a client")
+            switch = verbs.add_parser(verb, help=f"{verb} a client and all its tokens")
             switch.add_argument("name")
-            switch.add_argument("--reason", required=True, help="kept in the audit log")
+            add_reason(switch)
         amend = verbs.add_parser(
-            "amend", help="change what a client may do; what is not named stays, and its tokens do"
+            "amend", help="change what a client may do; options that are not given and its tokens stay as they are"
         )
         amend.add_argument("name")
         granting.add_options(amend)

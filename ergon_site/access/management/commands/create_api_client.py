@@ -38,10 +38,10 @@ def _whole(text: str, what: str, *, least: int, most: int) -> int:
 class Command(BaseCommand):
     # A token must be had even where something else of the deployment is wrong.
     requires_system_checks = []
-    help = "Create an API client, or give an existing one a new token (--rotate). Prints the token alone, this once."
+    help = "Create an API client, or issue a new token to an existing one (--rotate). Prints only the token, this once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="who calls: a system, not a person")
+        parser.add_argument("name", help="the client's name: that of a system, not of a person")
         for option, what in {
             "--scope": f"something it may do: {', '.join(SCOPES)}",
             "--zone": "a zone it may speak for",
@@ -53,19 +53,19 @@ class Command(BaseCommand):
         parser.add_argument("--tenant", action="append", default=[], type=UUID, help="a tenant it may see (repeatable)")
         parser.add_argument("--rate", type=float, help="requests a second; the deployment's rate if not given")
         parser.add_argument(
-            "--certificate", metavar="IDENTITY", help="subject or fingerprint of its certificate, as the proxy tells it"
+            "--certificate", metavar="IDENTITY", help="subject or fingerprint of its certificate, as the proxy sends it"
         )
         life = parser.add_mutually_exclusive_group()
-        told = f"life of the token, and of --certificate (default: {clients.LIFETIME.days})"
-        life.add_argument("--expires", type=days, metavar="DAYS", default=clients.LIFETIME, help=told)
-        life.add_argument("--never-expires", dest="expires", action="store_const", const=None, help="they have no end")
+        expiry = f"when the token and --certificate expire (default: {clients.LIFETIME.days})"
+        life.add_argument("--expires", type=days, metavar="DAYS", default=clients.LIFETIME, help=expiry)
+        life.add_argument("--never-expires", dest="expires", action="store_const", const=None, help="they never expire")
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")
         parser.add_argument(
             "--overlap",
             type=seconds,
             default=clients.OVERLAP,
             metavar="SECONDS",
-            help="with --rotate: how long the earlier tokens go on (default 3600)",
+            help="with --rotate: how long the earlier tokens stay valid (default 3600)",
         )
 
     def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
