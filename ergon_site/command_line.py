@@ -11,6 +11,7 @@ from django.db import DatabaseError, OperationalError, connections
 
 from ergon_site import telemetry
 from ergon_site.access import waiting
+from ergon_site.access.database.description import describe
 
 DEPENDENCY_MISSING = os.EX_UNAVAILABLE
 WRONG_USAGE = 2
@@ -46,7 +47,9 @@ def _why(error: DatabaseError) -> str | None:
     """What is wrong with the database itself; None if something else is."""
     if isinstance(error, OperationalError) and not _is_reachable():
         return f"DATABASE_URL: the database does not answer: {_first_line(error)}"
-    return "the database is not up to date: run manage.py migrate" if waiting.migrations() else None
+    if not waiting.migrations():
+        return None
+    return f"the database is not up to date: run manage.py migrate (it is {describe(connections['default'])})"
 
 
 def _is_reachable() -> bool:

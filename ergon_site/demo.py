@@ -3,16 +3,22 @@
 import argparse
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
+import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
 
 import django
 from django.core.management import call_command
 from django.db import connections
 from honcho.manager import Manager
+from honcho.printer import Message
 
 from ergon_site import embedded
 
@@ -20,6 +26,8 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 LOGIN = {"username": "admin", "password": "demo"}
 
 REPORTS = ["python", "-m", "engines.executors", "--handlers", "ergon_site.demo_handlers"]
+# What honcho says of a process that was told to end.
+ENDED_WELL = {f"stopped (rc={code})" for code in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)}
 PROCESSES = {
     "web": "granian --interface wsgi --host 127.0.0.1 --port {port} --no-ws --log-level error"
     " --blocking-threads 8 --backpressure 64 ergon_site.wsgi:application",
@@ -50,18 +58,25 @@ def run(port: int) -> int:
     folder = BASE_DIR / "var" / "demo" / str(port)
     print("Ergon: starting PostgreSQL and Valkey …", flush=True)
     with embedded.postgres(folder) as database, embedded.valkey(folder) as broker:
-        os.environ |= {
-            "DJANGO_SETTINGS_MODULE": "ergon_site.settings",
+        variables = {
             "ERGON_DATA_DIR": str(folder),
             "DATABASE_URL": database,
             "CELERY_BROKER_URL": broker,
             "ERGON_ZONE": "Plant A",
             "ERGON_TASKS": "ergon_site.demo_tasks",
             "ERGON_EXECUTORS": json.dumps({"reports": {"command": REPORTS, "pool_size": 1}}),
-            "PYTHONWARNINGS": "ignore",
         }
+        os.environ |= variables | {"DJANGO_SETTINGS_MODULE": "ergon_site.settings", "PYTHONWARNINGS": "ignore"}
+        write_variables(folder / "env.sh", variables)
+        print("Ergon: preparing the database …", flush=True)
         prepare()
-        return supervise(port)
+        return supervise(port, folder)
+
+
+def write_variables(path: Path, variables: Mapping[str, str]) -> None:
+    """Write a file that a shell reads to use the demo's database; it holds the password of that database."""
+    path.touch(mode=0o600)
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
 
 
 def prepare() -> None:
@@ -78,12 +93,44 @@ def prepare() -> None:
     connections.close_all()
 
 
-class Supervisor(Manager):
-    """Ends in order while it still starts, too: as soon as it knows of all its processes."""
+class LogFiles:
+    """Writes what each process prints into a file of its own; the terminal gets one line per process."""
 
-    _is_ending = False
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._files = {name: (folder / f"{name}.log").open("wb", buffering=0) for name in PROCESSES}
+        self.width = 0  # honcho counts it up
+
+    def write(self, message: Message) -> None:
+        data = message.data if isinstance(message.data, bytes) else message.data.encode()
+        if message.name in self._files:
+            self._files[message.name].write(data)
+        else:
+            self._report(data.decode().strip())
+
+    def _report(self, told: str) -> None:
+        """Print honcho's own messages about starts and failures; how processes are ended is of no interest."""
+        name, _, what = told.partition(" ")
+        log = (self._folder / f"{name}.log").relative_to(BASE_DIR)
+        if what.startswith("started"):
+            print(f"  {name:<10} started, log in {log}", flush=True)
+        elif what.startswith("stopped") and what not in ENDED_WELL:
+            print(f"  {name:<10} {what}, see {log}", flush=True)
+
+
+class Supervisor(Manager):
+    """Starts the processes, then calls `on_start`. Told to end while it starts, it ends as soon as all have begun."""
+
+    _is_ending = _are_started = False
+
+    def __init__(self, printer: LogFiles, on_start: Callable[[], None]) -> None:
+        super().__init__(printer)
+        self._on_start = on_start
 
     def terminate(self) -> None:
+        if not self._is_ending:
+            print("Ergon: stopping …", flush=True)
         self._is_ending = True
         if super()._all_started():
             super().terminate()
@@ -92,28 +139,46 @@ class Supervisor(Manager):
         are_known: bool = super()._all_started()
         if are_known and self._is_ending:
             super().terminate()
+        elif are_known and not self._are_started:
+            self._are_started = True
+            # Not before: processes are forked, and threads do not survive that.
+            Thread(target=self._on_start, daemon=True).start()
         return are_known
 
 
-def supervise(port: int) -> int:
-    manager = Supervisor()
+def supervise(port: int, folder: Path) -> int:
+    manager = Supervisor(LogFiles(folder / "log"), lambda: _welcome(port, folder.relative_to(BASE_DIR)))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for name, command in PROCESSES.items():
         manager.add_process(name, f"exec {command.format(port=port)}", env={**os.environ, "PATH": path}, cwd=BASE_DIR)
-    print(_welcome(port), flush=True)
     manager.loop()
     # Ended by the person who started it: that is how a demo ends well.
     return 0 if manager.returncode in {None, 128 + signal.SIGINT, 128 + signal.SIGTERM} else int(manager.returncode)
 
 
-def _welcome(port: int) -> str:
-    return f"""
+def _welcome(port: int, folder: Path) -> None:
+    """Print the banner once the console answers."""
+    while not _answers(port):
+        time.sleep(0.1)
+    print(
+        f"""
   Ergon runs at   http://127.0.0.1:{port}/
   log in as       {LOGIN["username"]}
   password        {LOGIN["password"]}
   API reference   http://127.0.0.1:{port}/api/docs/
-  Ctrl-C ends everything; the data stays in var/demo/{port}.
-"""
+  commands        . .venv/bin/activate && . {folder}/env.sh && python manage.py status
+  Ctrl-C ends everything; the data stays in {folder}.
+""",
+        flush=True,
+    )
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 def _refuse_taken(port: int) -> None:

@@ -1,5 +1,6 @@
 """`make demo`, as a person uses it."""
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from ergon_site.demo import PROCESSES
 from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
 
 pytestmark = pytest.mark.once
@@ -86,12 +88,38 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
             shows(browser, "engines/executor/", "reports", "LookupError: there are no figures for week 53 yet")
             shows(browser, "engines/deadlettergroup/", "LookupError")
             shows(browser, "providers/gate/", "crawl_fetch", "open", "of 80")
+        assert_output_is_short(port, said)
+        assert_commands_reach_the_demo(port)
         press_ctrl_c(running)
-    assert f"http://127.0.0.1:{port}/" in said.read_text()
     with demo(port, said) as running:
-        eventually(lambda: "http://127.0.0.1" in said.read_text(), "it starts its processes", 120)
+        eventually(lambda: "started, log in" in said.read_text(), "it starts its processes", 120)
         press_ctrl_c(running)
     assert "Traceback" not in said.read_text()
+
+
+def assert_output_is_short(port: int, said: Path) -> None:
+    """One line per process and the banner last; what the processes print is in files."""
+    eventually(lambda: "Ctrl-C ends everything" in said.read_text(), "the banner is printed")
+    lines = [line for line in said.read_text().splitlines() if line.strip()]
+    folder = f"var/demo/{port}"
+    started = [f"  {name:<10} started, log in {folder}/log/{name}.log" for name in PROCESSES]
+    assert sorted(lines[2:-6]) == sorted(started), said.read_text()
+    assert lines[-6] == f"  Ergon runs at   http://127.0.0.1:{port}/"
+    assert lines[-1] == f"  Ctrl-C ends everything; the data stays in {folder}."
+    assert '{"' not in said.read_text()
+    log = ROOT / folder / "log" / "consumer.log"
+    eventually(lambda: "transaction_failed" in log.read_text(), "the consumer's failures are in its log")
+
+
+def assert_commands_reach_the_demo(port: int) -> None:
+    """The line of the banner that points manage.py at the demo, typed in a shell."""
+    clean = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    typed = f". var/demo/{port}/env.sh && python manage.py status --json"
+    told = subprocess.run(["/bin/sh", "-c", typed], cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
+    status = json.loads(told.stdout)
+    assert status["database"].startswith("PostgreSQL ")
+    assert "invoices" in {pipeline["name"] for pipeline in status["pipelines"]}
+    assert (ROOT / "var" / "demo" / str(port) / "env.sh").stat().st_mode & 0o077 == 0
 
 
 def test_a_taken_port_is_one_clear_line(port: int) -> None:

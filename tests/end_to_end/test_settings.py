@@ -97,13 +97,15 @@ def test_a_module_of_tasks_that_is_not_there_stops_neither_migrate_nor_the_web_p
         ("api_client", "list"),
         ("changepassword", "ada"),
         ("zone", "list"),
+        ("status",),
         ("submit", "orders", "--payload", "1"),
     ],
 )
 def test_a_database_that_was_not_migrated_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     failed = manage(*command, ERGON_DATA_DIR=str(tmp_path))
     assert failed.returncode == os.EX_UNAVAILABLE
-    assert "the database is not up to date: run manage.py migrate" in failed.stderr
+    where = f"SQLite {tmp_path}/ergon.sqlite3"
+    assert f"the database is not up to date: run manage.py migrate (it is {where})" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
 
 

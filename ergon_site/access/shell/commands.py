@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InternalError, OperationalError, connection
 
 from ergon_site.access import waiting
+from ergon_site.access.database.description import describe
 from ergon_site.access.shell import tables
 from ergon_site.access.shell.lines import LiveLine
 
@@ -129,7 +130,7 @@ def told_in_one_line(*refusals: type[Exception], hint: Callable[[Exception], str
 def _refusal(error: DatabaseError) -> str:
     """Why the database did not do it, where somebody other than a developer can help; else the error itself."""
     if waiting.migrations():
-        return "the database is not up to date: run manage.py migrate"
+        return f"the database is not up to date: run manage.py migrate (it is {describe(connection)})"
     if isinstance(error, OperationalError | InternalError):  # read-only, full, locked, shutting down, …
         return f"the database refuses: {tables.printable(_told(error).strip().splitlines()[0])}"
     raise error
