@@ -38,7 +38,11 @@ class Command(VerbsCommand):
                 "--for", dest="seconds", type=some_seconds, metavar="SECONDS", default=HALF_AN_HOUR, help=FOR
             )
             lasting.add_argument(
-                "--until-reset", dest="seconds", action="store_const", const=None, help="the override lasts until a reset"
+                "--until-reset",
+                dest="seconds",
+                action="store_const",
+                const=None,
+                help="the override lasts until a reset",
             )
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
