@@ -4,7 +4,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -20,6 +21,12 @@ SHORTEST_SECRET_KEY = 50
 HIGHEST_PORT = 65_535
 SHORTEST_SESSION = 60
 S3_MEMORY = 1024 * 1024
+# What a program needs to be found and to run, in its own language and time zone, and to send its spans.
+EXECUTOR_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ"),
+    *("PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "JAVA_HOME", "NODE_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "OTEL_*"),
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")
@@ -146,6 +153,22 @@ def executors(value: str) -> dict[str, Any]:
         msg = f"cannot be used: {str(error).removeprefix('ERGON_EXECUTORS: ')}"
         raise ValueError(msg) from None
     return told
+
+
+def variables(value: str) -> tuple[str, ...]:
+    """Names of environment variables, or their beginnings with a star."""
+    told = names(value)
+    for name in told:
+        if not _VARIABLE.fullmatch(name):
+            msg = f"must be names of variables such as BANK_URL or BANK_*, separated by commas, not {name!r}"
+            raise ValueError(msg)
+    return told
+
+
+def inherited(environ: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
+    """The variables that an executor gets from the worker."""
+    allowed = (*EXECUTOR_VARIABLES, *more)
+    return {name: value for name, value in environ.items() if any(fnmatchcase(name, one) for one in allowed)}
 
 
 def json_object(value: str) -> dict[str, Any]:

@@ -54,12 +54,9 @@ ERGON_VERIFY_AGE = read("ERGON_VERIFY_AGE", environment.duration, default="60480
 ERGON_WAITING_FETCHES = read("ERGON_WAITING_FETCHES", environment.whole, default="2")
 ERGON_TASKS = read("ERGON_TASKS", environment.modules)
 ERGON_EXECUTORS = read("ERGON_EXECUTORS", environment.executors, default="{}")
-# What executors inherit: everything but what only the application should know.
-ERGON_EXECUTOR_ENVIRONMENT = {
-    name: value
-    for name, value in os.environ.items()
-    if not name.startswith(("DATABASE_", "DJANGO_", "CELERY_", "ERGON_"))
-}
+# What executors inherit: what programs need to run, and what the operator names besides.
+ERGON_EXECUTOR_VARIABLES = read("ERGON_EXECUTOR_VARIABLES", environment.variables)
+ERGON_EXECUTOR_ENVIRONMENT = environment.inherited(os.environ, ERGON_EXECUTOR_VARIABLES)
 ERGON_SERVICES = read("ERGON_SERVICES", environment.factories, default="{}")
 ERGON_LEASE_SECONDS = read("ERGON_LEASE_SECONDS", environment.seconds, default="30")
 # Peers to pull facts from: their addresses, and the folder with one file for each token.

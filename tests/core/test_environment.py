@@ -26,6 +26,8 @@ from ergon_site.access.database import pooler
         (environment.networks, "10.0.0.1,proxy", "must be addresses and networks such as .*'proxy'"),
         (environment.session_idle, "59", "must be at least 60 seconds, not '59'"),
         (environment.session_idle, "soon", "must be a whole number above 0"),
+        (environment.variables, "BANK_URL,*", "must be names of variables such as BANK_URL or BANK_.* not '\\*'"),
+        (environment.variables, "BANK URL", "must be names of variables"),
         (environment.secret_key, "short", "at least 50 characters"),
         (environment.port, "70000", "must be a port from 1 to 65535, not '70000'"),
         (environment.port, "0", "must be a port"),
@@ -221,3 +223,11 @@ def test_the_database_in_the_data_folder_is_where_the_folder_is(tmp_path: Path, 
     folder = tmp_path / name
     folder.mkdir()
     assert databases.in_folder(folder)["NAME"] == f"{tmp_path}/{name}/ergon.sqlite3"
+
+
+def test_an_executor_inherits_what_programs_need_and_what_is_named() -> None:
+    plain = {"PATH": "/bin", "LC_ALL": "C", "PYTHONPATH": "/srv", "OTEL_SERVICE_NAME": "shop", "TZ": "UTC"}
+    secret = {"DATABASE_URL": "x", "AWS_SECRET_ACCESS_KEY": "x", "DJANGO_SECRET_KEY": "x", "SMTP_PASSWORD": "x"}
+    named = {"BANK_URL": "x", "SHOP_A": "x", "SHOP_B": "x"}
+    assert environment.inherited(plain | secret | named) == plain
+    assert environment.inherited(plain | secret | named, environment.variables("BANK_URL, SHOP_*")) == plain | named

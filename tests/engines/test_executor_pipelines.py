@@ -85,6 +85,18 @@ def test_every_word_of_an_executor_becomes_its_outcome() -> None:
         assert words in letter_of(fatal).message
 
 
+def test_an_executor_gets_only_variables_that_are_allowed() -> None:
+    jobs_pipeline()
+    executors = {"python": {"command": PYTHON, "env": {"SHOP_MODE": "test"}}}
+    secrets = {"AWS_SECRET_ACCESS_KEY": "x", "SMTP_PASSWORD": "x", "BANK_URL": "x", "BANK_USER": "x"}
+    uid = submit_job("variables")
+    settings = {"ERGON_EXECUTORS": json.dumps(executors), "ERGON_EXECUTOR_VARIABLES": "BANK_URL"}
+    assert consume("jobs", "--drain", **settings, **secrets).code == 0
+    names = set(TransactionRecord.objects.get(uid=uid).result or ())
+    assert {"PATH", "SHOP_MODE", "BANK_URL"} <= names
+    assert not names & {"AWS_SECRET_ACCESS_KEY", "SMTP_PASSWORD", "BANK_USER", "DATABASE_URL", "ERGON_EXECUTORS"}
+
+
 @pytest.mark.parametrize("direction", ["inbound", "outbound"])
 def test_draining_does_not_end_before_what_asks_for_another_attempt_at_once_has_had_it(direction: str) -> None:
     kind, step = ("consumer", "process") if direction == "inbound" else ("producer", "produce")

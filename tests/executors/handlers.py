@@ -18,6 +18,12 @@ def echo(*args: Any, **kwargs: Any) -> Any:
     return {"args": list(args), "kwargs": kwargs}
 
 
+@registry.handler("variables")
+def variables() -> list[str]:
+    """The names of the variables that its process has."""
+    return sorted(os.environ)
+
+
 @registry.handler("pid")
 def pid() -> int:
     return os.getpid()
