@@ -1,17 +1,23 @@
 """What orchestrators and monitoring ask: alive, ready, and the numbers."""
 
+import math
 from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import ip_address
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
+from rest_framework.exceptions import APIException, MethodNotAllowed, Throttled
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from ergon_site import telemetry
 from ergon_site.access import callers
-from ergon_site.access.api import problems
+from ergon_site.access.api import problems, throttling
+from ergon_site.access.api.throttling import ClientRate
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -55,10 +61,35 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The instruments of this process, for callers on this host or with a token."""
-    if not (_is_local(request) or _has_token(request)):
-        why = NotAuthenticated("Metrics are for callers on this host or with a token.")
-        return _refuse(why, **{"WWW-Authenticate": 'Bearer realm="ergon"'})
+    """The instruments of this process, for callers on this host and for clients with the scope `metrics:read`."""
+    if _is_local(request):
+        verdict = throttling.admit("metrics:this host", settings.ERGON_METRICS_RATE)
+        wait = math.ceil(verdict.retry_after)
+        return _exposition() if verdict.is_admitted else _refuse(Throttled(wait), **{"Retry-After": str(wait)})
+    answer: HttpResponse = MetricsView.as_view()(request)
+    return answer.render() if isinstance(answer, Response) else answer
+
+
+class MetricsRate(ClientRate):
+    """Each client may ask as often as the deployment says, whatever its rate of other calls."""
+
+    def allow_request(self, request: Request, view: object) -> bool:
+        client = callers.of(request).client_id
+        self.verdict = throttling.admit(f"metrics:client {client}", settings.ERGON_METRICS_RATE)
+        return self.verdict.is_admitted
+
+
+class MetricsView(APIView):
+    """For callers from elsewhere, identified as in the API."""
+
+    required_scope = "metrics:read"
+    throttle_classes = (MetricsRate,)
+
+    def get(self, request: Request) -> HttpResponse:
+        return _exposition()
+
+
+def _exposition() -> HttpResponse:
     body, content_type = telemetry.exposition()
     return HttpResponse(body, content_type=content_type)
 
@@ -72,10 +103,7 @@ def _is_local(request: HttpRequest) -> bool:
     # Behind a proxy on this host every caller looks local: a forwarded request never is.
     if any(header in request.META for header in FORWARDED):
         return False
-    address = request.META.get("REMOTE_ADDR", "")
-    return bool(address) and ip_address(address.partition("%")[0]).is_loopback
-
-
-def _has_token(request: HttpRequest) -> bool:
-    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and callers.identify(text.strip()) is not None
+    try:
+        return ip_address(request.META.get("REMOTE_ADDR", "").partition("%")[0]).is_loopback
+    except ValueError:
+        return False  # a server that listens on a socket in the file system tells of no address

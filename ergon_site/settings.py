@@ -90,6 +90,7 @@ ERGON_CHORES = {
 }
 ERGON_CELERY_APP = "ergon_site.celery.app"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
+ERGON_METRICS_RATE = read("ERGON_METRICS_RATE", environment.rate, default="10/s")
 ERGON_CERTIFICATE_HEADER = read("ERGON_CERTIFICATE_HEADER", environment.header)
 ERGON_TRUSTED_PROXIES = read("ERGON_TRUSTED_PROXIES", environment.networks)
 if ERGON_CERTIFICATE_HEADER and not ERGON_TRUSTED_PROXIES:

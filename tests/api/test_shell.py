@@ -8,9 +8,15 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from ergon_site.access import audit
-from ergon_site.access.api import schema
+from ergon_site.access.api import schema, throttling
 from ergon_site.access.api.schema import SchemaView
 from ergon_site.access.core.scopes import SCOPES
+from tests.api.ground import client_with, problem
+
+
+@pytest.fixture(autouse=True)
+def _nobody_was_throttled() -> None:
+    throttling.forget()
 
 
 @pytest.fixture
@@ -112,10 +118,29 @@ def test_metrics_are_for_this_host(
     assert client.get("/metrics", REMOTE_ADDR=address, headers=headers).status_code == status
 
 
-def test_metrics_are_for_tokens_too(api: Client) -> None:
-    answer = api.get("/metrics", REMOTE_ADDR="192.0.2.7")
+@pytest.mark.django_db
+def test_metrics_are_for_clients_with_their_scope() -> None:
+    answer = client_with("metrics:read").get("/metrics", REMOTE_ADDR="192.0.2.7")
     assert answer.status_code == 200
     assert b"python_info" in answer.content
+    others = client_with(*(set(SCOPES) - {"metrics:read"}), name="others")
+    refused = problem(others.get("/metrics", REMOTE_ADDR="192.0.2.7"), 403, "permission_denied")
+    assert refused["detail"] == "This client lacks the scope metrics:read."
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.7"])
+def test_metrics_are_throttled(settings: Any, address: str) -> None:
+    settings.ERGON_METRICS_RATE = 1 / 3600
+    scraper = client_with("metrics:read")
+    assert scraper.get("/metrics", REMOTE_ADDR=address).status_code == 200
+    refused = scraper.get("/metrics", REMOTE_ADDR=address)
+    problem(refused, 429, "throttled")
+    assert 1 < int(refused.headers["Retry-After"]) <= 3600
+
+
+def test_an_address_that_is_none_is_not_this_host(client: Client, db: None) -> None:
+    assert client.get("/metrics", REMOTE_ADDR="unix:").status_code == 401
 
 
 def test_scopes_are_those_of_the_specification() -> None:
@@ -126,6 +151,7 @@ def test_scopes_are_those_of_the_specification() -> None:
         "dead_letters": {"operate"},
         "policies": {"read", "write"},
         "providers": {"read", "operate"},
+        "metrics": {"read"},
     }
     expected = {f"{noun}:{verb}" for noun, verbs in groups.items() for verb in verbs} | {"platform"}
     assert set(SCOPES) == expected

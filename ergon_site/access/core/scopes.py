@@ -15,6 +15,7 @@ SCOPES = {
     "policies:write": "Write policy versions",
     "providers:read": "Read provider health",
     "providers:operate": "Override provider breakers",
+    "metrics:read": "Read metrics",
     "platform": "See every tenant and the audit log",
 }
 BOUNDARY_SCOPES = ("facts:append", "facts:fetch", "objects:put", "objects:get")
