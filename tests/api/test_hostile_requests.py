@@ -1,5 +1,6 @@
 """Whatever is asked, at whichever address: the answer is never that the server has failed."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
@@ -87,6 +88,29 @@ def test_odd_parameters_of_the_console(console: Walk) -> None:
         for value in console.some(("abc", "-1", hostile.NUMBER)):
             console.ask(address, {"s": "x", **dict.fromkeys(("p", "page", "o", "at", *names), value)})
     assert not console.failures, "\n".join(console.failures)
+
+
+def test_odd_values_in_forms_of_the_console(console: Walk) -> None:
+    pages = hostile.pages()
+    for place in hostile.places("/admin/"):
+        page = next((pages[start] for start in pages if place.route.startswith(start)), None)
+        row = hostile.detail(page) if place.names and page else ""
+        if row is None or place.names not in {(), ("object_id",), ("id",)} or "password_change" in place.route:
+            continue
+        address = place.with_ids(row.partition("/")[0]) if row else place.route
+        names = form_fields(console.client, address)
+        for value in console.some(hostile.VALUES) if names else ():
+            body = urlencode({"_form_submitted": "on", **dict.fromkeys(names, value)})
+            console.ask(address, method="POST", body=body)
+    assert not console.failures, "\n".join(console.failures)
+
+
+def form_fields(client: Client, address: str) -> list[str]:
+    """The names of the fields of a page's form, dialogs included."""
+    answer = client.get(address)
+    if answer.status_code != 200 or answer.streaming:
+        return []
+    return re.findall(r'<(?:input|select|textarea)[^>]* name="(\w+)"', answer.content.decode())
 
 
 def test_crafted_cursors_of_the_console(console: Walk, administrator: User) -> None:
