@@ -50,5 +50,7 @@ def renew_sessions(get_response: Handler) -> Handler:
 
 def _is_due(session: Any) -> bool:
     """Whether it is some time since a person's session was written."""
+    if SESSION_KEY not in session or session.expires_at is None:
+        return False
     age = timedelta(seconds=settings.SESSION_COOKIE_AGE)
-    return SESSION_KEY in session and session.expires_at < timezone.now() + age * (1 - 1 / RENEWALS)
+    return bool(session.expires_at < timezone.now() + age * (1 - 1 / RENEWALS))
