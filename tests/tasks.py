@@ -52,6 +52,10 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 (a table of verb
             case "until":
                 while not Path(value).exists():
                     time.sleep(0.02)
+            case "fail_without":
+                if not Path(value).exists():
+                    msg = "not there yet"
+                    raise ConnectionError(msg)
             case "until_lost":
                 while not engines.current_attempt().is_lease_lost:
                     time.sleep(0.02)

@@ -208,7 +208,7 @@ class Station:
                 self._try(self._renew)
             if self._outage.answering_for >= settings().time_to_renew:
                 self._try(self._rescue, self._outage.try_once)
-            for errand in (self._write_tally, *self._errands):
+            for errand in (self._write_tally, self._note_attempts, *self._errands):
                 self._try(errand, self._outage.try_once)
         connection.close()
 
@@ -233,6 +233,10 @@ class Station:
             with self._tallying:
                 self._untold[key] -= count
                 self._untold += Counter()  # without those that are at 0
+
+    def _note_attempts(self) -> None:
+        """What has been tried so far of what is being tried again can be seen before it ends."""
+        transactions.note([one.lease for one in list(self._held.values())], worker=self.worker.pk)
 
     def _rescue(self) -> None:
         transactions.rescue(sparing=list(self._held))

@@ -20,7 +20,7 @@ from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.pruning import MOST_COUNTED, prunable, prune
 from engines.transactions.replaying import cancel, replay
 from engines.transactions.revealing import reveal
-from engines.transactions.settling import Settlement, postpone, settle
+from engines.transactions.settling import Settlement, note, postpone, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "count_ends",
     "find",
     "heartbeat",
+    "note",
     "postpone",
     "prunable",
     "prune",

@@ -26,6 +26,8 @@ class Lease:
     confirmed_at: Moment | None = None  # before the database was asked
     is_begun: bool = False  # the database knows that it is really run
     is_settling: bool = False  # its outcome, or that it is given back, is on its way to the database
+    noted: int = 0  # attempts that the database knows of while the transaction still runs
+    is_noted: bool = False  # it may know of some
     is_lost: bool = False  # somebody else has the transaction, or has ended it
 
     @property

@@ -95,8 +95,10 @@ _ATTEMPTS = """a AS (
   FROM json_to_recordset(%s) AS a (id bigint, token bigint, step smallint, number int, of_total int, age float8,
     duration float8, outcome smallint, category smallint, error_type text, message text, traceback text,
     policy_version bigint, trace_id text)
-  JOIN s ON s.id = a.id)"""
-SETTLE = f"""
+  JOIN s ON s.id = a.id{conflict})"""
+# Attempts that were noted while the transaction ran are there already. Those of all others need not be looked for.
+_NOTED = " ON CONFLICT DO NOTHING"
+_SETTLE = f"""
 WITH s AS (
   UPDATE engines_transactionrecord t SET state = u.state, result = u.result, error = u.error, category = u.category,
     lease_owner = NULL, lease_expires_at = NULL, finished_at = now()
@@ -116,7 +118,7 @@ m AS (
 SELECT id FROM s
 """
 
-POSTPONE = f"""
+_POSTPONE = f"""
 WITH s AS (
   UPDATE engines_transactionrecord t SET state = 0, available_at = now() + u.seconds * interval '1 second',
     error = u.error, attempts = t.attempts - u.undelivered, lease_owner = NULL, lease_expires_at = NULL,
@@ -125,6 +127,15 @@ WITH s AS (
   WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
   RETURNING t.id),
 {_ATTEMPTS}
+SELECT id FROM s
+"""
+SETTLE, SETTLE_NOTED = _SETTLE.format(conflict=""), _SETTLE.format(conflict=_NOTED)
+POSTPONE, POSTPONE_NOTED = _POSTPONE.format(conflict=""), _POSTPONE.format(conflict=_NOTED)
+NOTE = f"""
+WITH s AS MATERIALIZED (
+  SELECT t.id FROM engines_transactionrecord t JOIN json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint)
+    ON t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner),
+{_ATTEMPTS.format(conflict=_NOTED)}
 SELECT id FROM s
 """
 
@@ -257,12 +268,16 @@ def begin(record_id: int, token: int, owner: int) -> bool:
     return bool(_rows(BEGIN, [record_id, token, owner]))
 
 
-def settle(records: str, attempts: str, worker: int | None) -> set[int]:
-    return _ids(_rows(SETTLE, [records, worker, attempts, worker or 0]))
+def settle(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:
+    return _ids(_rows(SETTLE_NOTED if is_noted else SETTLE, [records, worker, attempts, worker or 0]))
 
 
-def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
-    return _ids(_rows(POSTPONE, [records, worker, attempts]))
+def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:
+    return _ids(_rows(POSTPONE_NOTED if is_noted else POSTPONE, [records, worker, attempts]))
+
+
+def note(leases: str, attempts: str, worker: int | None) -> set[int]:
+    return _ids(_rows(NOTE, [leases, worker, attempts]))
 
 
 def renew(leases: str, seconds: float) -> set[int]:

@@ -1,4 +1,4 @@
-"""VERBS: settle, postpone. Outcomes and attempts in batches; what has lost its lease changes nothing, and is told."""
+"""VERBS: settle, postpone, note. Outcomes and attempts in batches; what has lost its lease changes nothing."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> l
     records = f"[{','.join(_record(one) for one in ordered)}]"
     attempts = f"[{','.join(_attempts([one.transaction.lease for one in ordered], now))}]"
     if not any(isinstance(one.outcome, Failure) for one in ordered):
-        settled = statements().settle(records, attempts, worker)
+        settled = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
     else:
         settled = _settle_with_letters(ordered, records, attempts, worker)
     return [one.transaction for one in ordered if one.transaction.lease.id not in settled]
@@ -49,13 +49,45 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
     ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
     records = orjson.dumps([_postponed(one.transaction.lease, one.outcome) for one in ordered]).decode()
     attempts = f"[{','.join(_attempts([one.transaction.lease for one in ordered], now))}]"
-    postponed: set[int] = statements().postpone(records, attempts, worker)
+    postponed: set[int] = statements().postpone(records, attempts, worker, is_noted=_is_noted(ordered))
     return [one.transaction for one in ordered if one.transaction.lease.id not in postponed]
+
+
+@retry_conflicts
+def note(leases: Iterable[Lease], *, worker: int | None = None) -> int:
+    """Write down attempts of transactions that still run and have failed before; how many transactions."""
+    failing = [lease for lease in leases if _has_failed(lease)]
+    for lease in failing:
+        lease.is_noted = True
+    # Asked only now: an outcome that is on its way by then was told above that attempts may be known already.
+    failing = sorted((lease for lease in failing if not lease.is_settling), key=lambda lease: lease.id)
+    if not failing:
+        return 0
+    now, counts = time.monotonic(), [len(lease.attempts) for lease in failing]
+    tried = [
+        _attempt(lease, attempted, trace_id, now)
+        for lease, count in zip(failing, counts, strict=True)
+        for attempted, trace_id in lease.attempts[lease.noted : count]
+    ]
+    document = orjson.dumps([{"id": one.id, "token": one.token, "owner": one.owner} for one in failing]).decode()
+    held: set[int] = statements().note(document, f"[{','.join(tried)}]", worker)
+    for lease, count in zip(failing, counts, strict=True):
+        lease.noted = count
+    return len(held)
+
+
+def _has_failed(lease: Lease) -> bool:
+    """Whether an attempt has failed of which the database does not know yet."""
+    return any(isinstance(attempted.outcome, Failure) for attempted, _ in lease.attempts[lease.noted :])
+
+
+def _is_noted(settlements: Iterable[Settlement]) -> bool:
+    return any(one.transaction.lease.is_noted for one in settlements)
 
 
 @transaction.atomic
 def _settle_with_letters(ordered: Sequence[Settlement], records: str, attempts: str, worker: int | None) -> set[int]:
-    settled: set[int] = statements().settle(records, attempts, worker)
+    settled: set[int] = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
     failed = [
         dead_letters.Burial(one.transaction, one.outcome)
         for one in ordered

@@ -59,8 +59,9 @@ WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING pipeline_id,
 ATTEMPT = """
 INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, started_at, duration, outcome, category,
   error_type, message, traceback, policy_version, worker, trace_id)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
+IS_HELD = "SELECT id FROM engines_transactionrecord WHERE id = %s AND fencing_token = %s AND lease_owner = %s"
 COUNT = """
 INSERT INTO engines_throughput (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
@@ -178,7 +179,7 @@ def begin(record_id: int, token: int, owner: int) -> bool:
 
 
 @transaction.atomic
-def settle(records: str, attempts: str, worker: int | None) -> set[int]:
+def settle(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:  # noqa: ARG001 (for PostgreSQL)
     now = timezone.now()
     ended: dict[int, list[tuple[int, float]]] = {}
     settled = set()
@@ -201,7 +202,7 @@ def settle(records: str, attempts: str, worker: int | None) -> set[int]:
 
 
 @transaction.atomic
-def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
+def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:  # noqa: ARG001 (for PostgreSQL)
     now = timezone.now()
     rows = (
         [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), one["undelivered"], *_lease(one)]
@@ -211,6 +212,14 @@ def postpone(records: str, attempts: str, worker: int | None) -> set[int]:
     with connection.cursor() as cursor:
         _keep_attempts(cursor, attempts, postponed, now, worker)
     return postponed
+
+
+@transaction.atomic
+def note(leases: str, attempts: str, worker: int | None) -> set[int]:
+    held = _each(IS_HELD, (_lease(one) for one in json.loads(leases)))
+    with connection.cursor() as cursor:
+        _keep_attempts(cursor, attempts, held, timezone.now(), worker)
+    return held
 
 
 def _keep_attempts(cursor: Any, attempts: str, of: set[int], now: datetime, worker: int | None) -> None:

@@ -1,0 +1,116 @@
+"""What has been tried of a transaction that still runs: seen while it is tried again, and kept once."""
+
+import signal
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from engines import explaining, transactions
+from engines.core.journal import Attempted
+from engines.core.outcome import Outcome, Success
+from engines.core.steps import Stage
+from engines.models import Attempt, Pipeline
+from engines.transactions import LeasedTransaction, Settlement
+from tests.durable import claim, consumer, failed, make_pipeline, make_policy, submit
+from tests.engines.test_database_connector import ENGINES, running, wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+STUBBORN = {"max_attempts": 10_000, "backoff": 0.2}
+
+
+@pytest.fixture(autouse=True)
+def _tasks() -> None:
+    import_module("tests.tasks")
+
+
+def stubborn(task: str, direction: str = "inbound") -> Pipeline:
+    """A pipeline that tries again for as long as the test needs."""
+    step, kind = ("process", "consumer") if direction == "inbound" else ("produce", "producer")
+    body = {"loop": {"concurrency": {"value": 4}}, "steps": {step: {"retry": STUBBORN}}}
+    return make_pipeline(task=task, direction=direction, policy=make_policy("stubborn", body, kind))
+
+
+def attempts(uid: str) -> list[dict[str, Any]]:
+    return explaining.attempts_of(transactions.find(uid))
+
+
+def is_retried(uid: str, count: int = 2) -> bool:
+    return transactions.find(uid).word == "running" and len(attempts(uid)) >= count
+
+
+@pytest.mark.parametrize(("task", "direction"), ENGINES)
+def test_attempts_are_seen_while_the_next_one_is_made(task: str, direction: str, tmp_path: Path) -> None:
+    pipeline = stubborn(task, direction)
+    (uid,) = submit(pipeline, fail_without=str(tmp_path / "there"))
+    with running(pipeline):
+        try:
+            wait_for(lambda: is_retried(uid))
+            seen = attempts(uid)
+        finally:
+            (tmp_path / "there").touch()
+        wait_for(lambda: transactions.find(uid).word == "succeeded")
+    assert {(one["outcome"], one["error_type"]) for one in seen} == {("failure", "ConnectionError")}
+    kept = [one for one in attempts(uid) if one["step"] in {"process", "produce"}]
+    assert [one["number"] for one in kept] == list(range(1, len(kept) + 1))
+    assert [one["outcome"] for one in kept] == [*["failure"] * (len(kept) - 1), "success"]
+    assert kept[: len(seen)] == seen
+
+
+def test_attempts_of_a_worker_that_was_killed_are_kept(browse: Client, tmp_path: Path) -> None:
+    pipeline = stubborn("tests.act")
+    (uid,) = submit(pipeline, fail_without=str(tmp_path / "there"))
+    page = f"/admin/engines/transactionrecord/{transactions.find(uid).pk}/change/"
+    assert "No attempt has ended yet." in browse.get(page).content.decode()
+    with consumer("orders") as process:
+        wait_for(lambda: is_retried(uid, 3))
+        shown = browse.get(page).content.decode()
+        assert "attempt 3 of 10000" in shown
+        assert "not there yet" in shown
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = attempts(uid)
+    (tmp_path / "there").touch()
+    with consumer("orders"):
+        wait_for(lambda: transactions.find(uid).word == "succeeded")
+    assert attempts(uid)[: len(before)] == before
+    assert {one["delivery"] for one in attempts(uid)} == {1, 2}
+
+
+def tried(leased: LeasedTransaction, *outcomes: Outcome) -> None:
+    for outcome in outcomes:
+        number = len(leased.lease.attempts) + 1
+        attempted = Attempted(Stage.PROCESS, number, 3, time.monotonic(), 0.01, outcome)
+        leased.lease.attempts.append((attempted, None))
+
+
+@pytest.mark.parametrize("outcome", [Success("done"), failed()])
+def test_attempts_that_were_noted_are_written_once(outcome: Outcome) -> None:
+    pipeline = make_pipeline()
+    submit(pipeline)
+    (leased,) = claim(pipeline)
+    assert transactions.note([leased.lease]) == 0
+    tried(leased, failed())
+    assert transactions.note([leased.lease]) == 1
+    assert transactions.note([leased.lease]) == 0
+    tried(leased, failed(), outcome)
+    assert transactions.settle([Settlement(leased, outcome)]) == []
+    assert list(Attempt.objects.order_by("number").values_list("number", flat=True)) == [1, 2, 3]
+
+
+def test_nothing_is_noted_of_what_went_well_is_settling_or_belongs_to_others() -> None:
+    pipeline = make_pipeline()
+    submit(pipeline, 3)
+    well, settling, lost = claim(pipeline)
+    tried(well, Success(None))
+    tried(settling, failed())
+    settling.lease.is_settling = True
+    tried(lost, failed())
+    transactions.release([lost.lease])
+    assert transactions.note([one.lease for one in (well, settling, lost)]) == 0
+    assert not Attempt.objects.exists()
+    assert settling.lease.is_noted, "else its settlement could meet an attempt that was noted just before"
