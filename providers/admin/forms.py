@@ -25,7 +25,7 @@ class ForceForm(ReasonForm):
 
     minutes = forms.FloatField(
         label="For minutes",
-        initial=FORCED_FOR / timedelta(minutes=1),
+        initial=FORCED_FOR // timedelta(minutes=1),
         required=False,
         min_value=0.1,
         max_value=LONGEST / timedelta(minutes=1),
