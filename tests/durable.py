@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from engines import pipelines, policies, transactions, workers
+from engines import policies, transactions, workers
 from engines.core.errors import TransactionException, wrap
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
@@ -15,6 +15,7 @@ from engines.core.steps import Stage
 from engines.models import Pipeline, TransactionRecord
 from engines.transactions import LeasedTransaction, Settlement
 from tests import warm
+from tests.factories import PipelineFactory
 from tests.processes import LIMIT, environment
 
 QUICK = {
@@ -24,7 +25,7 @@ QUICK = {
 
 
 def make_pipeline(name: str = "orders", task: str = "tests.act", **plan: Any) -> Pipeline:
-    return pipelines.create(name, pipelines.Plan(task=task, **plan), by="tests")
+    return PipelineFactory.create(name=name, task=task, **plan)
 
 
 def make_policy(name: str = "quick", body: Any = None, kind: str = "consumer") -> str:

@@ -21,6 +21,7 @@ from ergon_site.access.clients import CertificateTakenError, Grant
 from ergon_site.access.core.certificates import UnusableIdentityError
 from ergon_site.access.models import ApiClient, AuditEntry
 from tests.api.ground import problem
+from tests.factories import ApiClientFactory
 from tests.processes import LIMIT, eventually, serve
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +78,7 @@ def test_without_the_setting_no_header_counts(settings: Settings) -> None:
 @pytest.mark.parametrize("told", [None, "", "  "])
 def test_an_empty_header_is_none(told: str | None) -> None:
     make()
-    ApiClient.objects.create(name="tokens only", created_by="ada")
+    ApiClientFactory.create()
     assert problem(ask(told), 401, "unauthenticated") == problem(ask(None), 401, "unauthenticated")
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 from django.test import Client
 
-from engines import pipelines, transactions, workers
+from engines import transactions, workers
 from engines.core.errors import ExceptionType, TransactionException, wrap
 from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
 from engines.models import DeadLetter, Pipeline, TransactionRecord, Worker
-from engines.pipelines import Plan
+from tests.factories import PipelineFactory
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def make_pipeline(name: str = "orders.import", **plan: Any) -> Pipeline:
-    return pipelines.create(name, Plan(task="orders", **plan), by="tests")
+    return PipelineFactory.create(name=name, task="orders", **plan)
 
 
 def make_worker(*names: str) -> Worker:

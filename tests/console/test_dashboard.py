@@ -14,8 +14,9 @@ from django.utils import timezone
 from engines import bulk, dead_letters, pipelines, transactions, waiting, workers
 from engines.bulk import Terms
 from engines.core.states import GroupState
-from engines.models import BulkOperation, DeadLetterGroup, Pipeline, Throughput, TransactionRecord, WaitingSample
+from engines.models import BulkOperation, DeadLetterGroup, Pipeline, TransactionRecord
 from tests.console import scenes
+from tests.factories import ThroughputFactory, WaitingSampleFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -134,8 +135,8 @@ def test_abandoned_attempts_need_a_person(browse: Client, orders: Pipeline) -> N
 def test_charts_tell_the_last_hour_or_the_last_day(browse: Client, orders: Pipeline) -> None:
     now = timezone.now().replace(second=0, microsecond=0)
     spent = {"seconds": 30.0, "longest": 2.6}
-    Throughput.objects.create(pipeline=orders, minute=now - timedelta(minutes=5), succeeded=50, failed=10, **spent)
-    Throughput.objects.create(pipeline=orders, minute=now - timedelta(hours=5), succeeded=1000, **spent)
+    ThroughputFactory.create(pipeline=orders, minute=now - timedelta(minutes=5), succeeded=50, failed=10, **spent)
+    ThroughputFactory.create(pipeline=orders, minute=now - timedelta(hours=5), succeeded=1000, **spent)
     hour, day = read(browse), read(browse, "/admin/live/?span=day")
     assert "Throughput: 50 succeeded, at most 50 a minute." in hour
     assert "Failures: 10 failed, at most 10 a minute." in hour
@@ -157,7 +158,7 @@ def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pi
     transactions.submit_many("orders", [{"payload": {}, "available_at": now - timedelta(minutes=7)} for _ in range(5)])
     assert waiting.sample() == 1
     minute = now.replace(second=0, microsecond=0)
-    WaitingSample.objects.create(pipeline_id=0, minute=minute - timedelta(hours=5), waiting=20_000, is_capped=True)
+    WaitingSampleFactory.create(minute=minute - timedelta(hours=5), waiting=20_000, is_capped=True)
     hour, day = read(browse), read(browse, "/admin/live/?span=day")
     assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 5\.", hour)
     assert search(r"Longest wait: The first due for 7 min at \d\d:\d\d, at most 7 min\.", hour)

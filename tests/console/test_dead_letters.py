@@ -13,10 +13,11 @@ from engines import bulk, dead_letters
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState
 from engines.dead_letters import Grave
-from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
+from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.console import scenes
 from tests.console.scenes import exported, read
+from tests.factories import DeadLetterHourFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -78,8 +79,8 @@ def test_a_filter_that_means_nothing_leads_back(browse: Client, address: str, qu
 def test_a_groups_last_day_is_drawn(browse: Client, orders: Pipeline) -> None:
     group = scenes.fail(orders, {}).group
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
-    DeadLetterHour.objects.create(group=group, hour=hour - timedelta(hours=5), count=9)
-    DeadLetterHour.objects.create(group=group, hour=hour - timedelta(hours=30), count=500)
+    DeadLetterHourFactory.create(group=group, hour=hour - timedelta(hours=5), count=9)
+    DeadLetterHourFactory.create(group=group, hour=hour - timedelta(hours=30), count=500)
     for address in (GROUPS, f"{GROUPS}{group.pk}/change/"):
         assert 'aria-label="10 in the last 24 hours, at most 9 in one"' in read(browse, address)
 

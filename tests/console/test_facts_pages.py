@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 
 from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning
-from facts.models import Artifact, Boundary, Consumer, Fact, ForwardedFact, Zone
+from facts.models import Artifact, Boundary, Consumer, Fact, Zone
 from tests.console import scenes
+from tests.factories import ArtifactFactory, FactFactory, ForwardedFactFactory
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db
@@ -41,17 +41,16 @@ def fact_page(boundary: Boundary, offset: int, buffer: str = "fact") -> str:
 
 
 def store(**changes: Any) -> Artifact:
-    named = {"bucket": "batch-files", "key": "order 1/label.pdf", "digest": f"sha256:{'a' * 64}", "size": 2048576}
-    return Artifact.objects.create(
-        **named | {"media_type": "application/pdf", "stored_as": uuid4().hex, "created_by": "client:press"} | changes
+    return ArtifactFactory.create(
+        **{"key": "order 1/label.pdf", "size": 2048576, "created_by": "client:press"} | changes
     )
 
 
 def hand_over(boundary: Boundary, upto: int) -> None:
     """As the handoff leaves it."""
-    copied = ("boundary_id", "offset", "message_id", "subject", "predicate", "correlation_id", "causation_id")
+    copied = ("boundary", "offset", "message_id", "subject", "predicate", "correlation_id", "causation_id")
     for fact in Fact.objects.filter(boundary=boundary, offset__lte=upto):
-        ForwardedFact.objects.create(**{name: getattr(fact, name) for name in (*copied, "content", "digest")})
+        ForwardedFactFactory.create(**{name: getattr(fact, name) for name in (*copied, "content", "digest")})
     Boundary.objects.filter(pk=boundary.pk).update(frontier=upto, handed_over_at=Now())
 
 
@@ -200,9 +199,8 @@ def test_consumers_boundaries_and_zones_are_retired_in_this_order(browse: Client
 
 def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(browse: Client, boundary: Boundary) -> None:
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    old = {"written_at": Now() - timedelta(days=33), "content": "{}", "digest": "", "predicate": "p"}
     Boundary.objects.update(next_offset=1)
-    Fact.objects.create(boundary=boundary, offset=0, message_id="old", subject="a:b", **old)
+    FactFactory.create(boundary=boundary, offset=0, written_at=Now() - timedelta(days=33))
     assert "holds back truncation, facts are kept 3 days beyond their time" in scenes.read(browse, "/admin/")
     shown = scenes.read(browse, page(consumer))
     assert "It holds back truncation" in shown
@@ -497,9 +495,8 @@ def test_a_consumer_that_confirms_nothing_for_a_minute_needs_a_person(browse: Cl
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     ledger.append(draft(1))
     assert "All calm" in scenes.read(browse, "/admin/")
-    old = {"offset": 5, "written_at": Now() - timedelta(minutes=3), "content": "{}", "digest": "", "predicate": "p"}
     Boundary.objects.update(next_offset=6)
-    Fact.objects.create(boundary=boundary, message_id="old", subject="a:b", **old)
+    FactFactory.create(boundary=boundary, offset=5, written_at=Now() - timedelta(minutes=3))
     Consumer.objects.update(cursor=4, created_at=Now() - timedelta(minutes=9))
     assert "nothing confirmed for 3 min, 1 to go" in scenes.read(browse, "/admin/")
 

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ergon_site.access import audit, keyset, listing
-from ergon_site.access.models import AuditEntry
 from tests.console.test_long_lists import AGO, LIMIT, NUMBERS, TIMES, asked, plan, taken
+from tests.factories import AuditEntryFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -150,7 +150,7 @@ def test_filters_of_the_audit_log_narrow_it_together(browse: Client) -> None:
     audit.record(actor="ada", action="a.two", target="x")
     audit.record(actor="bob", action="a.one", target="x")
     old = timezone.now() - timedelta(days=40)
-    AuditEntry.objects.create(at=old, actor="ada", action="a.one", target="old")
+    AuditEntryFactory.create(at=old, actor="ada", action="a.one", target="old")
     assert listing.actions() == ["a.one", "a.two"]
 
     def targets(**asked: str) -> list[tuple[str, str, str]]:

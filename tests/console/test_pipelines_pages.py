@@ -13,12 +13,13 @@ from django.utils import timezone
 
 from engines import pipelines, policies, registry, schedules, transactions, workers
 from engines.admin import bulk, letter_list, transaction_list, workers as worker_list
-from engines.models import Pipeline, Throughput, TransactionRecord
+from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
 from facts.admin import artifacts, boundary_page
 from providers.admin import attempts, gate_list, outbox, tasks
 from tests.console import scenes
+from tests.factories import ThroughputFactory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -44,7 +45,7 @@ def address(pipeline: Pipeline, last: str = "change") -> str:
 
 def ended(pipeline: Pipeline, *, succeeded: int, failed: int, minutes: int = 3) -> None:
     minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=minutes)
-    Throughput.objects.create(pipeline=pipeline, minute=minute, worker=1, succeeded=succeeded, failed=failed)
+    ThroughputFactory.create(pipeline=pipeline, minute=minute, succeeded=succeeded, failed=failed)
 
 
 def form(**changes: Any) -> dict[str, Any]:

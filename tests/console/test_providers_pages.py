@@ -17,6 +17,7 @@ from providers import ProviderConnectionError, calls, policies
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
 from providers.models.gates import moment
 from tests.console import scenes
+from tests.factories import TaskExecutionFactory
 from tests.providers.making import AT_ONCE, TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db
@@ -126,9 +127,7 @@ def test_an_export_has_every_capability(browse: Client) -> None:
 
 def sent_away(celery_id: str, state: str = "rescheduled", capability: str = "rank_snapshot") -> TaskExecution:
     """An invocation of a task that has called a capability."""
-    task = TaskExecution.objects.create(
-        task_name="ranks.fetch", celery_task_id=celery_id, tenant_id=TENANT, state=state, finished_at=Now()
-    )
+    task = TaskExecutionFactory.create(celery_task_id=celery_id, state=state, finished_at=Now())
     scripted({}, capability=capability).ask(task_execution_id=task.pk)
     return task
 
@@ -235,7 +234,7 @@ def test_attempts_are_found_by_what_they_were(browse: Client, gate: Gate) -> Non
 
 
 def test_tasks_and_letters_have_pages(browse: Client) -> None:
-    task = TaskExecution.objects.create(task_name="ranks.fetch", celery_task_id="c-1", tenant_id=TENANT)
+    task = TaskExecutionFactory.create(celery_task_id="c-1")
     scripted(DOWN).ask(task_execution_id=task.pk, task_name="ranks.fetch", correlation_id="order-7")
     address = f"{PROVIDERS}taskexecution/"
     for asked in ("", "?q=c-1", f"?tenant={TENANT}&state=started", "?task=ranks.fetch"):

@@ -7,7 +7,8 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from ergon_site.access.core.roles import ROLES, Right
-from ergon_site.access.models import ApiClient, AuditEntry
+from ergon_site.access.models import AuditEntry
+from tests.factories import ApiClientFactory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -99,7 +100,7 @@ def test_a_new_person_is_in_the_audit_log(browse: Client) -> None:
 
 
 def test_clients_are_never_deleted_by_hand(browse: Client) -> None:
-    client = ApiClient.objects.create(name="press", created_by="tests")
+    client = ApiClientFactory.create(name="press")
     assert browse.post(f"/admin/access/apiclient/{client.pk}/delete/", {"post": "yes"}).status_code == 403
 
 

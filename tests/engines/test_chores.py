@@ -15,6 +15,7 @@ from engines.dead_letters import Grave
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
 from engines.schedules import Plan, ScheduleError
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
+from tests.factories import ThroughputFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -253,7 +254,7 @@ def test_counts_of_workers_and_of_old_days_are_put_together_without_changing_sum
     now = timezone.now().replace(second=0, microsecond=0)
     for worker in (1, 2):
         for age in (timedelta(0), timedelta(minutes=30), timedelta(days=5), timedelta(days=5, minutes=7)):
-            Throughput.objects.create(pipeline=pipeline, minute=now - age, worker=worker, succeeded=10, failed=1)
+            ThroughputFactory.create(pipeline=pipeline, minute=now - age, worker=worker, succeeded=10, failed=1)
     before = overview.totals_by_pipeline()[pipeline.pk]
     assert upkeep.fold() > 0
     assert overview.totals_by_pipeline()[pipeline.pk] == before

@@ -18,9 +18,10 @@ from engines import diagnosis, pipelines, schedules, transactions, upkeep, worke
 from engines.conf import settings
 from engines.diagnosis import fleet, ground
 from engines.diagnosis.finding import Finding
-from engines.models import Policy, PolicyVersion, Worker
+from engines.models import Worker
 from tests.commands import run
 from tests.durable import make_pipeline, submit
+from tests.factories import PolicyVersionFactory
 from tests.processes import free_port, manage
 
 pytestmark = pytest.mark.django_db
@@ -121,9 +122,9 @@ def test_schedules_without_maintenance_are_a_problem() -> None:
 
 
 def test_a_policy_that_is_not_valid_is_named() -> None:
-    policy = Policy.objects.create(name="odd", kind="consumer")
-    body = {"loop": {"limit": -1}}
-    policy.active = PolicyVersion.objects.create(policy=policy, number=1, body=body, author="ada", reason="by hand")
+    version = PolicyVersionFactory.create(policy__name="odd", body={"loop": {"limit": -1}})
+    policy = version.policy
+    policy.active = version
     policy.save()
     finding = examine()[1]["policies"][0]
     assert (finding["level"], "odd: ConsumerPolicy.loop.limit" in finding["text"]) == ("problem", True)

@@ -10,10 +10,11 @@ from django.utils import timezone
 from engines import pipelines, standings, transactions
 from engines.clock import database_time
 from engines.core.errors import EngineError
-from engines.models import Pipeline, Throughput, TransactionRecord
+from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
 from engines.standings import Standing
 from ergon_site.access.models import AuditEntry
+from tests.factories import ThroughputFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -66,9 +67,7 @@ def test_what_runs_and_what_ended_lately_is_counted(pipeline: Pipeline) -> None:
     TransactionRecord.objects.update(state=1, lease_owner=1, lease_expires_at=timezone.now())
     minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=5)
     for ago, failed in ((0, 15), (120, 99)):
-        Throughput.objects.create(
-            pipeline=pipeline, minute=minute - timedelta(minutes=ago), succeeded=45, failed=failed, worker=1
-        )
+        ThroughputFactory.create(pipeline=pipeline, minute=minute - timedelta(minutes=ago), succeeded=45, failed=failed)
     found = standing(pipeline)
     assert (found.waiting, found.running, found.succeeded, found.failed) == (0, 1, 45, 15)
     assert (found.per_minute, found.failing) == (1.0, 0.25)

@@ -11,6 +11,7 @@ from engines import transactions, waiting
 from engines.models import Pipeline, WaitingSample
 from engines.waiting import ALL_PIPELINES
 from tests.durable import make_pipeline, submit
+from tests.factories import WaitingSampleFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -90,7 +91,7 @@ def test_minutes_that_nobody_sampled_are_unknown_and_not_empty() -> None:
     now = timezone.now().replace(second=0, microsecond=0)
     for ago in (0, 2, 90):
         minute = now - timedelta(minutes=ago)
-        WaitingSample.objects.create(pipeline_id=ALL_PIPELINES, minute=minute, waiting=ago)
+        WaitingSampleFactory.create(minute=minute, waiting=ago)
     told = [sample and sample.waiting for sample in waiting.series(4, now=now)]
     assert told == [None, 2, None, 0]
 
@@ -98,7 +99,7 @@ def test_minutes_that_nobody_sampled_are_unknown_and_not_empty() -> None:
 def test_samples_are_forgotten_when_no_page_shows_them_any_more() -> None:
     now = timezone.now()
     for days in (0, 1, 3):
-        WaitingSample.objects.create(pipeline_id=ALL_PIPELINES, minute=now - timedelta(days=days), waiting=days)
+        WaitingSampleFactory.create(minute=now - timedelta(days=days), waiting=days)
     assert waiting.forget() == 1
     assert kept() == [1, 0]
 

@@ -23,6 +23,7 @@ from facts.core.errors import (
 )
 from facts.core.ranges import Span
 from facts.models import Artifact, ArtifactReference
+from tests.factories import ArtifactFactory
 from tests.facts.bytes_of import BUCKET, Stream, at_once, digest, files, folder, reference
 from tests.facts.making import draft, make_boundary
 
@@ -301,8 +302,7 @@ def test_every_artifact_that_a_fact_refers_to_is_kept_wherever_it_is_named() -> 
 def test_a_fact_may_refer_to_more_artifacts_than_one_statement_can_name() -> None:
     make_boundary()
     told = [reference(put(key=f"k{number}").artifact) for number in range(3)]
-    made = [Artifact(bucket=BUCKET, key=f"m{n}", digest="d", size=1, stored_as=f"m{n}") for n in range(1200)]
-    Artifact.objects.bulk_create(made)
+    made = Artifact.objects.bulk_create(ArtifactFactory.build_batch(1200, bucket=BUCKET, digest="d"))
     told += [{"bucket": BUCKET, "key": one.key, "digest": "d", "size": 1} for one in made]
     ledger.append(draft(1, object_json={"files": told}))
     assert ArtifactReference.objects.count() == 1203

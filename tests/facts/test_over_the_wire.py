@@ -18,7 +18,8 @@ from ergon_site import gauges
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from facts import ledger, provisioning
-from facts.models import Artifact, Boundary, Consumer
+from facts.models import Boundary, Consumer
+from tests.factories import ArtifactFactory
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, Site, eventually, manage
 
@@ -111,7 +112,7 @@ def test_metrics_have_the_names_of_the_specification(api: httpx.Client, site: Si
 
 def test_gauges_follow_the_database() -> None:
     boundary = make_boundary(row_ceiling=10)
-    Artifact.objects.create(bucket="b", key="k", digest="", size=1, media_type="", stored_as="", created_by="")
+    ArtifactFactory.create()
     ledger.append_many([draft(number) for number in range(9)])
     Boundary.objects.filter(pk=boundary.pk).update(frontier=8, gate="autonomous")
     told = {family.name: {tuple(one.labels.values()): one.value for one in family.samples} for family in _families()}

@@ -12,6 +12,7 @@ from providers.core.budget import RetryBudget
 from providers.core.gate import Admission, Asked, Gate as GateValue, Override, Returned
 from providers.core.quota import NOTHING, Reservation, opened
 from providers.models import Gate
+from tests.factories import GateFactory
 from tests.providers.making import WHO
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,7 +89,7 @@ def kept(gate: GateValue) -> None:
     if override is not None:
         row |= {"override": override.state.value, "override_until": override.until}
     Gate.objects.all().delete()
-    Gate.objects.create(**WHO._asdict(), **row)
+    GateFactory.create(**row)
 
 
 def plain(gate: GateValue) -> GateValue:

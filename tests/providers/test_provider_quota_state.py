@@ -16,6 +16,7 @@ from providers import (
     calls,
 )
 from providers.models import Gate, ProviderExecutionMetric
+from tests.factories import QuotaStateFactory
 from tests.processes import eventually
 from tests.providers.making import TENANT, WHO, Scripted, scripted
 
@@ -177,13 +178,8 @@ def test_a_new_window_is_a_new_row() -> None:
 
 
 def test_a_quota_that_was_written_by_hand_is_adopted() -> None:
-    now = datetime.now(UTC)
-    QuotaState.objects.create(
-        **RESERVE,
-        window_start=now - timedelta(minutes=5),
-        window_end=now + timedelta(minutes=55),
-        limit_count=2,
-        used_count=1,
+    QuotaStateFactory.create(
+        **RESERVE, window_end=datetime.now(UTC) + timedelta(minutes=55), limit_count=2, used_count=1
     )
     provider = Scripted({})
     assert [provider.ask().reason_code for _ in range(2)] == [None, "quota_exhausted"]

@@ -24,6 +24,7 @@ from providers import (
     registry,
 )
 from providers.models import OutboxLetter, ProviderExecutionMetric, ProviderHealthState, TaskExecution
+from tests.factories import TaskExecutionFactory
 from tests.processes import run_module
 from tests.providers.making import Scripted, Step, scripted
 
@@ -128,7 +129,7 @@ def test_what_had_ended_before_it_is_delivered_again_is_not_called_again(made: M
 def test_a_task_whose_processes_die_of_it_ends_as_a_dead_letter(made: Made) -> None:
     task, provider = made(SystemExit(), idempotency_lease=0.1)
     for _ in range(2):
-        TaskExecution.objects.create(task_name="tests.fetch", celery_task_id="t-1", tenant_id="t")
+        TaskExecutionFactory.create(task_name="tests.fetch", celery_task_id="t-1")
     task.deliveries = 2
     for _ in range(2):
         with pytest.raises(ProviderInternalError):

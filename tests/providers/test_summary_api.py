@@ -12,8 +12,9 @@ from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, calls
 from providers.core.exchange import Who
-from providers.models import Gate, ProviderHealthState, QuotaState
+from providers.models import Gate
 from tests.api.ground import pointers, post, problem
+from tests.factories import ProviderHealthStateFactory, QuotaStateFactory
 from tests.providers.making import TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db
@@ -67,11 +68,9 @@ def test_the_body_is_the_documents(api: Client) -> None:
 
 def test_every_provider_with_a_quota_or_health_is_listed_and_no_other(api: Client) -> None:
     assert summary(api)["providers"] == []
-    now = calls.now_of_database()
     named = {"tenant_id": TENANT, "provider_name": "mail"}
-    ProviderHealthState.objects.create(**named, capability="read", breaker_state="open", success_rate_1h=0.5)
-    window = {"window_start": now - timedelta(minutes=1), "window_end": now + timedelta(minutes=1)}
-    QuotaState.objects.create(**named, capability="send", limit_count=5, used_count=2, **window)
+    ProviderHealthStateFactory.create(**named, capability="read", breaker_state="open", success_rate_1h=0.5)
+    QuotaStateFactory.create(**named, capability="send", limit_count=5, used_count=2)
     calls.set_quota(Who(OTHER, "rank", "rank_snapshot"), limit=1, window=60, by="ada")
     read, send = summary(api)["providers"]
     assert (read["capability"], read["breaker_state"], read["success_rate_1h"]) == ("read", "open", 0.5)
