@@ -13,7 +13,7 @@ from ergon_site.access.database.retrying import retry_conflicts
 from facts import retiring
 from facts.conf import settings
 from facts.core import gates, peers
-from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnknownZoneError
+from facts.core.errors import HistoryTruncatedError, OffsetOutOfRangeError, ProvisioningError, UnusableZoneError
 from facts.core.gates import Gate
 from facts.core.texts import has_controls
 from facts.ledger import boundaries
@@ -210,11 +210,11 @@ def _lock_in_use(from_zone: str, to_zone: str) -> Boundary:
 def _zone(name: str) -> Zone:
     zone = Zone.objects.filter(name=name).first() if is_storable(name) else None
     if zone is None:
-        msg = f"there is no zone named {name!r}: make it with `zone create`"
-        raise UnknownZoneError(msg)
+        msg = f"there is no zone named {name!r}"
+        raise UnusableZoneError(msg, name)
     if zone.is_retired:
-        msg = f"the zone {name!r} was retired; `zone create` brings it back"
-        raise UnknownZoneError(msg)
+        msg = f"the zone {name!r} was retired"
+        raise UnusableZoneError(msg, name)
     return zone
 
 

@@ -11,7 +11,7 @@ from factory.declarations import LazyAttribute, LazyFunction, Sequence, SubFacto
 from factory.django import DjangoModelFactory
 
 from engines import pipelines
-from engines.models import DeadLetterHour, Pipeline, Policy, PolicyVersion, Throughput, WaitingSample
+from engines.models import DeadLetterHour, Pipeline, Policy, PolicyVersion, Throughput, WaitingSample, Worker
 from engines.waiting import ALL_PIPELINES
 from ergon_site.access.models import ApiClient, AuditEntry
 from facts.models import Artifact, Boundary, Fact, ForwardedFact
@@ -58,6 +58,18 @@ class PolicyVersionFactory(DjangoModelFactory[PolicyVersion]):
     number = 1
     author = "tests"
     reason = "by hand"
+
+
+class WorkerFactory(DjangoModelFactory[Worker]):
+    """One that has just been heard of, though no process stands behind it."""
+
+    class Meta:
+        model = Worker
+
+    host = "host"
+    pid = Sequence(lambda number: number + 1)
+    pipelines = LazyFunction(list)
+    lease = 3600
 
 
 class ThroughputFactory(DjangoModelFactory[Throughput]):

@@ -45,6 +45,14 @@ class UnknownZoneError(FactError):
     code = "unknown_zone"
 
 
+class UnusableZoneError(UnknownZoneError):
+    """A boundary cannot be created for want of a zone; creating that zone helps, also if it was retired."""
+
+    def __init__(self, message: str, zone: str) -> None:
+        super().__init__(message)
+        self.zone = zone
+
+
 class UnknownBoundaryError(FactError):
     """No boundary leads from the one zone to the other."""
 

@@ -1,9 +1,10 @@
 """What the commands of the boundary share."""
 
 from argparse import ArgumentParser
+from shlex import quote
 
 from ergon_site.access.shell import commands
-from facts.core.errors import FactError
+from facts.core.errors import FactError, UnusableZoneError
 
 
 class VerbCommand(commands.VerbCommand):
@@ -16,6 +17,10 @@ class VerbsCommand(commands.VerbsCommand):
     """A command with several verbs of the boundary."""
 
     refusals = (FactError,)
+
+    def hint_for(self, error: Exception) -> str:
+        is_about_zone = isinstance(error, UnusableZoneError)
+        return f"create it with manage.py zone create {quote(error.zone)}" if is_about_zone else ""
 
 
 def add_pair(parser: ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from facts.models import Boundary
 from tests.console import scenes
 from tests.console.test_browser import chromium, context, contexts, everywhere, inside, page
 from tests.console.test_providers_pages import sent_away
+from tests.factories import WorkerFactory
 from tests.facts.making import draft, make_boundary
 from tests.providers.making import scripted
 
@@ -76,7 +77,7 @@ def test_amounts_and_their_units_stay_on_one_line(inside: Page) -> None:
 @everywhere
 def test_workers_keep_their_places_while_the_dashboard_refreshes_itself(inside: Page) -> None:
     for host in ("c", "a", "b"):
-        Worker.objects.create(host=host, pid=7, pipelines=["orders"], lease=3600)
+        WorkerFactory.create(host=host, pid=7, pipelines=["orders"])
     inside.clock.install()
     inside.goto("/admin/")
     rows = inside.locator("[aria-labelledby=crew] tbody tr td:first-child")

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from ergon_site.access.core import json_text
 from facts.core import drafts, frontier, gates, watching
 from facts.core.drafts import Reference
-from facts.core.errors import InvalidFactError
+from facts.core.errors import InvalidFactError, UnusableZoneError
 from facts.core.gates import Gate
 from facts.core.limits import Limits, limits_in
 from facts.core.watching import Flow, Retention, Worry
@@ -186,3 +186,8 @@ def test_a_name_that_occurs_twice_is_refused_where_it_matters() -> None:
     assert json_text.parse(b'{"a": {"b": 1}, "b": 2}', refuses_repeats=True) == {"a": {"b": 1}, "b": 2}
     with pytest.raises(json_text.MalformedJSONError, match="'b' occurs twice"):
         json_text.parse(b'{"a": {"b": 1, "c": 2, "b": 1}}', refuses_repeats=True)
+
+
+def test_a_zone_that_a_boundary_needs_is_named_for_those_who_can_create_it() -> None:
+    error = UnusableZoneError("there is no zone named 'Mars'", "Mars")
+    assert (error.code, error.zone, str(error)) == ("unknown_zone", "Mars", "there is no zone named 'Mars'")

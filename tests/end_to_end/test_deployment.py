@@ -3,19 +3,22 @@
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from django.core.management import get_commands, load_command_class
 from django.test import Client
 
-from ergon_site import environment
-from tests.processes import ROOT, free_port, process, wait_for
+from ergon_site import environment as parsing
+from tests.processes import ROOT, environment, free_port, wait_for
 
 pytestmark = pytest.mark.once
 
@@ -142,7 +145,7 @@ def test_every_address_as_written_is_an_allowed_host(client: Client, settings: A
     written.append((config["data"]["DJANGO_ALLOWED_HOSTS"], ingress["spec"]["rules"][0]["host"]))
     assert len(written) == 3
     for names, host in written:
-        settings.ALLOWED_HOSTS = list(environment.names(names))
+        settings.ALLOWED_HOSTS = list(parsing.names(names))
         assert client.get("/admin/login/", headers={"host": host}).status_code == 200, (names, host)
 
 
@@ -153,8 +156,15 @@ def test_the_procfile_listens_where_the_page_says() -> None:
     assert documented == "8000"
     port = str(free_port())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with process(*(port if part == documented else part for part in shlex.split(command)), "web", PATH=path):
-        wait_for(f"http://127.0.0.1:{port}/readyz")
+    typed = [port if part == documented else part for part in shlex.split(command)]
+    with subprocess.Popen([*typed, "web"], cwd=ROOT, env=environment(PATH=path), stdout=subprocess.DEVNULL) as honcho:
+        try:
+            wait_for(f"http://127.0.0.1:{port}/readyz")
+        finally:
+            # At once: a web server whose second worker still starts takes its time to end.
+            for one in [*psutil.Process(honcho.pid).children(recursive=True), honcho]:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
 
 
 def test_no_example_carries_a_secret() -> None:

@@ -100,6 +100,7 @@ def test_a_consumer_begins_where_it_is_told_to(start: str, cursor: int) -> None:
         (["zone", "create", PLANT], "there is a zone named 'Plant A' already"),
         (["zone", "create", " "], "a zone's name has 1 to 256 printable characters"),
         (["boundary", "create", PLANT, "Mars"], "there is no zone named 'Mars'"),
+        (["boundary", "create", PLANT, "Mars One"], "create it with manage.py zone create 'Mars One'"),
         (["boundary", "create", PLANT, OFFICE], "a boundary leads from 'Plant A' to 'Enterprise' already"),
         (["boundary", "create", OFFICE, PLANT, "--source", "http://a.example"], "name its file in ERGON_PEER_TOKENS"),
         (["boundary", "create", OFFICE, PLANT, "--consumer", "a"], "name it with --source"),
@@ -213,9 +214,8 @@ def test_wrong_usage_is_told_by_its_option() -> None:
         done = manage(*arguments)
         return done.returncode, done.stderr.splitlines()[-1]
 
-    assert told("forward", "Plant A") == (
-        2,
-        "manage.py forward: error: argument BOUNDARY: a boundary is written FROM→TO, not 'Plant A'",
-    )
+    code, line = told("forward", "Plant A")
+    assert code == 2
+    assert line.startswith("manage.py forward: argument BOUNDARY: a boundary is written FROM→TO, not 'Plant A'")
     code, line = told("facts", "fetch", "erp", "--limit", "0")
     assert (code, "must be a whole number from 1 to 1,000" in line) == (2, True)
