@@ -1,5 +1,6 @@
 """The WSGI application: `granian --interface wsgi ergon_site.wsgi:application`."""
 
+import gc
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
@@ -12,3 +13,6 @@ telemetry.start(web=True)
 application = get_wsgi_application()
 telemetry.count_from_zero()
 telemetry.export_gauges()
+# What is loaded by now stays: whoever collects garbage need not look at it.
+gc.collect()
+gc.freeze()

@@ -12,11 +12,11 @@ from engines.api import times
 from engines.conf import settings
 from engines.transactions import Draft
 from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME
+from ergon_site.access.api.parsers import BATCH_LIMIT
 from ergon_site.access.core.texts import LONGEST_REASON
 
 BATCH = 1000
 POLICY_LIMIT = policies.LARGEST
-BATCH_LIMIT = 64 * 1024 * 1024
 OPTIONAL = ("id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")
 
 

@@ -27,8 +27,9 @@ from engines.api.serializers import (
 from engines.models import TransactionRecord
 from engines.transactions import Submitted
 from ergon_site.access import callers
-from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
 from ergon_site.access.api.idempotency import KEY, answer_once
+from ergon_site.access.api.parsers import BATCH_BOUNDS
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.idempotency import Answer
 
@@ -70,6 +71,7 @@ class BatchView(Refusing, APIView):
     """Up to a thousand transactions, of one pipeline or of several: all of them are kept, or none."""
 
     required_scope = "transactions:submit"
+    body_bounds = BATCH_BOUNDS
 
     @property
     def body_limit(self) -> int:
@@ -81,8 +83,9 @@ class BatchView(Refusing, APIView):
         responses={(200, "application/json"): BatchAnswerSerializer, **also_refuses(409, 422)},
     )
     def post(self, request: Request) -> Response:
-        entries = bodies.batch(request.data, source=callers.of(request).actor)
-        return answer_once(request, lambda: _kept_all(transactions.submit_together(entries)))
+        with freed(request) as body:
+            entries = bodies.batch(body, source=callers.of(request).actor)
+            return answer_once(request, lambda: _kept_all(transactions.submit_together(entries)))
 
 
 @extend_schema(parameters=[ID])

@@ -13,7 +13,8 @@ from rest_framework.views import APIView
 
 from ergon_site.access import callers
 from ergon_site.access.api import problems
-from ergon_site.access.api.parsers import StrictJSONParser
+from ergon_site.access.api.bodies import freed
+from ergon_site.access.api.parsers import BATCH_BOUNDS, BATCH_LIMIT, StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.callers import Caller
 from facts import ledger, telemetry
@@ -32,7 +33,6 @@ from facts.core.texts import has_controls
 from facts.ledger import Appended, Entry
 
 MOST = 1000
-BATCH_LIMIT = 64 * 1024 * 1024
 JSON = "application/json"
 
 
@@ -67,6 +67,7 @@ class BatchView(Refusing, APIView):
 
     required_scope = "facts:append"
     parser_classes = [StrictJSONParser]
+    body_bounds = BATCH_BOUNDS
 
     @property
     def body_limit(self) -> int:
@@ -74,9 +75,9 @@ class BatchView(Refusing, APIView):
 
     @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
-        drafts = _drafts(request.data)
         caller = callers.of(request)
-        prepared = [_prepared(caller, draft) for draft in drafts]
+        with freed(request) as body:
+            prepared = [_prepared(caller, draft) for draft in _drafts(body)]
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
         results = [next(appended) if isinstance(one, Entry) else one for one in prepared]
         return answer({"results": [_result(place, one) for place, one in enumerate(results)]})

@@ -5,15 +5,20 @@ Written once as generators that yield what is to be done; a client performs it, 
 
 import base64
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from itertools import islice
 from typing import IO, Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from facts.core import answers
-from facts.core.errors import FactError, InvalidFactError, ProvisioningError, UnreachableError
+from facts.core.errors import (
+    FactError,
+    InvalidFactError,
+    PayloadTooLargeError,
+    ProvisioningError,
+    UnreachableError,
+)
 from facts.core.steps import (
     PATIENCE,
     Appended,
@@ -30,6 +35,7 @@ from facts.core.steps import (
 # After a failure, at once; then a little later each time.
 WAITS = (0.0, 0.1, 0.2)
 MOST_AT_ONCE = 1000
+MOST_BYTES_AT_ONCE = 4 * 1024 * 1024
 LONGEST_PAUSE = 5.0
 CHUNK = 1024 * 1024
 
@@ -60,10 +66,22 @@ class Exchange:
 
     def append_many(self, drafts: Iterable[Draft]) -> Steps[list[Appended | FactError]]:
         """Append many, each on its own: for each where it stands, or the error that `append` would have raised."""
-        rest, results = iter(drafts), list[Appended | FactError]()
-        while chunk := list(islice(rest, MOST_AT_ONCE)):
-            results += yield from _insist(_post("/facts/batch", {"facts": chunk}), answers.results)
+        results = list[Appended | FactError]()
+        for chunk in _chunks(map(_written, drafts)):
+            results += yield from self._append_chunk(chunk)
         return results
+
+    def _append_chunk(self, chunk: list[bytes]) -> Steps[list[Appended | FactError]]:
+        """In one request, or in several where the boundary finds it too large: then it has kept none of them."""
+        body = b'{"facts":[' + b",".join(chunk) + b"]}"
+        try:
+            return (yield from _insist(_post_bytes("/facts/batch", body), answers.results))
+        except PayloadTooLargeError as error:
+            if len(chunk) == 1:
+                return [error]
+        middle = len(chunk) // 2
+        first = yield from self._append_chunk(chunk[:middle])
+        return first + (yield from self._append_chunk(chunk[middle:]))
 
     def append_with_artifact(
         self,
@@ -207,13 +225,33 @@ def _once(ask: Ask, parse: Callable[[Any], T], start: int | None) -> Steps[T]:
     return answers.read(answer, parse)
 
 
+def _chunks(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """As many as may be sent in one request."""
+    chunk, size = list[bytes](), 0
+    for text in texts:
+        if chunk and (len(chunk) == MOST_AT_ONCE or size + len(text) > MOST_BYTES_AT_ONCE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(text)
+        size += len(text) + 1
+    if chunk:
+        yield chunk
+
+
 def _post(path: str, body: Any) -> Ask:
+    return _post_bytes(path, _written(body))
+
+
+def _post_bytes(path: str, content: bytes) -> Ask:
+    return Ask("POST", path, content, {"Content-Type": "application/json"})
+
+
+def _written(body: Any) -> bytes:
     try:
-        content = json.dumps(body, allow_nan=False).encode()
+        return json.dumps(body, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
         msg = f"it cannot be written as JSON: {error}"
         raise InvalidFactError(msg) from None
-    return Ask("POST", path, content, {"Content-Type": "application/json"})
 
 
 def _measured(content: "bytes | IO[bytes]") -> tuple[str, int]:

@@ -130,6 +130,23 @@ def test_many_are_sent_a_thousand_at_a_time_and_answered_each_for_itself() -> No
     assert (len(results), type(results[999]), results[1000].offset) == (1001, ConflictingDuplicateError, 4)
 
 
+def test_many_large_ones_are_sent_in_several_requests() -> None:
+    large = [draft(n, object_json="x" * 1024 * 1024) for n in range(5)]
+    answers = [said({"results": [{"status": 201, **APPENDED}] * count}) for count in (3, 2)]
+    seen, results = play(Exchange().append_many(large), *answers)
+    assert [len(json.loads(step.content)["facts"]) for step in seen] == [3, 2]
+    assert len(results) == 5
+
+
+def test_what_is_too_large_for_the_boundary_is_sent_in_parts_down_to_the_one_at_fault() -> None:
+    large = problem(413, "payload_too_large")
+    one = said({"results": [{"status": 201, **APPENDED}]})
+    seen, results = play(Exchange().append_many([draft(n) for n in range(3)]), large, one, large, large, one)
+    assert [len(json.loads(step.content)["facts"]) for step in seen] == [3, 1, 2, 1, 1]
+    assert [getattr(result, "code", "appended") for result in results] == ["appended", "payload_too_large", "appended"]
+    assert play(Exchange().append_many([]))[1] == []
+
+
 def test_one_of_many_that_finds_no_room_knows_when_to_come_back() -> None:
     full = {"status": 429, "problem": {"code": "buffer_full", "detail": "full", "retry_after": 7}}
     _, [result] = play(Exchange().append_many([draft(1)]), said({"results": [full]}))

@@ -1,11 +1,13 @@
 """What the bodies of all apps have in common: the fields that their shape has and no others, and a reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
 
 from ergon_site.access.core.texts import LONGEST_REASON
 
@@ -16,6 +18,17 @@ DECISION_LIMIT = 16 * 1024
 
 class DecisionSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Kept in the audit log.")
+
+
+@contextmanager
+def freed(request: Request) -> Iterator[Any]:
+    """The body of a request, emptied at the end: the framework's request lives on until garbage is collected."""
+    body = request.data
+    try:
+        yield body
+    finally:
+        if isinstance(body, dict | list):
+            body.clear()
 
 
 def shaped(shape: type[serializers.Serializer[Any]], body: Any) -> dict[str, Any]:
