@@ -212,7 +212,7 @@ def test_an_edited_payload_has_its_limit_too(api: Client) -> None:
     assert TransactionRecord.objects.count() == 1
 
 
-@pytest.mark.parametrize("reason", [None, "", "  ", 5, "x" * 501])
+@pytest.mark.parametrize("reason", [None, "", "  ", 5, "x" * 1001])
 @pytest.mark.parametrize("verb", ["cancel", "replay"])
 def test_a_decision_needs_a_reason(api: Client, verb: str, reason: Any) -> None:
     transactions.submit("invoices", 1, id="t")

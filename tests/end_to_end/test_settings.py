@@ -93,7 +93,7 @@ def test_a_module_of_tasks_that_is_not_there_stops_neither_migrate_nor_the_web_p
 @pytest.mark.parametrize(
     "command",
     [
-        ("create_api_client", "shop"),
+        ("create_api_client", "shop", "--scope", "platform"),
         ("api_client", "list"),
         ("changepassword", "ada"),
         ("zone", "list"),

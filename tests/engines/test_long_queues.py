@@ -87,7 +87,7 @@ def test_what_waits_is_exact_up_to_the_cap_and_told_as_more_beyond_it(monkeypatc
     told = {row["name"]: (row["pending"], row["is_pending_capped"]) for row in ask("status")["pipelines"]}
     assert told == {"long": (20, True), "short": (20, False)}
     lines = run("status").splitlines()
-    assert [line.split()[:3] for line in lines[1:3]] == [["long", "tests.act", "20+"], ["short", "tests.act", "20"]]
+    assert [line.split()[:3] for line in lines[3:5]] == [["long", "tests.act", "20+"], ["short", "tests.act", "20"]]
 
 
 @pytest.mark.postgresql
