@@ -13,22 +13,22 @@ from facts.core.watching import Worry
 from facts.standing import BoundaryStanding, ConsumerStanding
 
 HINTS = {
-    Worry.ALARM: "see what differs; put the source right and open the gate, or skip the offset (boundary skip)",
+    Worry.ALARM: "compare both sides; fix the source and open the gate, or skip the offset (boundary skip)",
     Worry.GATE: "find out why, then open the gate",
     Worry.FILL: "let consumers and the handoff catch up, truncate, or raise the ceiling",
-    Worry.RETENTION: "see whether those who hold them back still run; a consumer that will not read again is retired",
-    Worry.SILENCE: "see whether manage.py forward runs",
-    Worry.BACKLOG: "see whether manage.py forward keeps up",
-    Worry.LAG: "see whether manage.py forward runs",
+    Worry.RETENTION: "check that the consumers named still run; retire those that will not read again",
+    Worry.SILENCE: "check that manage.py forward runs",
+    Worry.BACKLOG: "check that manage.py forward keeps up",
+    Worry.LAG: "check that manage.py forward runs",
 }
-READS = "see whether the program that reads it runs"
+READS = "check that its reader runs"
 READER_HINTS = {
     Worry.HOLDING: f"{READS}; if it will not read again, retire it (consumer retire)",
     Worry.SILENCE: READS,
     Worry.BACKLOG: READS,
 }
 
-RESTORE = "upload the same bytes again under the same key, or restore the file in the storage"
+RESTORE = "upload the same content again under the same key, or restore the file in the storage"
 
 
 def concerns() -> Iterator[Concern]:

@@ -64,7 +64,7 @@ def _times(found: Sequence[Step]) -> Chart:
     top = max((value for value in longest if value is not None), default=0.0)
     means = [one.mean for one in found]
     overall = [mean for mean in means if mean is not None]
-    usual = f"Usually {span(sum(overall) / len(overall))}, at most {span(top)}." if overall else "Nothing ended."
+    usual = f"Mean {span(sum(overall) / len(overall))}, max {span(top)}." if overall else "Nothing finished."
     return Chart(
         title="Time taken",
         kind="time",

@@ -91,7 +91,7 @@ def _people_without_role(told: Iterable[tuple[str, int, str]]) -> Iterator[Conce
     for key, name in ((key, name) for kind, key, name in told if kind == "person"):
         yield Concern(
             title=f"{name} can log in but has no role",
-            detail="Until a role is given, the console shows them nothing.",
+            detail="Without a role the console shows them nothing.",
             address=reverse("admin:auth_user_change", args=[key]),
         )
 
@@ -110,7 +110,7 @@ def _figure(title: str, value: object, address: str = "") -> dict[str, Any]:
 
 def _broker() -> str:
     if settings.CELERY_BROKER_URL is None:
-        return "none: tasks run where called"
+        return "none: tasks run in the calling process"
     return "RabbitMQ" if settings.CELERY_BROKER_URL.startswith("amqp") else "Redis or Valkey"
 
 

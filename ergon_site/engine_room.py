@@ -33,10 +33,10 @@ def figures(pulse: Pulse) -> Iterator[tuple[str, object, str]]:
     waiting = f"{pulse.waiting:,}{'+' if pulse.is_waiting_capped else ''}"
     yield "Waiting", waiting, transactions(state="pending")
     yield "Running", f"{pulse.running:,}", transactions(state="running")
-    yield "Ended in the last hour", f"{ended:,}", transactions(ended="under-1h")
+    yield "Finished in the last hour", f"{ended:,}", transactions(ended="under-1h")
     share = f"{100 * failed / ended:.1f} %" if ended else "–"
-    yield "Failed of these", share, transactions(state="failed", ended="under-1h")
-    yield "Workers alive", f"{len(pulse.workers):,}", page("engines_worker_changelist") + "?state=alive"
+    yield "Failure rate", share, transactions(state="failed", ended="under-1h")
+    yield "Running workers", f"{len(pulse.workers):,}", page("engines_worker_changelist") + "?state=alive"
     yield "Open dead letters", f"{pulse.open_letters:,}", page("engines_deadletter_changelist") + "?state=open"
 
 
@@ -73,7 +73,7 @@ def _unserved(pulse: Pulse, now: datetime) -> Iterator[Concern]:
         overdue = queue.overdue(now)
         if overdue is not None and not pipeline.is_paused and pipeline.name not in pulse.served:
             command = "consume" if pipeline.direction == "inbound" else "produce"
-            waits = f"{queue.depth} waiting, the first due for {span(overdue)}"
+            waits = f"{queue.depth} pending, the oldest due for {span(overdue)}"
             yield Concern(
                 title=f"No worker serves {pipeline.name}",
                 detail=f"{waits}. Start one: manage.py {command} {pipeline.name}",
@@ -85,15 +85,15 @@ def _abandoned(pulse: Pulse) -> Iterator[Concern]:
     for holding in pulse.holdings:
         if holding.lapsed:
             yield Concern(
-                title=f"{holding.lapsed:,} that {holding.worker or 'a worker'} was running belong to nobody now",
-                detail="Their leases lapsed. They run again once rescued: by manage.py maintain, or by any consumer.",
+                title=f"Expired leases of {holding.worker or 'a worker'}: {holding.lapsed:,}",
+                detail="Its transactions run again once manage.py maintain or a consumer has rescued them.",
                 address=transactions(state="running", worker=holding.worker.pk if holding.worker else 0),
             )
     for worker in pulse.workers:
         if worker.abandoned:
             yield Concern(
                 title=f"{worker} has {worker.abandoned:,} abandoned attempt{'s' if worker.abandoned > 1 else ''}",
-                detail="Handlers outlived their time limit and still occupy it. Full of them, it stops taking work.",
+                detail="Handlers still run after their time limit. Too many of them stop the worker from taking work.",
                 address=page("engines_worker_change", worker.pk),
             )
 

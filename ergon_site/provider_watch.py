@@ -53,9 +53,7 @@ def findings() -> Iterator[Finding]:
     age = standing.oldest_letter_age()
     if age is not None and age > STUCK_AFTER.total_seconds():
         count = f"{standing.waiting_letters():,} dead letters wait to be published, the first for {span(age)}"
-        yield finding.warning(
-            "outbox of providers", count, "see whether the broker answers and manage.py maintain runs"
-        )
+        yield finding.warning("outbox of providers", count, "check that the broker is up and manage.py maintain runs")
     for name in uncounted():
         text = f"{name} has quotas, but its calls pass uncounted while the database is away"
         yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")
@@ -87,7 +85,7 @@ def sentences(one: Standing) -> Iterator[str]:
         yield f"forced {one.override}{until} by {one.override_by}: {one.override_reason}"
     elif one.state is BreakerState.OPEN:
         wait = span((one.reopens_at - one.read_at).total_seconds()) if one.reopens_at else "a moment"
-        yield f"the breaker is open after {one.failures:,} failures in a row, probed in {wait}"
+        yield f"the breaker is open after {one.failures:,} consecutive failures, next probe in {wait}"
     elif one.state is BreakerState.HALF_OPEN:
         yield "the breaker is half open: the next calls probe the provider"
     if one.quota and standing.is_near(one.quota):

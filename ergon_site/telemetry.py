@@ -217,7 +217,7 @@ def logging_to(*, terminal: bool) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
             "django": {"handlers": [], "level": "INFO", "propagate": True},
-            # It tells of every request that is made.
+            # It tells of every request that was created.
             "httpx": {"level": "WARNING"},
         },
     }

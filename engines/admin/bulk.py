@@ -19,9 +19,15 @@ from ergon_site.access.lists import Choice, KeysetPage, tag, two_lines, unbroken
 from ergon_site.access.pages import ReasonForm, actor
 
 KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
-PAUSE = {"title": "Pause the bulk operation", "description": "Nothing more is touched until it is resumed."}
-RESUME = {"title": "Resume the bulk operation", "description": "It goes on where it was."}
-CANCEL = {"title": "Cancel the bulk operation", "description": "It ends here. What it has done stays done."}
+PAUSE = {
+    "title": "Pause the bulk operation",
+    "description": "No further dead letters are processed until it is resumed.",
+}
+RESUME = {"title": "Resume the bulk operation", "description": "It continues where it stopped."}
+CANCEL = {
+    "title": "Cancel the bulk operation",
+    "description": "It ends now. Dead letters already processed stay as they are.",
+}
 
 
 class BulkStateFilter(Choice):

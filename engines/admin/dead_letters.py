@@ -22,11 +22,11 @@ from ergon_site.access.pages import ReasonForm, actor
 
 REPLAY = {
     "title": "Replay the dead letter",
-    "description": "Its transaction runs again, as a new one with the same payload.",
+    "description": "Its payload runs again as a new transaction.",
 }
 DISCARD = {
     "title": "Discard the dead letter",
-    "description": "It is settled and will not be replayed. Nothing is deleted.",
+    "description": "It is closed and will not be replayed. Nothing is deleted.",
 }
 
 

@@ -43,7 +43,7 @@ class ReplayGroupForm(GroupForm):
         min_value=0,
         max_value=MOST_FIRST,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="So many first; the rest once they have succeeded. 0: none first.",
+        help_text="Replay this many first; continue only if they succeed. 0: no canary.",
     )
     rate = forms.FloatField(
         initial=10,
@@ -51,7 +51,7 @@ class ReplayGroupForm(GroupForm):
         max_value=AT_ONCE,
         label="Per second",
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text=f"Up to {AT_ONCE}. It stops by itself when a replay fails again.",
+        help_text=f"Up to {AT_ONCE}. It stops automatically when a replay fails again.",
     )
     field_order = ("canary", "rate", "reason")
 

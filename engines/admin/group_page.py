@@ -39,7 +39,11 @@ def with_trends(groups: list[DeadLetterGroup]) -> list[Any]:
 
 
 def sparkline(trend: Sequence[int]) -> str:
-    label = f"{sum(trend):,} in the last {HOURS} hours, at most {max(trend):,} in one" if any(trend) else "none lately"
+    label = (
+        f"{sum(trend):,} in the last {HOURS} hours, at most {max(trend):,} in one"
+        if any(trend)
+        else "none in the last 24 hours"
+    )
     return render_to_string("console/sparkline.html", {"columns": drawing.columns(trend), "label": label})
 
 

@@ -22,13 +22,13 @@ from ergon_site.access.pages import ReasonForm, actor
 
 MUTE = {
     "title": "Mute the group",
-    "description": "It no longer asks for attention; what fails goes on being kept here.",
+    "description": "It no longer needs attention; new failures are still recorded here.",
 }
 RESOLVE = {
     "title": "Resolve the group",
-    "description": "The cause is gone. If it fails so again, the group comes back.",
+    "description": "The cause is fixed. If the same failure occurs again, the group reopens.",
 }
-REOPEN = {"title": "Reopen the group", "description": "It asks for attention again."}
+REOPEN = {"title": "Reopen the group", "description": "It needs attention again."}
 REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
 DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
 
@@ -87,4 +87,4 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
             operation = bulk.begin(verb, group.pk, terms, by=actor(request), reason=why)
             return reverse("admin:engines_bulkoperation_change", args=[operation.pk])
 
-        return parts.carry_out(request, begin, "Begun: this page follows it.", self.address(group.pk))
+        return parts.carry_out(request, begin, "Started. This page shows its progress.", self.address(group.pk))

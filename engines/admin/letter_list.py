@@ -44,7 +44,7 @@ class LetterColumns:
 
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
     list_filter: ClassVar = [LetterStateFilter, SourceFilter, CategoryFilter, GroupFilter]
-    search_help_text = "The id of a transaction, or its beginning"
+    search_help_text = "A transaction id, or its start"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "id": "id",
         "transaction": "uid",

@@ -19,15 +19,15 @@ from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 
-PAUSE = {"title": "Pause the pipeline", "description": "Nothing new is begun from now on; what runs is let end."}
-RESUME = {"title": "Resume the pipeline", "description": "What waits is begun again at once."}
+PAUSE = {"title": "Pause the pipeline", "description": "No new transactions are started; running ones finish."}
+RESUME = {"title": "Resume the pipeline", "description": "Pending transactions start again at once."}
 TRY = {
     "submit_text": "Submit the test",
-    "intro": "The transaction is kept and run like every other one, with all that its task does.",
+    "intro": "The test runs like any other transaction, with all effects of its task.",
 }
 CHANGE = {
     "submit_text": "Save",
-    "intro": "Running consumers see the change at their next batch, some of it only when they start anew.",
+    "intro": "Running consumers apply most changes at their next batch, the rest after a restart.",
 }
 
 
@@ -43,14 +43,14 @@ class PipelineChanges(DetailPage):
     def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         pipelines.pause(name, by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Paused: nothing new is begun until somebody resumes it.")
+        messages.success(request, "Paused: no new transactions start until the pipeline is resumed.")
         return done(self.address(object_id))
 
     @dialog_action(description="Resume", url_path="resume", permissions=["operate"], dialog=RESUME)
     def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         pipelines.resume(name, by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Resumed: what waits is begun again.")
+        messages.success(request, "Resumed: pending transactions start again.")
         return done(self.address(object_id))
 
     @action(description="Submit a test", url_path="submit-test", permissions=["operate"])
@@ -71,9 +71,7 @@ class PipelineChanges(DetailPage):
             raise PermissionDenied
         form = NewPipelineForm(request.POST or None)
         made = self.attempt(form, lambda: self._make(request, form))
-        return made or self.page(
-            request, "console/form.html", "New pipeline", form=form, submit_text="Make the pipeline"
-        )
+        return made or self.page(request, "console/form.html", "New pipeline", form=form, submit_text="Create pipeline")
 
     def _submit(self, request: HttpRequest, row: Pipeline, payload: Any) -> HttpResponse:
         uid = pipelines.submit_test(row.name, payload, by=actor(request)).id
@@ -82,11 +80,11 @@ class PipelineChanges(DetailPage):
 
     def _amend(self, request: HttpRequest, row: Pipeline, form: PipelineForm) -> HttpResponse:
         pipelines.amend(row.name, form.plan(), by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, f"The pipeline {row} is changed.")
+        messages.success(request, f"The pipeline {row} was changed.")
         return redirect(self.address(row.pk))
 
     def _make(self, request: HttpRequest, form: PipelineForm) -> HttpResponse:
         name, reason = form.cleaned_data["name"], form.cleaned_data["reason"]
         row = pipelines.create(name, form.plan(), by=actor(request), reason=reason)
-        messages.success(request, f"The pipeline {row} is made.")
+        messages.success(request, f"The pipeline {row} was created.")
         return redirect(self.address(row.pk))

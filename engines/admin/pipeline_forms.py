@@ -28,7 +28,7 @@ def _policies() -> list[tuple[str, str]]:
 
 def _days(label: str, initial: int) -> forms.IntegerField:
     widget = UnfoldAdminIntegerFieldWidget
-    help_text = "Days; then they are pruned."
+    help_text = "Days until they are pruned."
     return forms.IntegerField(
         label=label, min_value=1, max_value=LONGEST_KEPT, initial=initial, widget=widget, help_text=help_text
     )
@@ -41,13 +41,13 @@ class PipelineForm(forms.Form):
         required=False,
         max_length=200,
         widget=Suggestions(registry.tasks.names),
-        help_text="The registered name of the task that runs here. One that this process does not know is taken too.",
+        help_text="The registered name of the task. Names unknown to this process are accepted too.",
     )
     executor = forms.CharField(
         required=False,
         max_length=100,
         widget=Suggestions(lambda: sorted(settings.ERGON_EXECUTORS)),
-        help_text="Or the executor that runs its handlers: one of task and executor.",
+        help_text="The executor that runs the handlers. Choose either a task or an executor.",
     )
     direction = forms.ChoiceField(
         choices=DIRECTIONS,
@@ -55,7 +55,10 @@ class PipelineForm(forms.Form):
         help_text="Inbound transactions are consumed, outbound ones are produced.",
     )
     connector = forms.CharField(
-        max_length=100, initial="database", widget=UnfoldAdminTextInputWidget, help_text="Where they come from."
+        max_length=100,
+        initial="database",
+        widget=UnfoldAdminTextInputWidget,
+        help_text="The source of its transactions.",
     )
     policy = forms.ChoiceField(
         choices=_policies,
@@ -65,7 +68,7 @@ class PipelineForm(forms.Form):
     priority = forms.IntegerField(
         initial=0,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Of transactions that are submitted without one. Higher ones run first.",
+        help_text="For transactions submitted without a priority. Higher priorities run first.",
         **PRIORITIES,  # type: ignore[arg-type]
     )
     is_enabled = forms.BooleanField(
@@ -73,16 +76,16 @@ class PipelineForm(forms.Form):
         required=False,
         initial=True,
         widget=UnfoldBooleanSwitchWidget,
-        help_text="Served by a consumer that names no pipelines.",
+        help_text="Served by consumers that are started without pipeline names.",
     )
-    keep_succeeded_days = _days("Keep succeeded ones", 7)
-    keep_failed_days = _days("Keep failed ones", 90)
+    keep_succeeded_days = _days("Retention of succeeded", 7)
+    keep_failed_days = _days("Retention of failed", 90)
     redacted = forms.CharField(
         label="Redacted fields",
         required=False,
         max_length=5000,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Payload fields that pages hide until revealed, one path a line: customer.email, items[].price.",
+        help_text="Payload fields that are hidden until revealed, one path per line: customer.email, items[].price.",
     )
     reason = WhyField()
 
@@ -101,7 +104,7 @@ class NewPipelineForm(PipelineForm):
 class TrialForm(forms.Form):
     """A transaction to try a pipeline with."""
 
-    payload = JsonField(max_length=2_000_000, initial={}, help_text="Any JSON value. It runs like every other one.")
+    payload = JsonField(max_length=2_000_000, initial={}, help_text="Any JSON value.")
 
 
 def values_of(pipeline: Pipeline) -> dict[str, Any]:

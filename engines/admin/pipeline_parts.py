@@ -61,7 +61,7 @@ class PipelineColumns(PausableColumns):
     def rate(self, row: Any) -> str:
         return links.anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing))
 
-    @display(description="failing (1 h)")
+    @display(description="failure rate (1 h)")
     def failing(self, row: Any) -> str:
         told = share(row.standing)
         return told if row.standing.failing is None else links.anchor(links.transactions(row.name, "failed"), told)
@@ -91,7 +91,7 @@ def live(row: Pipeline) -> dict[str, Any]:
     now = database_time()
     return {
         "figures": list(_figures(row, standings.of([row.pk], now)[row.pk])),
-        "chart": minutes.of(overview.series(MINUTES, row.pk, now=now), "What ended in each minute", ENDS),
+        "chart": minutes.of(overview.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
         "serving": explaining.serving(row),
         "read_at": now,
     }
@@ -100,10 +100,10 @@ def live(row: Pipeline) -> dict[str, Any]:
 def _figures(row: Pipeline, standing: Standing) -> Iterator[dict[str, str]]:
     for title, value, state in (
         ("Waiting", standing.depth, "pending"),
-        ("Oldest waits", age(standing), "pending"),
+        ("Oldest pending", age(standing), "pending"),
         ("Running", f"{standing.running:,}", "running"),
         ("Rate, last hour", per_minute(standing), "succeeded"),
-        ("Failing, last hour", share(standing), "failed"),
+        ("Failure rate, last hour", share(standing), "failed"),
     ):
         yield {
             "title": title,

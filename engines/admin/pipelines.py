@@ -21,11 +21,11 @@ from ergon_site.access.core.roles import Right
 class PipelinesPage(PipelineColumns, PipelineChanges):
     detail_template = "console/pipeline.html"
     new_title = "New pipeline"
-    empty_text = "A pipeline gives a task or an executor its connector and its policy."
+    empty_text = "A pipeline connects a task or an executor to a connector and a policy."
     list_display = ("name", "runs", "waiting", "oldest", "running", "rate", "failing", "state", "governed_by")
     list_filter: ClassVar = [PausedFilter, "direction", "policy"]
     search_fields = ("name__startswith", "task__startswith")
-    search_help_text = "The beginning of a name or of a task."
+    search_help_text = "Start of a name or task."
     export_fields = ("name", "task", "executor", "direction", "connector", "policy__name", "paused_at", "paused_by")
 
     def get_urls(self) -> list[URLPattern]:

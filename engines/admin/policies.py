@@ -19,7 +19,7 @@ from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
 
-EFFECT = "Running engines pick it up at their next batch."
+EFFECT = "Running engines apply it from their next batch on."
 
 
 class NewPolicyForm(forms.Form):
@@ -29,7 +29,7 @@ class NewPolicyForm(forms.Form):
     kind = forms.ChoiceField(
         choices=KINDS,
         widget=UnfoldAdminSelectWidget,
-        help_text="A consumer policy is for inbound pipelines, a producer policy for outbound ones.",
+        help_text="Consumer policies are for inbound pipelines, producer policies for outbound ones.",
     )
     reason = WhyField()
 
@@ -50,7 +50,7 @@ class PoliciesPage(PolicyPage):
         rows: QuerySet[Policy] = super().get_queryset(request)
         return rows.annotate(governed_count=Count("pipelines"))
 
-    @display(description="pipelines governed", ordering="governed_count")
+    @display(description="pipelines", ordering="governed_count")
     def governed(self, policy: Any) -> str:
         return links.anchor(links.governed(policy), policy.governed_count)
 

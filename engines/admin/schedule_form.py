@@ -34,7 +34,7 @@ class ScheduleForm(forms.Form):
     pipeline = forms.ChoiceField(
         choices=lambda: [(name, name) for name in _pipelines()],
         widget=UnfoldAdminSelectWidget,
-        help_text="Where each run submits a transaction.",
+        help_text="The pipeline that each run submits to.",
     )
     cron = forms.CharField(
         max_length=100,
@@ -45,14 +45,14 @@ class ScheduleForm(forms.Form):
         max_length=64,
         initial="UTC",
         widget=Suggestions(lambda: sorted(available_timezones())),
-        help_text="The clock that the times go by, such as Europe/Berlin.",
+        help_text="The time zone of the cron expression, such as Europe/Berlin.",
     )
     payload = JsonField(rows=6, max_length=2_000_000, initial={}, help_text="The payload of each transaction, as JSON.")
     catch_up = forms.ChoiceField(
-        label="After a standstill submit",
+        label="Missed runs",
         choices=Schedule.CATCH_UP,
         widget=UnfoldAdminSelectWidget,
-        help_text="What becomes of runs whose time passed while nothing fired them.",
+        help_text="What to do with runs that were missed while maintenance was down.",
     )
     reason = WhyField()
 

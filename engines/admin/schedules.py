@@ -26,10 +26,10 @@ from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 
-PAUSE = {"title": "Pause the schedule", "description": "It submits nothing until somebody resumes it."}
+PAUSE = {"title": "Pause the schedule", "description": "No runs start until the schedule is resumed."}
 RESUME = {
     "title": "Resume the schedule",
-    "description": "It goes on with its next run; none that was missed is made up for.",
+    "description": "It continues with its next run; missed runs are not made up.",
 }
 
 
@@ -39,11 +39,11 @@ class SchedulesPage(PausableColumns, DetailPage):
     refused_by = (EngineError,)
     detail_template = "console/schedule.html"
     new_title = "New schedule"
-    empty_text = "A schedule submits the same transaction again and again, by a cron expression."
+    empty_text = "A schedule submits a transaction at the times of a cron expression."
     list_display = ("name", "feeds", "cron", "time_zone", "next_run", "last_run_at", "state")
     list_filter: ClassVar = [PausedFilter, "pipeline"]
     search_fields = ("name__startswith", "pipeline__name__startswith")
-    search_help_text = "The beginning of a schedule's or a pipeline's name."
+    search_help_text = "Start of a schedule or pipeline name."
     actions_detail = ("pause", "resume")
     export_fields = ("name", "pipeline__name", "cron", "time_zone", "catch_up", "next_run_at", "last_run_at")
 
@@ -84,14 +84,14 @@ class SchedulesPage(PausableColumns, DetailPage):
     def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         schedules.pause(name, by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Paused: it submits nothing until somebody resumes it.")
+        messages.success(request, "Paused: no runs start until the schedule is resumed.")
         return done(self.address(object_id))
 
     @dialog_action(description="Resume", url_path="resume", permissions=["operate"], dialog=RESUME)
     def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         name = self.row(request, object_id).name
         schedules.resume(name, by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Resumed: it goes on with its next run.")
+        messages.success(request, "Resumed: it continues with its next run.")
         return done(self.address(object_id))
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
@@ -108,5 +108,5 @@ class SchedulesPage(PausableColumns, DetailPage):
     def _make(self, request: HttpRequest, form: ScheduleForm) -> HttpResponse:
         name, reason = form.cleaned_data["name"], form.cleaned_data["reason"]
         row = schedules.create(name, form.plan(), by=actor(request), reason=reason)
-        messages.success(request, f"The schedule {row} is made.")
+        messages.success(request, f"The schedule {row} was created.")
         return redirect(self.address(row.pk))

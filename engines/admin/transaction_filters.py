@@ -70,7 +70,7 @@ class EndFilter(Choice):
 
 
 class WorkerFilter(Choice):
-    title = "worker that holds it now"
+    title = "current worker"
     parameter_name = "worker"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:

@@ -20,10 +20,10 @@ from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
-CANCEL = {"title": "Cancel the transaction", "description": "It has not begun, and will not."}
+CANCEL = {"title": "Cancel the transaction", "description": "It has not started and will not run."}
 REPLAY = {
     "title": "Replay the transaction",
-    "description": "It runs again, as a new transaction with the same payload.",
+    "description": "The same payload runs again as a new transaction.",
 }
 
 

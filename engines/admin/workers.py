@@ -48,11 +48,11 @@ class AliveFilter(admin.SimpleListFilter):
 @admin.register(Worker)
 class WorkersPage(DetailPage):
     detail_template = "console/worker.html"
-    empty_text = "No worker is alive: manage.py consume starts one."
+    empty_text = "No worker is running: manage.py consume starts one."
     list_display = ("process", "standing", "serves", "holds", "left_behind", "ended", "heartbeat", "started")
     list_filter: ClassVar = [AliveFilter]
     search_fields = ("host__startswith",)
-    search_help_text = "The beginning of a host's name."
+    search_help_text = "Start of a host name."
     ordering = ("-id",)
     export_fields = (
         *("id", "host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled"),

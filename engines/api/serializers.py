@@ -180,7 +180,7 @@ class PolicyVersionSerializer(serializers.ModelSerializer[PolicyVersion]):
 
 
 class PolicyDetailSerializer(PolicySerializer):
-    policy = serializers.SerializerMethodField(help_text="The version in force, complete.")
+    policy = serializers.SerializerMethodField(help_text="The active version, complete.")
     versions = serializers.SerializerMethodField(help_text="The newest 100.")
 
     class Meta(PolicySerializer.Meta):

@@ -60,16 +60,16 @@ def _delays(retry: RetryPolicy) -> "map[float]":
 def _sentence(retry: RetryPolicy) -> str:
     limit = f"at most {span(retry.timeout)}" if retry.timeout else "any length"
     if retry.max_attempts == 1:
-        return f"One attempt of {limit}; it is not tried again."
+        return f"One attempt of {limit}, no retries."
     waited = sum(islice(_delays(retry), COUNTED))
     least = "at least " if retry.max_attempts > COUNTED else ""
-    counted = f"{retry.max_attempts:,} attempts of {limit}, {least}{span(waited)} of waiting between them."
+    counted = f"{retry.max_attempts:,} attempts of {limit}, {least}{span(waited)} of waiting in between."
     return f"{counted} {_end(retry, waited)}"
 
 
 def _end(retry: RetryPolicy, waited: float) -> str:
     if retry.max_attempts > COUNTED:
-        return "It hardly ever gives up."
+        return "It practically never gives up."
     if retry.timeout is None:
-        return "When it gives up depends on how long the attempts take."
-    return f"It gives up after {span(waited + retry.max_attempts * retry.timeout)} at the latest."
+        return "The total time depends on how long the attempts take."
+    return f"It gives up after at most {span(waited + retry.max_attempts * retry.timeout)}."

@@ -15,7 +15,9 @@ class WhyField(forms.CharField):
 
     def __init__(self) -> None:
         widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
-        super().__init__(label="Reason", max_length=LONGEST_REASON, widget=widget, help_text="Kept in the audit log.")
+        super().__init__(
+            label="Reason", max_length=LONGEST_REASON, widget=widget, help_text="Recorded in the audit log."
+        )
 
 
 class JsonField(forms.CharField):

@@ -32,7 +32,7 @@ def text(value: Any) -> str:
     try:
         whole = json.dumps(value, indent=2, ensure_ascii=False)
     except RecursionError:
-        return "nested too deeply to be shown"
+        return "nested too deeply to display"
     if len(whole) <= LONGEST_DOCUMENT:
         return whole
     return f"{whole[:LONGEST_DOCUMENT]}\n… cut here; the whole has {len(whole):,} characters"
@@ -54,7 +54,7 @@ def _branch(label: str, children: list[tuple[str, Any]], brackets: str, depth: i
     size = f'<span class="ergon-tree-size">{brackets[0]}{len(children):,}{brackets[1]}</span>'
     yield f"<li><details{is_open}><summary>{_label(label)}{size}</summary><ul>"
     if depth >= DEEPEST:
-        yield "<li>nested too deeply to be shown</li>"
+        yield "<li>nested too deeply to display</li>"
     else:
         yield from _children(children, depth, left)
     yield "</ul></details></li>"

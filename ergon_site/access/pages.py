@@ -43,7 +43,7 @@ class ReasonForm(BaseDialogForm):
     reason = forms.CharField(
         max_length=LONGEST_REASON,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        help_text="Kept in the audit log.",
+        help_text="Recorded in the audit log.",
     )
 
 

@@ -29,7 +29,7 @@ def size(number: int) -> str:
 def meter(percent: float | None) -> str:
     """How full, as a bar and a number; it changes colour at the warning line."""
     if percent is None:
-        return format_html('<span class="ergon-why">{}</span>', "no ceiling")
+        return format_html('<span class="ergon-why">{}</span>', "no limit")
     kind = "bad" if percent >= FULL else "warning" if percent >= FILL else "good"
     bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
     return format_html(

@@ -37,10 +37,10 @@ class BucketFilter(Typed):
 @admin.register(Artifact)
 class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
-    empty_text = "Nothing has been uploaded yet: PUT /api/v1/objects/{bucket}/{key}."
+    empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
     list_filter: ClassVar = [KeptFilter, BucketFilter]
-    search_help_text = "A whole name: bucket/key"
+    search_help_text = "A name: bucket/key"
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
 

@@ -22,11 +22,11 @@ from facts.models import Boundary
 class BoundariesPage(BoundaryColumns, BoundaryChanges):
     detail_template = "console/boundary.html"
     new_title = "New boundary"
-    empty_text = "A boundary leads from one zone to another: first make the two zones."
+    empty_text = "A boundary connects two zones: create the zones first."
     list_display = ("pair", "gate_word", "backlog", "lag", "reached", "head", "fill")
     list_filter: ClassVar = ["gate"]
     search_fields = ("from_zone__name__startswith", "to_zone__name__startswith")
-    search_help_text = "The beginning of either zone's name."
+    search_help_text = "Start of either zone's name."
     export_fields = (
         *("from_zone__name", "to_zone__name", "gate", "gate_by", "gate_reason", "alarm", "failures", "source_url"),
         *("first_offset", "next_offset", "frontier", "stored_bytes", "row_ceiling", "byte_ceiling", "keep_days"),
@@ -49,7 +49,7 @@ class BoundariesPage(BoundaryColumns, BoundaryChanges):
         is_open = row.gate == Gate.NORMAL and not row.alarm
         opening = button(request, "Open the gate", address["open_gate"], right=Right.OPERATE)
         closing = button(request, "Close the gate", address["close_gate"], right=Right.OPERATE)
-        limits = button(request, "Ceilings and retention", address["limit"], right=Right.LEAD, is_dialog=False)
+        limits = button(request, "Limits and retention", address["limit"], right=Right.LEAD, is_dialog=False)
         skip = button(request, _skip_title(row), address["skip"], right=Right.ADMINISTER)
         retire = button(request, "Retire", address["retire"], right=Right.LEAD)
         shown = [closing] if is_open else [opening] if row.gate == Gate.AUTONOMOUS else [opening, closing]

@@ -19,24 +19,27 @@ from facts.core.errors import FactError
 from facts.models import Boundary
 from facts.provisioning import LARGEST
 
-OPEN = {"title": "Open the gate", "description": "Facts are handed over again, and an alarm counts as seen."}
+OPEN = {"title": "Open the gate", "description": "Handoff resumes, and the alarm is cleared."}
 CLOSE = {
     "title": "Close the gate",
-    "description": "Nothing is handed over until somebody opens it. Both sides work on, and the backlog grows.",
+    "description": "Handoff stops until the gate is opened. Both sides keep working, and the backlog grows.",
 }
 SKIP = {
     "title": "Skip past the alarm",
-    "description": "It is never received here, and consumers find a notice in its place. This cannot be undone.",
+    "description": "It will never be received here; consumers get a notice in its place. This cannot be undone.",
 }
 RETIRE = {
     "title": "Retire the boundary",
-    "description": "Nothing is appended to it or handed over any more. Its facts stay readable.",
+    "description": "No facts are appended or handed over any more. Existing facts stay readable.",
 }
 LIMIT: dict[str, Any] = {
     "submit_text": "Save",
-    "intro": "At a ceiling new facts are refused until there is room; nothing that is stored is removed by this.",
+    "intro": "At a limit new facts are refused until there is room; stored facts are never removed by it.",
 }
-NEW: dict[str, Any] = {"submit_text": "Make the boundary", "intro": "Facts go one way. For both ways, make two."}
+NEW: dict[str, Any] = {
+    "submit_text": "Create boundary",
+    "intro": "Facts flow in one direction. Create two boundaries for both directions.",
+}
 
 
 class BoundaryChanges(Verbs, DetailPage):
@@ -59,7 +62,7 @@ class BoundaryChanges(Verbs, DetailPage):
     @dialog_action(description="Close the gate", url_path="close", permissions=["operate"], dialog=CLOSE)
     def close_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         provisioning.close_gate(*self._zones(request, object_id), **_why(request, form))
-        messages.success(request, "Closed: nothing is handed over until somebody opens it.")
+        messages.success(request, "Closed: handoff stops until the gate is opened.")
         return done(self.address(object_id))
 
     @dialog_action(description="Skip", url_path="skip", permissions=["administer"], dialog=SKIP)
@@ -68,21 +71,21 @@ class BoundaryChanges(Verbs, DetailPage):
         offset, why = row.alarm_offset or 0, _why(request, form)
         zones = row.from_zone.name, row.to_zone.name
         through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
-        told = f"Skipped {skipped_words(offset, through)}: consumers find a notice in its place."
+        told = f"Skipped {skipped_words(offset, through)}: consumers get a notice in its place."
         return self.tried(request, lambda: ledger.skip(*zones, offset, through=through, **why), told, object_id)
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         zones, why = self._zones(request, object_id), _why(request, form)
-        told = "Retired: nothing is appended or handed over any more."
+        told = "Retired: no facts are appended or handed over any more."
         return self.tried(request, lambda: retiring.retire_boundary(*zones, **why), told, object_id)
 
-    @action(description="Ceilings and retention", url_path="limit", permissions=["change"])
+    @action(description="Limits and retention", url_path="limit", permissions=["change"])
     def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         row = self.row(request, object_id)
         form = LimitsForm(request.POST or None, initial={name: getattr(row, name) for name in LARGEST})
         changed = self.attempt(form, lambda: self._limit(request, row, form))
-        title = f"Ceilings and retention of {row}"
+        title = f"Limits and retention of {row}"
         return changed or self.page(request, "console/form.html", title, row, form=form, **LIMIT)
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
@@ -100,13 +103,13 @@ class BoundaryChanges(Verbs, DetailPage):
     def _limit(self, request: HttpRequest, row: Boundary, form: LimitsForm) -> HttpResponse:
         zones = (row.from_zone.name, row.to_zone.name)
         provisioning.limit(*zones, form.allowance(), **_why(request, form))
-        messages.success(request, f"The limits of {row} are changed.")
+        messages.success(request, f"The limits of {row} were changed.")
         return redirect(self.address(row.pk))
 
     def _make(self, request: HttpRequest, form: BoundaryForm) -> HttpResponse:
         zones = (form.cleaned_data["from_zone"], form.cleaned_data["to_zone"])
         row = provisioning.create_boundary(*zones, **{**form.plan(), **_why(request, form)})
-        messages.success(request, f"The boundary {row} is made.")
+        messages.success(request, f"The boundary {row} was created.")
         return redirect(self.address(row.pk))
 
 

@@ -77,8 +77,8 @@ def _meters(stand: BoundaryStanding) -> Iterator[dict[str, Any]]:
 
 def _ceilings(row: Boundary) -> dict[str, str]:
     return {
-        "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no ceiling",
-        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no ceiling",
+        "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no limit",
+        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no limit",
     }
 
 

@@ -26,7 +26,7 @@ RETIRE = {
     "title": "Retire the consumer",
     "description": "Nobody can read as it any more, and facts that only it has not confirmed may be truncated.",
 }
-INTRO = "Its place is kept here: it fetches what comes after its cursor, and moves that by confirming."
+INTRO = "A consumer fetches the facts after its cursor and moves the cursor by confirming."
 
 
 @admin.register(Consumer)
@@ -36,11 +36,11 @@ class ConsumersPage(ConsumerColumns, Verbs):
     refused_by = (FactError,)
     detail_template = "console/fact_consumer.html"
     new_title = "New consumer"
-    empty_text = "A consumer reads a boundary in order and at its own pace. None is made by fetching: make it here."
+    empty_text = "A consumer reads a boundary in order, at its own pace. Create it here before its first fetch."
     list_display = ("reader", "reads", "place", "backlog", "fetched", "confirmed")
     list_filter: ClassVar = [ReadFilter]
     search_fields = ("name__startswith",)
-    search_help_text = "The beginning of a name."
+    search_help_text = "Start of a name."
     export_fields = (
         "name",
         "boundary__from_zone__name",
@@ -78,7 +78,7 @@ class ConsumersPage(ConsumerColumns, Verbs):
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Consumer = self.row(request, object_id)
         why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
-        told = f"Retired: nobody reads as {row} any more."
+        told = f"Retired: nobody can read as {row} any more."
         return self.tried(request, lambda: retiring.retire_consumer(row.name, **why), told, object_id)
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
@@ -86,7 +86,7 @@ class ConsumersPage(ConsumerColumns, Verbs):
             raise PermissionDenied
         form = ConsumerForm(request.POST or None)
         made = self.attempt(form, lambda: self._make(request, form.cleaned_data))
-        page: dict[str, Any] = {"form": form, "submit_text": "Make the consumer", "intro": INTRO}
+        page: dict[str, Any] = {"form": form, "submit_text": "Create consumer", "intro": INTRO}
         return made or self.page(request, "console/form.html", "New consumer", **page)
 
     def _make(self, request: HttpRequest, asked: dict[str, Any]) -> HttpResponse:
@@ -95,5 +95,5 @@ class ConsumersPage(ConsumerColumns, Verbs):
         start = asked["offset"] if asked["start"] == "offset" else asked["start"]
         why = {"by": actor(request), "reason": asked["reason"]}
         row = provisioning.create_consumer(asked["name"], *zones, start=start, **why)
-        messages.success(request, f"The consumer {row} is made.")
+        messages.success(request, f"The consumer {row} was created.")
         return redirect(self.address(row.pk))

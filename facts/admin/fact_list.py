@@ -44,7 +44,7 @@ class FactColumns:
 
     list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
     list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
-    search_help_text = "A whole message id, subject or correlation id"
+    search_help_text = "A message id, subject or correlation id"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "from_zone": "boundary__from_zone__name",
         "to_zone": "boundary__to_zone__name",

@@ -64,9 +64,9 @@ def shown(model: type[Written]) -> Callable[[type[WrittenPage]], type[WrittenPag
 
 @shown(Fact)
 class FactsPage(WrittenPage):
-    empty_text = "Nothing has been appended yet: POST /api/v1/facts."
+    empty_text = "No facts yet: POST /api/v1/facts."
 
 
 @shown(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
-    empty_text = "Nothing has been handed over yet: manage.py forward does it."
+    empty_text = "No facts handed over yet: manage.py forward does this."

@@ -30,7 +30,7 @@ def _ceiling(label: str, help_text: str) -> forms.IntegerField:
         min_value=1,
         max_value=LARGEST["row_ceiling"],
         widget=widget,
-        help_text=f"{help_text} Empty: no ceiling.",
+        help_text=f"{help_text} Empty: no limit.",
     )
 
 
@@ -43,23 +43,23 @@ class ZoneForm(forms.Form):
 class LimitsForm(forms.Form):
     """How much a store buffer may hold, and for how long."""
 
-    row_ceiling = _ceiling("Facts at most", "At this many, nothing new is taken.")
-    byte_ceiling = _ceiling("Bytes at most", "Likewise, of canonical JSON.")
+    row_ceiling = _ceiling("Maximum facts", "New facts are refused at this number.")
+    byte_ceiling = _ceiling("Maximum bytes", "New facts are refused at this size of canonical JSON.")
     keep_days = forms.IntegerField(
-        label="Keep for days",
+        label="Retention in days",
         initial=30,
         min_value=1,
         max_value=LARGEST["keep_days"],
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Older facts may be removed once everybody has them, never before.",
+        help_text="Older facts may be removed once every consumer has confirmed them.",
     )
     dedupe_days = forms.IntegerField(
-        label="Remember message ids for days",
+        label="Retention of message ids in days",
         required=False,
         min_value=1,
         max_value=LARGEST["dedupe_days"],
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="After truncation, so that repeats are recognised. Empty: 30 days more than facts are kept.",
+        help_text="After truncation, to recognise duplicates. Empty: 30 days more than facts.",
     )
     reason = ReasonForm.declared_fields["reason"]
 
@@ -94,7 +94,7 @@ class BoundaryForm(LimitsForm):
         label="Pull artifacts",
         required=False,
         widget=UnfoldBooleanSwitchWidget,
-        help_text="Fetch what a fact refers to from the peer before the fact itself.",
+        help_text="Download referenced artifacts from the peer before each fact.",
     )
     of_a_peer = ("source_url", "source_token", "source_consumer", "with_artifacts")
     field_order = ("from_zone", "to_zone", *of_a_peer)

@@ -24,9 +24,9 @@ from facts.models import Boundary, Zone
 
 RETIRE = {
     "title": "Retire the zone",
-    "description": "No boundary can be made from it or to it any more. Facts that carry its name stay as they are.",
+    "description": "No boundary can be created from or to this zone any more. Existing facts are unchanged.",
 }
-INTRO = "A name is matched exactly: capitals and blanks count. It stays as it is, since facts carry it."
+INTRO = "Names are case-sensitive and cannot be changed, because facts carry them."
 
 
 @admin.register(Zone)
@@ -36,10 +36,10 @@ class ZonesPage(Verbs):
     refused_by = (FactError,)
     detail_template = "console/zone.html"
     new_title = "New zone"
-    empty_text = "Facts go from one zone to another. Name the two, then make a boundary between them."
+    empty_text = "Facts flow between zones. Create two zones, then a boundary between them."
     list_display = ("zone", "is_here", "created_at")
     search_fields = ("name__startswith",)
-    search_help_text = "The beginning of a name."
+    search_help_text = "Start of a name."
     export_fields = ("name", "created_at", "retired_at")
 
     @display(description="name", ordering="name")
@@ -61,7 +61,7 @@ class ZonesPage(Verbs):
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Zone = self.row(request, object_id)
         why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
-        told = "Retired: no boundary can be made from it or to it."
+        told = "Retired: no boundary can be created from or to it."
         return self.tried(request, lambda: retiring.retire_zone(row.name, **why), told, object_id)
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
@@ -69,11 +69,11 @@ class ZonesPage(Verbs):
             raise PermissionDenied
         form = ZoneForm(request.POST or None)
         made = self.attempt(form, lambda: self._make(request, form))
-        page: dict[str, Any] = {"form": form, "submit_text": "Make the zone", "intro": INTRO}
+        page: dict[str, Any] = {"form": form, "submit_text": "Create zone", "intro": INTRO}
         return made or self.page(request, "console/form.html", "New zone", **page)
 
     def _make(self, request: HttpRequest, form: ZoneForm) -> HttpResponse:
         asked = form.cleaned_data
         row = provisioning.create_zone(asked["name"], by=actor(request), reason=asked["reason"])
-        messages.success(request, f"The zone {row} is made.")
+        messages.success(request, f"The zone {row} was created.")
         return redirect(self.address(row.pk))

@@ -22,7 +22,7 @@ SHOWN = 50
 class AttemptsPage(LanePage):
     looked_for = staticmethod(listing.attempts)
     detail_template = "console/provider_attempt.html"
-    empty_text = "Nothing has been called yet: each attempt of a provider is kept here."
+    empty_text = "No attempts yet: each call to a provider is recorded here."
     list_display = ("made", "whose", "what", "ended", "took")
     list_filter: ClassVar = [
         filters.OutcomeFilter,
@@ -33,7 +33,7 @@ class AttemptsPage(LanePage):
         filters.CorrelationFilter,
         filters.TaskFilter,
     ]
-    search_help_text = "A whole correlation id"
+    search_help_text = "A correlation id"
     export_fields = (
         *("id", "tenant_id", "provider_name", "capability", "operation", "correlation_id", "idempotency_key"),
         *("attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome", "reason_code"),

@@ -40,7 +40,7 @@ class TaskFilter(Typed):
 
 class TaskNameFilter(Typed):
     title = parameter_name = "task"
-    help_text = "Its whole name"
+    help_text = "Full name"
 
 
 class WaitsForFilter(Typed):

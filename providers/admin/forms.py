@@ -24,13 +24,13 @@ class ForceForm(ReasonForm):
     """Why, and for how long."""
 
     minutes = forms.FloatField(
-        label="For minutes",
+        label="Duration in minutes",
         initial=FORCED_FOR // timedelta(minutes=1),
         required=False,
         min_value=0.1,
         max_value=LONGEST / timedelta(minutes=1),
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text="Then the breaker decides again.",
+        help_text="Then the breaker works normally again.",
     )
     is_endless = forms.BooleanField(label="Until somebody resets it", required=False, widget=UnfoldBooleanWidget)
     field_order = ("minutes", "is_endless", "reason")
@@ -51,7 +51,7 @@ class QuotaForm(forms.Form):
         min_value=0,
         max_value=LARGEST,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="0 lets none pass.",
+        help_text="0 blocks all calls.",
     )
     window = forms.FloatField(
         label="Window in seconds",
@@ -59,7 +59,7 @@ class QuotaForm(forms.Form):
         min_value=1,
         max_value=LONGEST.total_seconds(),
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text="60 is a minute, 3600 an hour, 86400 a day. Windows begin at whole multiples of their length.",
+        help_text="60 is a minute, 3600 an hour, 86400 a day. Windows start at multiples of their length.",
     )
     reason = WhyField()
 
@@ -70,7 +70,7 @@ class QuotaForm(forms.Form):
 class NewQuotaForm(QuotaForm):
     """Whose, and of what."""
 
-    tenant_id = forms.CharField(label="Tenant", max_length=LONGEST_NAME, widget=PLAIN, help_text="Mostly a UUID.")
+    tenant_id = forms.CharField(label="Tenant", max_length=LONGEST_NAME, widget=PLAIN, help_text="Usually a UUID.")
     provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
     capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
     field_order = ("tenant_id", "provider_name", "capability", "limit", "window", "reason")

@@ -20,22 +20,22 @@ from providers.models import Gate
 
 RESET = {
     "title": "Reset the breaker",
-    "description": "It closes, an override and a pause end, and the retry budget is full again, in all processes.",
+    "description": "Closes the breaker, ends overrides and pauses and refills the retry budget, in all processes.",
 }
 OPEN = {
     "title": "Force the breaker open",
-    "description": "No call passes, whatever the breaker says.",
+    "description": "All calls are blocked, whatever the state of the breaker.",
     "form_class": ForceForm,
 }
 CLOSE = {
     "title": "Force the breaker closed",
-    "description": "Calls pass, whatever the breaker says. Quota and pauses hold.",
+    "description": "Calls are allowed, whatever the state of the breaker. Quotas and pauses still apply.",
     "form_class": ForceForm,
 }
-DROP = {"title": "Drop the quota", "description": "Calls are not counted any more. What was counted stays to be seen."}
+DROP = {"title": "Remove quota", "description": "Calls are no longer limited. Recorded usage is kept."}
 SET: dict[str, Any] = {
-    "submit_text": "Set the quota",
-    "intro": "What the present window has used stays used. Another length of the window begins a new one.",
+    "submit_text": "Set quota",
+    "intro": "Usage of the current window is kept. A different window length starts a new window.",
 }
 
 
@@ -53,16 +53,16 @@ class GateChanges(LanePage):
     @dialog_action(description="Force open", url_path="force-open", permissions=["lead"], dialog=OPEN)
     def force_open(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
         calls.force_open(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
-        messages.success(request, "Forced open: no call passes.")
+        messages.success(request, "Forced open: all calls are blocked.")
         return done(self.address(object_id))
 
     @dialog_action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=CLOSE)
     def force_close(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
         calls.force_closed(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
-        messages.success(request, "Forced closed: calls pass, whatever the breaker says.")
+        messages.success(request, "Forced closed: calls are allowed, whatever the state of the breaker.")
         return done(self.address(object_id))
 
-    @action(description="Set the quota", url_path="quota", permissions=["lead"])
+    @action(description="Set quota", url_path="quota", permissions=["lead"])
     def set_quota(self, request: HttpRequest, object_id: str) -> HttpResponse:
         row: Gate = self.row(request, object_id)
         initial = {"limit": row.quota_limit, "window": f"{row.quota_window:g}"} if row.is_limited else {}
@@ -70,10 +70,10 @@ class GateChanges(LanePage):
         changed = self.attempt(form, lambda: self._set(request, _who(row), form.terms()))
         return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
 
-    @dialog_action(description="Drop the quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
+    @dialog_action(description="Remove quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         calls.drop_quota(self._who(request, object_id), **_why(request, form))
-        messages.success(request, "Dropped: there is no quota any more.")
+        messages.success(request, "Quota removed.")
         return done(self.address(object_id))
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:

@@ -27,7 +27,7 @@ class GateColumns:
         filters.ProviderFilter,
         filters.CapabilityFilter,
     ]
-    search_help_text = "A whole tenant, provider or capability"
+    search_help_text = "A tenant, provider or capability"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = gate_export.COLUMNS
 
     def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:

@@ -47,20 +47,24 @@ def sentence(one: Standing) -> str:
         until = (
             f"for {amounts.away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
         )
-        passes = "no call passes" if one.state is BreakerState.OPEN else "calls pass, whatever the breaker says"
+        passes = (
+            "all calls are blocked"
+            if one.state is BreakerState.OPEN
+            else "calls are allowed, whatever the state of the breaker"
+        )
         return f"Forced {one.override} by {one.override_by}, {until}: {passes}."
     if one.quota and one.quota.remaining == 0:
-        return f"The quota is used up: no call passes for {amounts.away(one.quota.end, one.read_at)}."
+        return f"The quota is used up: calls are blocked for {amounts.away(one.quota.end, one.read_at)}."
     if one.state is BreakerState.OPEN:
         wait = amounts.away(one.reopens_at, one.read_at) if one.reopens_at else "a moment"
-        return f"Open after {one.failures:,} failures in a row: no call passes; the provider is probed in {wait}."
+        return f"Open after {one.failures:,} consecutive failures: calls are blocked; next probe in {wait}."
     if one.state is BreakerState.HALF_OPEN:
         return (
             "Half open: the next calls probe the provider. If they succeed the breaker closes, if one fails it opens."
         )
     if one.cooldown_until:
-        return f"The provider asked for a pause: calls wait for {amounts.away(one.cooldown_until, one.read_at)}."
-    return "Closed: calls pass."
+        return f"The provider requested a pause: calls wait for {amounts.away(one.cooldown_until, one.read_at)}."
+    return "Closed: calls are allowed."
 
 
 def _figures(one: Standing) -> Iterator[dict[str, str]]:
@@ -69,8 +73,8 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
     for title, value, address in (
         ("Attempts, last hour", f"{rates.attempts:,}", all_of_them),
         ("Refused, last hour", f"{rates.refusals:,}", failed),
-        ("Success of attempts", amounts.share(rates.success), all_of_them),
-        ("Success of executions", amounts.share(rates.execution), all_of_them),
+        ("Success rate of attempts", amounts.share(rates.success), all_of_them),
+        ("Success rate of executions", amounts.share(rates.execution), all_of_them),
         ("p95 of attempts", amounts.milliseconds(rates.p95), all_of_them),
     ):
         yield {"title": title, "value": value, "address": "" if value == amounts.UNKNOWN else address}

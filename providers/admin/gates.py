@@ -24,8 +24,8 @@ SHOWN = 10
 class GatesPage(GateColumns, GateChanges):
     looked_for = staticmethod(listing.gates)
     detail_template = "console/provider.html"
-    new_title = "Set a quota"
-    empty_text = "A capability shows up here with its first call, or with its quota."
+    new_title = "Set quota"
+    empty_text = "Capabilities are listed after their first call, or once they have a quota."
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.live_view)
@@ -37,10 +37,10 @@ class GatesPage(GateColumns, GateChanges):
             button(request, "Reset", address["reset"], right=Right.OPERATE),
             button(request, "Force open", address["force_open"], right=Right.LEAD),
             button(request, "Force closed", address["force_close"], right=Right.LEAD),
-            button(request, "Set the quota", address["set_quota"], right=Right.LEAD, is_dialog=False),
+            button(request, "Set quota", address["set_quota"], right=Right.LEAD, is_dialog=False),
         ]
         if row.is_limited:
-            buttons.append(button(request, "Drop the quota", address["drop_quota"], right=Right.LEAD))
+            buttons.append(button(request, "Remove quota", address["drop_quota"], right=Right.LEAD))
         history = {"history": _history(row), "may_audit": holds(request, Right.AUDIT)}
         return {"bar": bar(*buttons), **history, **live(row)}
 

@@ -20,7 +20,7 @@ KINDS = {"waiting": "warning", "published": "good"}
 class OutboxPage(LanePage):
     looked_for = staticmethod(listing.letters)
     detail_template = "console/outbox_letter.html"
-    empty_text = "No call of a task has failed for good yet. Such a failure is published to queue.deadletter from here."
+    empty_text = "No final failures yet. Final failures of tasks are published from here to queue.deadletter."
     list_display = ("made", "whose", "why", "standing", "failures", "task")
     list_filter: ClassVar = [filters.PublishedFilter]
     search_fields = ()

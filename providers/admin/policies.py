@@ -16,11 +16,11 @@ from providers.admin.forms import NewPolicyForm
 from providers.core.retry import RetryPolicy
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 
-EFFECT = "The next call obeys it, in other processes within a second."
+EFFECT = "It applies from the next call on, in other processes within a second."
 DRAWN = 8
 NEW = {
-    "submit_text": "Make the policy",
-    "intro": "It begins with what the provider's class says, or with the defaults where this process does not know it. "
+    "submit_text": "Create policy",
+    "intro": "It starts with the settings of the provider's class, or with the defaults if the class is unknown. "
     "You set its fields on the next page.",
 }
 
@@ -33,7 +33,9 @@ class ProviderPoliciesPage(PolicyPage):
     effect = EFFECT
     refused_by = (PolicyRefusal, PolicyError, ValueError)
     detail_template = "console/provider_policy.html"
-    empty_text = "Providers are called as their classes say. A policy made here stands above that, at once."
+    empty_text = (
+        "Without a policy, the settings of the provider's class apply. A policy created here overrides them at once."
+    )
     list_display = ("provider_name", "capability", "version", "changed_by", "changed_at")
     search_fields = ("provider_name__startswith", "capability__startswith")
     export_fields = ("provider_name", "capability", "active__number", "last_by", "last_at")
@@ -53,7 +55,7 @@ class ProviderPoliciesPage(PolicyPage):
 class ProviderPolicyVersionsPage(VersionPage):
     verbs = policies
     search_fields = ("policy__provider_name__startswith", "policy__capability__startswith", "author__startswith")
-    search_help_text = "The beginning of a provider, a capability or an author."
+    search_help_text = "Start of a provider, capability or author."
     export_fields: ClassVar = (
         *("policy__provider_name", "policy__capability", "number", "author", "created_at", "reason"),
         *("changes", "body"),
@@ -75,10 +77,10 @@ def _outlook(values: dict[str, Any]) -> Outlook:
 
 def _sentence(retry: RetryPolicy) -> str:
     if retry.max_attempts == 1:
-        return "One attempt; it is not tried again."
+        return "One attempt, no retries."
     longest, ratio = span(retry.max_delay_seconds * (1 + retry.jitter_ratio)), f"{retry.jitter_ratio:.0%}"
-    waits = f"each wait is by chance up to {ratio} longer or shorter, never above {longest}"
-    return f"{retry.max_attempts:,} attempts at most; {waits}. Only failures that may pass are tried again."
+    waits = f"each wait varies randomly by up to {ratio}, never above {longest}"
+    return f"{retry.max_attempts:,} attempts at most; {waits}. Only retryable failures are retried."
 
 
 DRAWING = Drawing(path="retry", draw=_outlook, template="console/outlook.html")

@@ -21,7 +21,7 @@ SHOWN = 50
 class TaskExecutionsPage(LanePage):
     looked_for = staticmethod(listing.tasks)
     detail_template = "console/task_execution.html"
-    empty_text = "No task has called a provider yet: each invocation of a CeleryProviderTask is kept here."
+    empty_text = "No task executions yet: each run of a CeleryProviderTask is recorded here."
     list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")
     list_filter: ClassVar = [
         filters.StateFilter,
@@ -29,7 +29,7 @@ class TaskExecutionsPage(LanePage):
         filters.TaskNameFilter,
         filters.WaitsForFilter,
     ]
-    search_help_text = "The whole id of a Celery task"
+    search_help_text = "A Celery task id"
     export_fields = ("id", "task_name", "celery_task_id", "tenant_id", "state", "started_at", "finished_at")
 
     @display(description="started")
@@ -54,7 +54,7 @@ class TaskExecutionsPage(LanePage):
     def whose(self, row: TaskExecution) -> str:
         return words(row.tenant_id)
 
-    @display(description="Celery's id")
+    @display(description="Celery id")
     def celery_id(self, row: TaskExecution) -> str:
         return words(row.celery_task_id)
 

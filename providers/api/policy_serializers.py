@@ -32,7 +32,7 @@ class ProviderPolicySerializer(serializers.ModelSerializer[ProviderPolicyRow]):
 
 
 class ProviderPolicyDetailSerializer(ProviderPolicySerializer):
-    policy = serializers.SerializerMethodField(help_text="The version in force, complete.")
+    policy = serializers.SerializerMethodField(help_text="The active version, complete.")
     versions = serializers.SerializerMethodField(help_text="The newest 100.")
 
     class Meta(ProviderPolicySerializer.Meta):

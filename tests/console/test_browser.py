@@ -100,7 +100,7 @@ everywhere = pytest.mark.parametrize("context", ["wide light", "narrow dark"], i
 @everywhere
 def test_a_person_logs_in_and_sees_the_dashboard(page: Page, administrator: User) -> None:
     log_in(page, "correct horse")
-    expect(page.get_by_role("heading", name="All calm: nothing needs you.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing needs attention.")).to_be_visible()
     assert fits(page)
 
 
@@ -114,7 +114,7 @@ def test_the_dashboard_refreshes_itself_and_says_when_it_cannot(inside: Page) ->
     inside.goto("/admin/")
     inside.evaluate("document.querySelector('.ergon-age').textContent = 'old'")
     inside.clock.fast_forward(5000)
-    expect(inside.locator(".ergon-age")).to_contain_text("Read at")
+    expect(inside.locator(".ergon-age")).to_contain_text("Updated at")
     inside.route("**/admin/live/", lambda route: route.abort())
     inside.clock.fast_forward(5000)
     expect(inside.locator("[data-stale]")).to_be_visible()
@@ -171,7 +171,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     assert "4111" not in editor.input_value()
     editor.fill(editor.input_value().replace("DE00", "DE89"))
     inside.get_by_label("Reason").fill("the customer sent the right one")
-    inside.get_by_role("button", name="Show the difference").click()
+    inside.get_by_role("button", name="Show changes").click()
     expect(inside.locator("ins")).to_have_text('"DE89"')
     assert fits(inside)
     inside.get_by_role("button", name="Replay with this payload").click()
@@ -188,7 +188,7 @@ def test_a_group_is_replayed_and_followed(inside: Page) -> None:
     inside.clock.install()
     inside.goto(f"/admin/engines/deadlettergroup/{letters[0].group_id}/change/")
     inside.get_by_role("button", name="Replay all").click()
-    expect(inside.get_by_text("This concerns 3 open dead letters")).to_be_visible()
+    expect(inside.get_by_text("This applies to 3 open dead letters")).to_be_visible()
     inside.get_by_label("Canary").fill("3")
     inside.get_by_label("Reason").fill("the bank is back")
     inside.get_by_role("dialog").get_by_role("button", name="Replay all").click()

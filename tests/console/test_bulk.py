@@ -48,7 +48,7 @@ def test_a_page_follows_its_operation_item_by_item(browse: Client, orders: Pipel
     page = read(browse, f"{LIST}{operation.pk}/change/")
     assert f'data-live="{LIST}{operation.pk}/live/"' in page
     assert "Running: 0 of 3 dead letters." in page
-    assert "None has been touched yet." in page
+    assert "No results yet." in page
     BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=5))
     bulk.advance()
     part = read(browse, f"{LIST}{operation.pk}/live/")
@@ -87,7 +87,7 @@ def test_why_an_operation_stopped_by_itself_is_said(browse: Client, orders: Pipe
     bulk.advance()
     scenes.run(orders, scenes.failure("again"))
     bulk.advance()
-    assert "It stopped by itself: 1 of its replays failed again." in read(browse, f"{LIST}{operation.pk}/change/")
+    assert "Stopped automatically: 1 of its replays failed again." in read(browse, f"{LIST}{operation.pk}/change/")
 
 
 def test_the_counts_of_an_operation_agree_with_why_it_stopped(browse: Client, orders: Pipeline) -> None:
@@ -99,7 +99,7 @@ def test_the_counts_of_an_operation_agree_with_why_it_stopped(browse: Client, or
     scenes.run(orders, scenes.failure("again"))
     bulk.advance()
     page = read(browse, f"{LIST}{operation.pk}/change/")
-    assert "It stopped by itself: 2 of its replays failed again." in page
+    assert "Stopped automatically: 2 of its replays failed again." in page
     assert "2 replayed (0 succeeded, 2 failed again, 0 not ended yet), 0 skipped, 0 refused" in page
     assert page.count("<td>replayed</td>") == 2
     assert page.count('<span class="ergon-tag ergon-tag-bad">failed</span>') == 2

@@ -45,12 +45,12 @@ def test_a_healthy_deployment_is_calm_and_shows_its_numbers(browse: Client, orde
     for _ in range(3):
         scenes.succeed(orders, {})
     page = read(browse)
-    assert "All calm: nothing needs you." in page
+    assert "Nothing needs attention." in page
     assert figure(page, "Waiting") == "1"
     assert figure(page, "Running") == "0"
-    assert figure(page, "Ended in the last hour") == "3"
-    assert figure(page, "Failed of these") == "0.0 %"
-    assert figure(page, "Workers alive") == "1"
+    assert figure(page, "Finished in the last hour") == "3"
+    assert figure(page, "Failure rate") == "0.0 %"
+    assert figure(page, "Running workers") == "1"
     assert f'{ENGINES}transactionrecord/?state=pending"' in page
     assert f'{ENGINES}worker/{worker.pk}/change/">{worker}</a>' in page
     assert f'{ENGINES}transactionrecord/?worker={worker.pk}">0</a>' in page
@@ -121,9 +121,9 @@ def test_what_a_dead_worker_held_needs_a_person_while_nobody_rescues_it(browse: 
     assert "All calm" in read(browse)
     workers.bury(worker.pk, note="gone")
     TransactionRecord.objects.update(lease_expires_at=timezone.now() - timedelta(minutes=1))
-    assert f"1 that {worker} was running belong to nobody now" in read(browse)
+    assert f"Expired leases of {worker}: 1" in read(browse)
     transactions.rescue()
-    assert "belong to nobody" not in read(browse)
+    assert "Expired leases" not in read(browse)
 
 
 def test_abandoned_attempts_need_a_person(browse: Client, orders: Pipeline) -> None:
@@ -142,13 +142,13 @@ def test_charts_tell_the_last_hour_or_the_last_day(browse: Client, orders: Pipel
     assert "Failures: 10 failed, at most 10 a minute." in hour
     assert "Time taken: Usually 500 ms, at most 3 s." in hour
     assert "Throughput: 1,050 succeeded, at most 1,000 in 15 minutes." in day
-    assert figure(day, "Ended in the last hour") == "60"
+    assert figure(day, "Finished in the last hour") == "60"
     assert 'data-live="/admin/live/?span=day"' in read(browse, "/admin/?span=day")
 
 
 def test_the_longest_queues_are_drawn(browse: Client, orders: Pipeline) -> None:
     transactions.submit_many("orders", [{"payload": {}} for _ in range(5)])
-    assert "Nothing waits." not in read(browse)
+    assert "No pending transactions." not in read(browse)
     assert "width:100.0%" in read(browse)
 
 
@@ -172,7 +172,7 @@ def test_a_viewer_sees_the_engines_and_nothing_of_the_administration(
     client.force_login(hire("viewer"))
     page = read(client)
     assert "1 failed with ConnectionError" in page
-    assert "Done lately" not in page
+    assert "Recent activity" not in page
 
 
 def test_every_page_stays_within_its_query_budget(client: Client, hire: Callable[[str], User]) -> None:

@@ -95,8 +95,8 @@ def test_what_is_nested_too_deeply_says_so() -> None:
     deep: Any = 1
     for _ in range(5000):
         deep = [deep]
-    assert "nested too deeply to be shown" in json_view.tree(deep)
-    assert json_view.text(deep) == "nested too deeply to be shown"
+    assert "nested too deeply to display" in json_view.tree(deep)
+    assert json_view.text(deep) == "nested too deeply to display"
 
 
 def test_a_long_document_is_cut_and_says_how_long_it_is() -> None:

@@ -23,12 +23,12 @@ def test_a_policy_is_edited_and_the_drawing_follows(inside: Page) -> None:
     expect(drawing).to_contain_text("One attempt of any length")
     inside.locator("[name='steps.process.retry.max_attempts']").fill("4")
     inside.locator("[name='steps.process.retry.backoff']").fill("2")
-    expect(drawing).to_contain_text("4 attempts of any length, 14 s of waiting between them.")
+    expect(drawing).to_contain_text("4 attempts of any length, 14 s of waiting in between.")
     expect(drawing.locator(".ergon-attempt")).to_have_count(4)
     assert fits(inside)
     inside.get_by_label("Reason").fill("it answers slowly")
     inside.get_by_role("button", name="Save as a new version").click()
-    expect(inside.get_by_text("Version 2 is in force.")).to_be_visible()
+    expect(inside.get_by_text("Version 2 is active.")).to_be_visible()
     version = inside.locator(".ergon-table tbody tr").first
     expect(version).to_contain_text("it answers slowly")
     expect(version).to_contain_text("steps.process.retry.max_attempts")
@@ -49,6 +49,6 @@ def test_a_pipeline_is_paused_and_resumed(inside: Page) -> None:
     inside.get_by_role("button", name="Resume").click()
     inside.get_by_label("Reason").fill("it is over")
     inside.get_by_role("dialog").get_by_role("button", name="Resume the pipeline").click()
-    expect(inside.get_by_text("Resumed: what waits is begun again.")).to_be_visible()
+    expect(inside.get_by_text("Resumed: pending transactions start again.")).to_be_visible()
     assert not Pipeline.objects.get().is_paused
     assert AuditEntry.objects.get(action="pipeline.resume").reason == "it is over"

@@ -38,7 +38,7 @@ def test_executors_are_followed_from_the_menu_to_the_job_in_hand(inside: Page) -
     assert fits(inside)
     inside.goto("/admin/engines/executor/")
     expect(inside.get_by_role("heading", name="python")).to_be_visible()
-    expect(inside.get_by_text("Backing off: starts again in")).to_be_visible()
+    expect(inside.get_by_text("Backing off: restarts in")).to_be_visible()
     assert fits(inside)
     beat(worker, told("python", process(4711, job), process(4799)))
     inside.clock.fast_forward(5000)

@@ -70,8 +70,8 @@ def test_what_an_executor_does_on_each_worker_is_shown(browse: Client, jobs: Pip
     for words in ("4711", "4712", "2026-01-01 10:00:00", "backing off", "executor exited with code 137 (SIGKILL)"):
         assert words in page
     assert "10:00:01 4711: no such order &lt;b&gt;" in page
-    assert re.search(r"Backing off: starts again in 2\d\.\d s</strong>, after 6 deaths in a row", page)
-    for title, total in (("Jobs answered", 10), ("Starts", 4), ("Deaths", 2), ("Kills for being late", 6)):
+    assert re.search(r"Backing off: restarts in 2\d\.\d s</strong>, after 6 deaths in a row", page)
+    for title, total in (("Jobs answered", 10), ("Starts", 4), ("Deaths", 2), ("Killed on timeout", 6)):
         assert f"<dt>{title}</dt><dd>{total}</dd>" in page
 
 
@@ -79,7 +79,7 @@ def test_an_executor_that_only_a_worker_knows_is_marked(browse: Client) -> None:
     working(told("elsewhere"))
     page = scenes.read(browse, PAGE)
     assert "not configured here" in page
-    assert "Workers that have it go on." in page
+    assert "Workers that have it keep running it." in page
 
 
 def test_many_processes_are_counted_and_the_busy_ones_shown(browse: Client) -> None:
@@ -94,11 +94,11 @@ def test_a_workers_page_shows_its_executors_and_one_that_ended_no_processes(brow
     address = f"/admin/engines/worker/{worker.pk}/change/"
     page = scenes.read(browse, address)
     assert "4711" in page
-    assert "5 answered · 2 started · 1 died · 3 killed for being late · 7 lines skipped" in page
+    assert "5 answered · 2 started · 1 died · 3 killed on timeout · 7 lines ignored" in page
     workers.retire(worker.pk)
     page = scenes.read(browse, address)
     assert "4711" not in page
-    assert "Its processes ended with it." in page
+    assert "Its processes ended with the worker." in page
 
 
 def test_an_executor_that_keeps_dying_needs_a_person(browse: Client) -> None:
@@ -155,7 +155,7 @@ def test_a_transaction_that_was_put_back_says_why_and_until_when(browse: Client,
     page = scenes.read(browse, f"/admin/engines/transactionrecord/{transactions.find(made.id).pk}/change/")
     sentence = "Due in 10 min; it asked to be tried again after 2 attempts (RetryJob: the bank is closed)."
     assert sentence in page
-    assert "Why it was put back" in page
+    assert "Last failure" in page
     assert "after 2 attempts" in page
 
 

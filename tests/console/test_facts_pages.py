@@ -105,7 +105,7 @@ def test_a_boundary_tells_gate_backlog_frontier_and_fill(browse: Client, boundar
         assert "normal" in text
     assert 'data-live="' in shown
     assert "9 of 10" in shown
-    assert "Nobody reads this boundary yet" in shown
+    assert "No consumers read this boundary yet" in shown
     live = scenes.read(browse, page(boundary, "live"))
     assert ">7</a>" in live
     assert "<html" not in live
@@ -158,7 +158,7 @@ def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(brows
     row = Boundary.objects.get()
     assert (row.alarm, row.frontier) == ("", 7)
     shown = scenes.read(browse, page(boundary))
-    assert "Skipped offset 7: consumers find a notice in its place." in shown
+    assert "Skipped offset 7: consumers get a notice in its place." in shown
     assert "Skipped offsets" in shown
     assert fact_page(boundary, 7, "forwardedfact") in shown
     assert "was_skipped" in scenes.read(browse, fact_page(boundary, 7, "forwardedfact"))
@@ -210,7 +210,7 @@ def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(brows
 def test_a_peer_that_does_not_answer_is_told_of_on_the_page(browse: Client) -> None:
     boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     Boundary.objects.update(heard_at=Now() - timedelta(minutes=9))
-    assert "The peer has not answered for 9 min." in scenes.read(browse, page(boundary))
+    assert "The peer has not responded for 9 min." in scenes.read(browse, page(boundary))
 
 
 def test_ceilings_and_retention_are_changed_with_a_reason(browse: Client, boundary: Boundary) -> None:
@@ -276,7 +276,7 @@ def test_what_the_verbs_refuse_is_told_by_the_form(
 
 def test_a_consumer_tells_its_cursor_its_backlog_and_what_comes_next(browse: Client, boundary: Boundary) -> None:
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    assert "It has everything." in scenes.read(browse, page(consumer))
+    assert "Up to date." in scenes.read(browse, page(consumer))
     ledger.append_many([draft(number) for number in range(5)])
     ledger.fetch("erp")
     ledger.confirm("erp", 1)
@@ -357,12 +357,12 @@ def test_lineage_leads_back_and_forth_across_buffers(browse: Client, boundary: B
     ledger.append(draft(4, message_id="invoice", correlation_id="c"))
     hand_over(boundary, 2)
     shown = scenes.read(browse, fact_page(back, 0))
-    assert "What led to it" in shown
+    assert "Causes" in shown
     assert fact_page(boundary, 0) in shown
-    assert "What followed from it" in shown
+    assert "Effects" in shown
     assert fact_page(boundary, 1) in shown
     report = scenes.read(browse, fact_page(boundary, 1))
-    assert "What shares its correlation id" in report
+    assert "Same correlation id" in report
     assert "invoice" in report
     assert fact_page(boundary, 1, "forwardedfact") in report
     assert "in the store buffer</a>" in scenes.read(browse, fact_page(boundary, 1, "forwardedfact"))

@@ -77,7 +77,7 @@ def test_empty_fields_and_objects_are_kept_as_they_are_meant(browse: Client, pol
 
 def test_a_number_that_is_only_written_otherwise_is_no_change(browse: Client, policy: Policy) -> None:
     page = browse.post(address(policy), filled(policy, retry_after_ceiling="3600.0")).content.decode()
-    assert "Nothing differs from the version in force." in page
+    assert "There are no changes from the active version." in page
     assert PolicyVersion.objects.filter(policy=policy).count() == 1
 
 
@@ -118,7 +118,7 @@ def test_somebody_who_was_slower_is_told_kindly_and_loses_nothing(browse: Client
     mine = filled(policy, **{ATTEMPTS: "7"})
     policies.write("patient", {"loop": {"batch": {"size": 9}}}, by="grace", reason="bigger batches", expected=1)
     page = browse.post(address(policy), mine).content.decode()
-    assert "Somebody was quicker." in page
+    assert "This policy was changed meanwhile." in page
     assert "bigger batches" in page
     assert "loop.batch.size" in page
     assert 'value="7"' in page
@@ -136,7 +136,7 @@ def test_the_attempts_are_drawn_and_told(browse: Client) -> None:
     drawing = page.split('id="outlook-steps-process"')[1].split('class="ergon-hint"')[0]
     assert drawing.count("ergon-attempt") == 3
     assert drawing.count("ergon-wait") == 2
-    assert "It gives up after 1 min 33 s at the latest." in page
+    assert "It gives up after at most 1 min 33 s." in page
 
 
 def test_the_drawing_follows_what_is_typed(browse: Client, policy: Policy) -> None:
@@ -144,7 +144,7 @@ def test_the_drawing_follows_what_is_typed(browse: Client, policy: Policy) -> No
         policy, **{ATTEMPTS: "4", "steps.process.retry.backoff": "2", "steps.success.retry.max_attempts": "x"}
     )
     preview = browse.post(address(policy, "preview"), typed).content.decode()
-    assert "4 attempts of any length, 14 s of waiting between them." in preview
+    assert "4 attempts of any length, 14 s of waiting in between." in preview
     assert "as soon as these fields are right" in preview
     assert preview.count('hx-swap-oob="true"') == 4
     assert PolicyVersion.objects.filter(policy=policy).count() == 1
@@ -176,7 +176,7 @@ def test_a_version_has_its_own_page(browse: Client, policy: Policy) -> None:
     assert "How it differs from version 2" in page
     assert "Roll back" in page
     page = browse.get(f"/admin/engines/policyversion/{second.pk}/change/").content.decode()
-    assert "in force" in page
+    assert "active" in page
     assert "Roll back" not in page
     assert browse.post(f"/admin/engines/policyversion/{first.pk}/change/").status_code == 403
 

@@ -75,10 +75,10 @@ def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, g
         assert "ergon-meter-good" in text
         assert "connection_error" in text
         assert TENANT in text
-    assert "Closed: calls pass." in shown
+    assert "Closed: calls are allowed." in shown
     assert "100.0 %" in shown
     assert "2 succeeded, 1 failed, 0 refused in the last 60 minutes" in shown
-    assert "What people did" in shown
+    assert "Activity" in shown
     assert "a contract" in shown
     assert "<html" not in scenes.read(browse, page(gate, "live"))
 
@@ -154,7 +154,7 @@ def test_what_waits_is_counted_and_previewed(browse: Client, gate: Gate) -> None
     again = sent_away("c-11")
     shown = scenes.read(browse, page(gate))
     assert f'tenant={TENANT}&amp;waits_for=rank%2Frank_snapshot">12</a> tasks' in shown
-    assert shown.split("What waits")[1].split("Latest attempts")[0].count("ranks.fetch") == 10
+    assert shown.split("Rescheduled tasks")[1].split("Latest attempts")[0].count("ranks.fetch") == 10
     assert page(again) in shown
     assert "30 min ago" in shown
     assert scenes.read(browse, f"{PROVIDERS}taskexecution/?tenant={TENANT}&waits_for=rank/rank_snapshot").count(
@@ -179,7 +179,7 @@ def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate)
     browse.post(page(gate, "force-close"), {**DIALOG, "minutes": "30", "is_endless": "on"})
     assert "Forced closed by ada, until it is reset" in scenes.read(browse, page(gate))
     browse.post(page(gate, "reset"), DIALOG)
-    assert "Closed: calls pass." in scenes.read(browse, page(gate))
+    assert "Closed: calls are allowed." in scenes.read(browse, page(gate))
     actions = AuditEntry.objects.filter(action__startswith="breaker").values_list("action", "actor", "reason")
     assert set(actions) == {
         (f"breaker.{verb}", "ada", "the supplier moves") for verb in ("force_open", "force_closed", "reset")
@@ -305,7 +305,7 @@ def test_a_role_may_press_its_buttons_alone(
 def test_the_dashboard_and_the_doctor_tell_what_needs_a_person(browse: Client, gate: Gate) -> None:
     assert "All calm" in scenes.read(browse, "/admin/")
     trip()
-    assert "rank rank_snapshot: the breaker is open after 5 failures in a row" in scenes.read(browse, "/admin/")
+    assert "rank rank_snapshot: the breaker is open after 5 consecutive failures" in scenes.read(browse, "/admin/")
     calls.force_open(WHO, by="ada", reason="they move", lasting=timedelta(hours=1))
     calls.set_quota(WHO, limit=8, window=86_400, by="ada")
     shown = scenes.read(browse, "/admin/")

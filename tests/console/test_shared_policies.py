@@ -83,7 +83,7 @@ def test_its_pages_make_change_compare_and_roll_back(calls: Any, browse: Client)
     assert "at version 1 now" in browse.post(f"{START}add/", asked).content.decode()
     shown = browse.get(page).content.decode()
     assert "When a call fails." in shown
-    assert "of this call policy is in force" in shown
+    assert "of this call policy is active" in shown
     sent = {"expected": "1", "retry.max_attempts": "4", "retry.longest_delay": "5", "retry.base_delay": "0.2"}
     sent |= {"region": "us", "reason": "try once more"}
     wrong = browse.post(page, {**sent, "retry.longest_delay": "0.1"}).content.decode()
@@ -92,7 +92,7 @@ def test_its_pages_make_change_compare_and_roll_back(calls: Any, browse: Client)
     assert browse.post(page, sent).status_code == 302
     first, second = calls.versions.order_by("number")
     assert (second.author, second.body["region"]) == ("ada", "us")
-    assert "Somebody was quicker." in browse.post(page, {**sent, "region": "eu"}).content.decode()
+    assert "This policy was changed meanwhile." in browse.post(page, {**sent, "region": "eu"}).content.decode()
     assert "Roll back" in browse.get(f"/admin/calls/callpolicyversion/{first.pk}/change/").content.decode()
     activate = f"/admin/calls/callpolicyversion/{first.pk}/activate/"
     dialog = browse.get(activate).content.decode()

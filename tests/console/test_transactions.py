@@ -255,7 +255,7 @@ def test_an_edited_payload_is_sent_only_after_its_difference_was_shown(browse: C
     assert "<ins>&quot;Eve&quot;</ins>" in shown
     assert TransactionRecord.objects.count() == 1
     seen = shown.split('name="seen" value="')[1].split('"')[0]
-    assert "What differs" in edit(browse, record, edited.replace("12", "13"), send="1", seen=seen)
+    assert "Changes" in edit(browse, record, edited.replace("12", "13"), send="1", seen=seen)
     assert TransactionRecord.objects.count() == 1
     edit(browse, record, edited, send="1", seen=seen)
     new = TransactionRecord.objects.get(replay_of=record.pk)

@@ -46,23 +46,23 @@ def test_many_attempts_are_counted_and_not_drawn() -> None:
     drawn = outlook.of(RetryPolicy(max_attempts=10**9, backoff=1, backoff_cap=60))
     assert len(drawn.waits) == outlook.DRAWN - 1
     assert drawn.not_drawn == 10**9 - outlook.DRAWN
-    assert "It hardly ever gives up." in drawn.sentence
+    assert "It practically never gives up." in drawn.sentence
 
 
 @pytest.mark.parametrize(
     ("retry", "sentence"),
     [
-        (RetryPolicy(), "One attempt of any length; it is not tried again."),
-        (RetryPolicy(timeout=30), "One attempt of at most 30 s; it is not tried again."),
+        (RetryPolicy(), "One attempt of any length, no retries."),
+        (RetryPolicy(timeout=30), "One attempt of at most 30 s, no retries."),
         (
             RetryPolicy(max_attempts=3, timeout=30, backoff=1),
-            "3 attempts of at most 30 s, 3 s of waiting between them. It gives up after 1 min 33 s at the latest.",
+            "3 attempts of at most 30 s, 3 s of waiting in between. It gives up after at most 1 min 33 s.",
         ),
         (
             RetryPolicy(max_attempts=2, backoff=90),
             (
-                "2 attempts of any length, 1 min 30 s of waiting between them. "
-                "When it gives up depends on how long the attempts take."
+                "2 attempts of any length, 1 min 30 s of waiting in between. "
+                "The total time depends on how long the attempts take."
             ),
         ),
     ],

@@ -26,7 +26,7 @@ def test_what_is_shown_can_be_changed_and_set_again(tmp_path: Path) -> None:
     policy["loop"]["concurrency"]["value"] = 16
     (tmp_path / "policy.json").write_text(json.dumps(policy))
     told = run("policy", "set", "default", "--file", str(tmp_path / "policy.json"), "--reason", "a busy week")
-    assert told == "default v2 is in force\n  loop.concurrency.value: 8 → 16\n"
+    assert told == "default v2 is active\n  loop.concurrency.value: 8 → 16\n"
     assert policies.find("default").active.reason == "a busy week"  # type: ignore[union-attr]
 
 

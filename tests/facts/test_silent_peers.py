@@ -72,7 +72,7 @@ def prove_a_silent_link(link: tuple[Script, Relay], **variables: str) -> None:
         before = lag()
         eventually(lambda: lag() > before + 1, "the lag grows by the clock")
         told = " ".join(one.title + one.detail for one in boundary_watch.concerns())
-        assert "The peer has not answered for" in told
+        assert "The peer has not responded for" in told
         script.newest = 1
         relay.resume()
         eventually(lambda: now().frontier == 1 and now().gate == "normal", "it goes on by itself")

@@ -195,10 +195,10 @@ def test_a_policy_is_set_shown_and_rolled_back_from_a_shell(tmp_path: Path) -> N
     shown = ask("provider_policy", "show", *names)
     file.write_text(json.dumps({**shown, "timeout": 5}))
     text = run("provider_policy", "set", *names, "--file", str(file), "--reason", "shorter")
-    assert text == "rank/rank_snapshot v2 is in force\n  timeout: 30.0 → 5\n"
+    assert text == "rank/rank_snapshot v2 is active\n  timeout: 30.0 → 5\n"
     assert [row["active"] for row in ask("provider_policy", "versions", *names)] == [True, False]
     text = run("provider_policy", "activate", *names, "1", "--reason", "worse")
-    assert text == "rank/rank_snapshot v1 is in force\n  timeout: 5 → 30.0\n"
+    assert text == "rank/rank_snapshot v1 is active\n  timeout: 5 → 30.0\n"
     assert [row["version"] for row in ask("provider_policy", "list")] == [1]
     assert "rank_snapshot" in run("provider_policy", "list")
     actions = AuditEntry.objects.order_by("pk").values_list("action", "reason")

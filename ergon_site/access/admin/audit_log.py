@@ -51,7 +51,7 @@ class AuditLogPage(KeysetPage):
     view_right = Right.AUDIT
     list_display: ClassVar = ("at", "actor", "action", "about", "why")
     list_filter: ClassVar = [ActionFilter, AgeFilter, ActorFilter, TargetFilter]
-    search_help_text = "The beginning of an actor, a target or an action"
+    search_help_text = "Start of an actor, target or action"
     export_fields = ("id", "at", "actor", "action", "target", "reason", "before", "after")
     fields = ("at", "actor", "action", "target", "reason", "before", "after")
 

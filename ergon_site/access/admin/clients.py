@@ -18,8 +18,8 @@ from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.models import ApiClient
 from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done
 
-DISABLE = {"title": "Disable the client", "description": "Every token of this client is refused from the next call on."}
-ENABLE = {"title": "Enable the client", "description": "The tokens of this client that have not expired work again."}
+DISABLE = {"title": "Disable the client", "description": "All tokens of this client are refused from the next call on."}
+ENABLE = {"title": "Enable the client", "description": "Tokens that have not expired work again."}
 
 
 @admin.register(ApiClient)
@@ -89,7 +89,7 @@ class ClientsPage(ConsolePage):
     @dialog_action(description="Enable", url_path="enable", permissions=["enable"], dialog=ENABLE)
     def enable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Enabled: its living tokens work again.")
+        messages.success(request, "Enabled: tokens that have not expired work again.")
         return done(self._address(object_id))
 
     @display(description="scopes")

@@ -27,11 +27,11 @@ class ClientForm(forms.ModelForm):
         required=False,
         help_text="At least one. With none, but a zone, consumer or bucket: the four scopes of facts and objects.",
     )
-    zones = LinesField(help_text="Zones it may speak for, one a line.")
-    target_zones = LinesField(help_text="Zones it may send to, one a line.")
-    consumers = LinesField(help_text="Consumers whose facts it may read, one a line.")
-    buckets = LinesField(help_text="Buckets whose artifacts it may use, one a line.")
-    tenants = LinesField(parse=UUID, help_text="Tenants it may see, one UUID a line.")
+    zones = LinesField(help_text="Zones it may send from, one per line.")
+    target_zones = LinesField(help_text="Zones it may send to, one per line.")
+    consumers = LinesField(help_text="Consumers it may read as, one per line.")
+    buckets = LinesField(help_text="Buckets it may use, one per line.")
+    tenants = LinesField(parse=UUID, help_text="Tenants it may see, one UUID per line.")
 
     class Meta:
         model = ApiClient
@@ -69,7 +69,7 @@ class NewClientForm(ClientForm):
     """A client and its first token."""
 
     shown: ClassVar = ("name", *GRANT, "certificate", "lifetime", "is_endless")
-    lifetime = LifetimeField(label="Token lives for days")
+    lifetime = LifetimeField(label="Token lifetime in days")
     is_endless = EndlessField()
 
     def terms(self) -> dict[str, Any]:
@@ -80,14 +80,14 @@ class RotationForm(forms.Form):
     """How a client changes to a new token."""
 
     overlap = forms.IntegerField(
-        label="Earlier tokens go on for minutes",
+        label="Overlap in minutes",
         min_value=0,
         max_value=60 * 24 * 30,
         initial=int(OVERLAP.total_seconds() // 60),
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Time to put the new token in place. 0 stops the earlier ones at once.",
+        help_text="How long the earlier tokens stay valid. 0 revokes them at once.",
     )
-    lifetime = LifetimeField(label="New token lives for days")
+    lifetime = LifetimeField(label="Lifetime of the new token in days")
     is_endless = EndlessField()
 
     def terms(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class PeoplePage(ConsolePage, UserAdmin):
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         widget = UnfoldAdminCheckboxSelectMultipleWidget()
-        label = {"label": "Roles", "help_text": "What this person may do in the console."}
+        label = {"label": "Roles", "help_text": "What this person can do in the console."}
         return super().formfield_for_manytomany(db_field, request, **options, widget=widget, **label)
 
     @display(description="name")

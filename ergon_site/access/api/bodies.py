@@ -17,7 +17,7 @@ DECISION_LIMIT = 16 * 1024
 
 
 class DecisionSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Kept in the audit log.")
+    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Recorded in the audit log.")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from ergon_site.access.api.problems import Problem
 NONE_OF_OURS = -1
 LONGEST = 9
 IF_MATCH = OpenApiParameter(
-    "If-Match", str, OpenApiParameter.HEADER, description='The version in force that you have read, such as `"3"`.'
+    "If-Match", str, OpenApiParameter.HEADER, description='The active version that you have read, such as `"3"`.'
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match", str, OpenApiParameter.HEADER, description="`*`, to make a policy that does not exist yet."

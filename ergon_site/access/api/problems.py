@@ -64,25 +64,27 @@ def document(error: exceptions.APIException) -> dict[str, Any]:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not _is_for_machines(request):
         return defaults.bad_request(request, exception)
-    return _answer(HTTPStatus.BAD_REQUEST, "malformed_request", "The request cannot be understood.")
+    return _answer(HTTPStatus.BAD_REQUEST, "malformed_request", "The request could not be understood.")
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not _is_for_machines(request):
         return defaults.permission_denied(request, exception)
-    return _answer(HTTPStatus.FORBIDDEN, "permission_denied", "You may not do this.")
+    return _answer(HTTPStatus.FORBIDDEN, "permission_denied", "You do not have permission to do this.")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not _is_for_machines(request):
         return defaults.page_not_found(request, exception)
-    return _answer(HTTPStatus.NOT_FOUND, "not_found", "There is nothing at this address.")
+    return _answer(HTTPStatus.NOT_FOUND, "not_found", "There is no such resource.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     if not _is_for_machines(request):
         return defaults.server_error(request)
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong here; it has been logged.")
+    return _answer(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "An unexpected error occurred; it has been logged."
+    )
 
 
 def _translated(error: Exception) -> Exception:

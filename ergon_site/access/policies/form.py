@@ -35,7 +35,7 @@ class PolicyForm(forms.Form):
             except ValueError as error:
                 self._tell(error)
         if not self.errors and self.body() == self.before:
-            self.add_error(None, "Nothing differs from the version in force.")
+            self.add_error(None, "There are no changes from the active version.")
         return self.cleaned_data
 
     def body(self) -> dict[str, Any]:

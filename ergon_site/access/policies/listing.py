@@ -18,7 +18,7 @@ class PolicyList(DetailPage):
 
     edit_right = Right.EDIT_POLICIES
     new_title = "New policy"
-    search_help_text = "The beginning of a name."
+    search_help_text = "Start of a name."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """With who changed each last: wrote or activated a version of it."""

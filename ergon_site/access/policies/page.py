@@ -20,8 +20,8 @@ from ergon_site.access.policies.listing import PolicyList
 from ergon_site.access.policies.sections import Layout, sections
 
 NEW: dict[str, Any] = {
-    "submit_text": "Make the policy",
-    "intro": "Every field begins with its default. You set them on the next page.",
+    "submit_text": "Create policy",
+    "intro": "All fields start with their defaults. You set them on the next page.",
 }
 
 
@@ -93,11 +93,11 @@ class PolicyPage(PolicyList):
         key = [new[column] for column in self.model.identity]
         terms = {name: value for name, value in new.items() if name not in self.model.identity}
         version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
-        messages.success(request, f"The policy {version.policy} is made. Set its fields here.")
+        messages.success(request, f"The policy {version.policy} was created. Set its fields here.")
         return redirect(self.address(version.policy_id))
 
     def _write(self, request: HttpRequest, policy: Any, form: PolicyForm) -> HttpResponse:
         terms = {name: form.cleaned_data[name] for name in ("reason", "expected")}
         version = self.verbs.write(*policy.key, body=form.body(), by=actor(request), **terms)
-        messages.success(request, f"Version {version.number} is in force. {self.effect}".strip())
+        messages.success(request, f"Version {version.number} is active. {self.effect}".strip())
         return redirect(self.address(policy.pk))

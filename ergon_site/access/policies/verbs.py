@@ -38,7 +38,7 @@ class Policies(Generic[Policy, Version]):
     @retry_conflicts
     @transaction.atomic
     def write(self, *key: str, body: Any, by: str, reason: str, expected: int | None = None) -> Version:
-        """A new version, in force at once; with `expected`, only if that is in force now. The first makes the policy.
+        """A new version, in force at once; with `expected`, only if that is now active. The first makes the policy.
 
         With 0 expected, there must be none yet.
         """

@@ -51,7 +51,7 @@ class VersionPage(DetailPage):
     detail_template = "console/policy_version.html"
     list_display = ("__str__", "is_active", "author", "created_at", "reason")
     list_filter: ClassVar = ["policy"]
-    search_help_text = "The beginning of a policy's name or of an author."
+    search_help_text = "Start of a policy name or author."
     ordering = ("-id",)
     actions_detail = ("activate",)
 
@@ -59,9 +59,9 @@ class VersionPage(DetailPage):
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.select_related("policy__active")
 
-    @display(description="in force", label={"in force": "success"})
+    @display(description="active", label={"active": "success"})
     def is_active(self, version: Any) -> str | None:
-        return "in force" if version.policy.active == version else None
+        return "active" if version.policy.active == version else None
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         press = history.activation(request, row.policy, row)
@@ -79,7 +79,7 @@ class VersionPage(DetailPage):
     def put_in_force(self, request: HttpRequest, object_id: str, *, reason: str) -> HttpResponse:
         version = self.row(request, object_id)
         self.verbs.activate(*version.policy.key, number=version.number, by=actor(request), reason=reason)
-        messages.success(request, f"Version {version.number} of {version.policy} is in force now.")
+        messages.success(request, f"Version {version.number} of {version.policy} is now active.")
         return done(history.page(version.policy, "change", version.policy.pk))
 
 

@@ -21,8 +21,8 @@ def versions(policy: Any) -> tuple[list[dict[str, Any]], list[str], list[list[An
 
 
 def change_lines(row: VersionRow, changed: Sequence[dict[str, Any]]) -> list[str]:
-    """That it is in force, and what it changes."""
-    return [printable(f"{row} is in force"), *map(_change, changed)]
+    """That it is active, and what it changes."""
+    return [printable(f"{row} is active"), *map(_change, changed)]
 
 
 def _row(told: dict[str, Any]) -> list[Any]:
