@@ -19,8 +19,9 @@ class VerbsCommand(commands.VerbsCommand):
     refusals = (FactError,)
 
     def hint_for(self, error: Exception) -> str:
-        is_about_zone = isinstance(error, UnusableZoneError)
-        return f"create it with manage.py zone create {quote(error.zone)}" if is_about_zone else ""
+        if not isinstance(error, UnusableZoneError):
+            return ""
+        return f"create it with manage.py zone create {quote(error.zone)}"
 
 
 def add_pair(parser: ArgumentParser) -> None:

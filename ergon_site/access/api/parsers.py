@@ -45,7 +45,7 @@ def quickly_parsed(body: bytes, thoroughly: Callable[[], Any]) -> Any:
 
 
 def _announced(request: Request) -> int:
-    length = request.META.get("CONTENT_LENGTH") or ""
+    length = request.headers.get("content-length") or ""
     return int(length) if length.isdecimal() else 0
 
 
