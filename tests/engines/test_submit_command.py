@@ -132,7 +132,7 @@ def test_a_line_without_end_is_refused_before_it_is_read() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_lines_are_submitted_while_more_are_still_to_come() -> None:
     make_pipeline()
-    with running("submit", "orders") as process:
+    with running("submit", "orders", ERGON_TASKS="tests.tasks") as process:
         assert process.stdin
         assert process.stdout
         process.stdin.writelines(f'{{"payload": {number}, "id": "t{number}"}}\n' for number in range(1500))
@@ -149,7 +149,7 @@ def test_lines_are_submitted_while_more_are_still_to_come() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_reader_that_goes_away_ends_it_quietly() -> None:
     make_pipeline()
-    with running("submit", "orders") as process:
+    with running("submit", "orders", ERGON_TASKS="tests.tasks") as process:
         assert process.stdin
         assert process.stdout
         process.stdout.close()
