@@ -78,6 +78,9 @@ def silence(error: Exception, hidden: Hidden) -> ProviderError:
     """What it means that no answer came."""
     if isinstance(error, ProviderError):
         return error
+    if isinstance(error, httpx.LocalProtocolError):
+        # Its text repeats the header at fault, in a spelling that is not that of the header's value.
+        return ProviderInternalError("the request cannot be sent as HTTP", never_left=True)
     if isinstance(error, OURS):
         return ProviderInternalError(hidden.clean(told(error)), never_left=True)
     found = canonical(error)
@@ -87,6 +90,8 @@ def silence(error: Exception, hidden: Hidden) -> ProviderError:
 def cause_of(error: Exception, hidden: Hidden) -> BaseException | None:
     """What an error of ours came from, unless it says what nobody is to read: causes are written down too."""
     origin = error.__cause__ if isinstance(error, ProviderError) else error
+    if isinstance(origin, httpx.LocalProtocolError):
+        return None
     return None if origin is None or hidden.is_told_by(origin) else origin
 
 
