@@ -28,10 +28,8 @@ SKIP = {
     "title": "Skip past the alarm",
     "description": "It will never be received here; consumers get a notice in its place. This cannot be undone.",
 }
-RETIRE = {
-    "title": "Retire the boundary",
-    "description": "No facts are appended or handed over any more. Existing facts stay readable.",
-}
+RETIRE_TEXT = "No facts are appended or handed over any more. Existing facts stay readable."
+RETIRE = {"title": "Retire the boundary", "description": RETIRE_TEXT}
 LIMIT: dict[str, Any] = {
     "submit_text": "Save",
     "intro": "At a limit new facts are refused until there is room; stored facts are never removed by it.",
