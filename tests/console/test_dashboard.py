@@ -70,7 +70,7 @@ def test_what_ended_lately_is_what_the_list_behind_it_shows(browse: Client, orde
 def test_every_thing_counts_that_needs_a_person(browse: Client, orders: Pipeline) -> None:
     for number in range(7):
         scenes.fail(orders, {}, scenes.failure("abcdefg"[number]))
-    assert "7 things need a person" in read(browse)
+    assert "7 items need attention" in read(browse)
 
 
 def test_kinds_of_failure_need_a_person_until_they_are_muted(browse: Client, orders: Pipeline) -> None:
@@ -83,7 +83,7 @@ def test_kinds_of_failure_need_a_person_until_they_are_muted(browse: Client, ord
     for group in DeadLetterGroup.objects.exclude(message="a"):
         dead_letters.decide(group.pk, GroupState.MUTED, by="ada", reason="known")
     page = read(browse)
-    assert "1 thing needs a person" in page
+    assert "1 item needs attention" in page
     assert figure(page, "Open dead letters") == "7"
 
 
@@ -96,13 +96,13 @@ def test_a_kind_of_failure_that_came_back_says_so(browse: Client, orders: Pipeli
 
 def test_work_that_nobody_serves_needs_a_person(browse: Client, orders: Pipeline) -> None:
     transactions.submit("orders", {}, available_at=timezone.now() + timedelta(hours=1))
-    assert "All calm" in read(browse)
+    assert "Nothing needs attention." in read(browse)
     transactions.submit("orders", {})
     page = read(browse)
     assert "No worker serves orders" in page
     assert "?state=pending&amp;pipeline=orders" in page
     scenes.make_worker("orders")
-    assert "All calm" in read(browse)
+    assert "Nothing needs attention." in read(browse)
 
 
 def test_a_paused_pipeline_needs_a_person(browse: Client, orders: Pipeline) -> None:
@@ -118,7 +118,7 @@ def test_what_a_dead_worker_held_needs_a_person_while_nobody_rescues_it(browse: 
     worker = scenes.make_worker("orders")
     transactions.submit("orders", {})
     transactions.claim(orders.pk, 1, worker.pk)
-    assert "All calm" in read(browse)
+    assert "Nothing needs attention." in read(browse)
     workers.bury(worker.pk, note="gone")
     TransactionRecord.objects.update(lease_expires_at=timezone.now() - timedelta(minutes=1))
     assert f"Expired leases of {worker}: 1" in read(browse)
@@ -140,7 +140,7 @@ def test_charts_tell_the_last_hour_or_the_last_day(browse: Client, orders: Pipel
     hour, day = read(browse), read(browse, "/admin/live/?span=day")
     assert "Throughput: 50 succeeded, at most 50 a minute." in hour
     assert "Failures: 10 failed, at most 10 a minute." in hour
-    assert "Time taken: Usually 500 ms, at most 3 s." in hour
+    assert "Time taken: Mean 500 ms, max 3 s." in hour
     assert "Throughput: 1,050 succeeded, at most 1,000 in 15 minutes." in day
     assert figure(day, "Finished in the last hour") == "60"
     assert 'data-live="/admin/live/?span=day"' in read(browse, "/admin/?span=day")

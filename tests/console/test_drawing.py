@@ -47,7 +47,7 @@ def test_minutes_are_put_together_with_their_mean_and_their_longest() -> None:
 
 def test_a_quiet_time_is_said_in_words() -> None:
     told = [chart.summary for chart in charts.of(series((0, 0, 0.0, 0.0)), 1)]
-    assert told == ["None succeeded.", "None failed.", "Nothing ended."]
+    assert told == ["None succeeded.", "None failed.", "Nothing finished."]
 
 
 def test_what_waited_is_drawn_at_its_most_and_broken_where_nobody_looked() -> None:

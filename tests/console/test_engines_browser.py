@@ -43,7 +43,7 @@ def test_a_pipeline_is_paused_and_resumed(inside: Page) -> None:
     inside.get_by_role("button", name="Pause").click()
     inside.get_by_label("Reason").fill("maintenance until two")
     inside.get_by_role("dialog").get_by_role("button", name="Pause the pipeline").click()
-    expect(inside.get_by_text("Paused: nothing new is begun")).to_be_visible()
+    expect(inside.get_by_text("Paused: no new transactions start")).to_be_visible()
     expect(inside.locator(".ergon-notice")).to_contain_text("maintenance until two")
     assert Pipeline.objects.get().is_paused
     inside.get_by_role("button", name="Resume").click()

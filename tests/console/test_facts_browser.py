@@ -24,7 +24,7 @@ def test_a_gate_is_closed_and_reconciled(inside: Page) -> None:
     ledger.append_many([draft(number) for number in range(150)])
     inside.goto("/admin/")
     inside.get_by_role("link", name="the gate is closed by grace: the line moves").click()
-    expect(inside.get_by_text("Both sides work on.")).to_be_visible()
+    expect(inside.get_by_text("Both sides keep working.")).to_be_visible()
     assert fits(inside)
     inside.get_by_role("button", name="Open the gate").click()
     inside.get_by_label("Reason").fill("it has moved")

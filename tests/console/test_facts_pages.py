@@ -80,9 +80,9 @@ def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
     assert "local" in scenes.read(browse, f"{FACTS}zone/"), "this deployment is a zone by itself"
     Zone.objects.all().delete()
     for name, words in {
-        "boundary": "first make the two zones",
-        "consumer": "None is made by fetching",
-        "zone": "Name the two",
+        "boundary": "create the zones first",
+        "consumer": "before its first fetch",
+        "zone": "Create two zones",
         "fact": "POST /api/v1/facts",
         "forwardedfact": "manage.py forward",
         "artifact": "PUT /api/v1/objects",
@@ -119,7 +119,7 @@ def test_the_colour_of_a_fill_changes_at_the_warning_line(browse: Client, bounda
 
 
 def test_a_gate_is_closed_and_opened_with_a_reason(browse: Client, boundary: Boundary) -> None:
-    assert "Both sides work on" in scenes.read(browse, page(boundary, "close"))
+    assert "Both sides keep working" in scenes.read(browse, page(boundary, "close"))
     browse.post(page(boundary, "close"), {**DIALOG, "reason": ""})
     assert Boundary.objects.get().gate == "normal"
     assert browse.post(page(boundary, "close"), DIALOG).headers["HX-Redirect"] == page(boundary)
@@ -192,7 +192,7 @@ def test_consumers_boundaries_and_zones_are_retired_in_this_order(browse: Client
         assert "retired" in scenes.read(browse, f"{FACTS}{row._meta.model_name}/")
     assert OFFICE not in scenes.read(browse, f"{FACTS}boundary/add/")
     assert page(boundary) in scenes.read(browse, page(zone))
-    assert "All calm" in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
     actions = AuditEntry.objects.filter(action__endswith=".retire", actor="ada").order_by("id")
     assert [one.action for one in actions] == ["consumer.retire", "boundary.retire", "zone.retire"]
 
@@ -203,7 +203,7 @@ def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(brows
     FactFactory.create(boundary=boundary, offset=0, written_at=Now() - timedelta(days=33))
     assert "holds back truncation, facts are kept 3 days beyond their time" in scenes.read(browse, "/admin/")
     shown = scenes.read(browse, page(consumer))
-    assert "It holds back truncation" in shown
+    assert "Holding back truncation" in shown
     assert page(consumer, "retire") in shown
 
 
@@ -224,7 +224,7 @@ def test_ceilings_and_retention_are_changed_with_a_reason(browse: Client, bounda
         "small disk",
     )
     for wrong in ({"row_ceiling": "0"}, {"keep_days": ""}, {"keep_days": "99999"}, {"reason": ""}):
-        assert "Not done yet" in browse.post(page(boundary, "limit"), form | wrong).content.decode()
+        assert "Not saved. Fix:" in browse.post(page(boundary, "limit"), form | wrong).content.decode()
     assert AuditEntry.objects.filter(action="boundary.limit").count() == 1
 
 
@@ -257,7 +257,7 @@ def test_zones_boundaries_and_consumers_are_made_here(browse: Client) -> None:
         ("boundary", {"to_zone": PLANT}, "leads from one zone to another"),
         ("boundary", {}, "already"),
         ("boundary", {"from_zone": OFFICE, "to_zone": PLANT, "source_url": "https://peer.example"}, "token"),
-        ("consumer", {"start": "offset"}, "Say which offset"),
+        ("consumer", {"start": "offset"}, "Enter the first offset"),
         ("consumer", {"start": "offset", "offset": "7"}, "nothing has the offset 7 yet"),
         ("consumer", {"name": "taken"}, "already"),
     ],
@@ -281,7 +281,7 @@ def test_a_consumer_tells_its_cursor_its_backlog_and_what_comes_next(browse: Cli
     ledger.fetch("erp")
     ledger.confirm("erp", 1)
     shown = scenes.read(browse, page(consumer))
-    assert "3 facts to go" in shown
+    assert "3 facts left" in shown
     assert fact_page(boundary, 2) in shown
     listed = scenes.read(browse, f"{FACTS}consumer/")
     assert "erp" in listed
@@ -289,7 +289,7 @@ def test_a_consumer_tells_its_cursor_its_backlog_and_what_comes_next(browse: Cli
     assert "never" not in listed
     assert "erp" in scenes.read(browse, page(boundary))
     assert "erp" in scenes.read(browse, f"{FACTS}consumer/?boundary={boundary.pk}")
-    assert "Nothing matches" in scenes.read(browse, f"{FACTS}consumer/?boundary=0")
+    assert "No results" in scenes.read(browse, f"{FACTS}consumer/?boundary=0")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_facts_are_found_by_message_id_subject_and_correlation(
     for buffer in ("fact", "forwardedfact"):
         rows = scenes.exported(browse, f"{FACTS}{buffer}/export.json{query}")
         assert [row["offset"] for row in rows] == found
-        assert ("Nothing matches" in scenes.read(browse, f"{FACTS}{buffer}/{query}")) == (not found)
+        assert ("No results" in scenes.read(browse, f"{FACTS}{buffer}/{query}")) == (not found)
     assert browse.get(f"{FACTS}fact/?boundary=999").status_code in {200, 302}
 
 
@@ -366,7 +366,7 @@ def test_lineage_leads_back_and_forth_across_buffers(browse: Client, boundary: B
     assert "invoice" in report
     assert fact_page(boundary, 1, "forwardedfact") in report
     assert "in the store buffer</a>" in scenes.read(browse, fact_page(boundary, 1, "forwardedfact"))
-    assert "It names no cause" in scenes.read(browse, fact_page(make_lonely(), 0))
+    assert "No causes or effects" in scenes.read(browse, fact_page(make_lonely(), 0))
 
 
 def test_causes_that_lead_in_a_circle_or_nowhere_end(browse: Client, boundary: Boundary) -> None:
@@ -376,8 +376,8 @@ def test_causes_that_lead_in_a_circle_or_nowhere_end(browse: Client, boundary: B
     for number in range(4, 10):
         ledger.append(draft(number, message_id=f"m{number}", causation_id=f"m{number - 1}"))
     assert browse.get(fact_page(boundary, 0)).status_code == 200
-    assert "gone, is not kept here" in scenes.read(browse, fact_page(boundary, 2))
-    assert "There is more behind the last of these" in scenes.read(browse, fact_page(boundary, 8))
+    assert "gone, is not stored here" in scenes.read(browse, fact_page(boundary, 2))
+    assert "The chain continues on the page of the last fact" in scenes.read(browse, fact_page(boundary, 8))
 
 
 def test_artifacts_tell_their_references_and_orphans_are_listed(browse: Client, boundary: Boundary) -> None:
@@ -390,7 +390,7 @@ def test_artifacts_tell_their_references_and_orphans_are_listed(browse: Client, 
     assert len(scenes.exported(browse, f"{FACTS}artifact/export.json?bucket=batch-files")) == 2
     assert len(scenes.exported(browse, f"{FACTS}artifact/export.json?q=batch-files/used")) == 1
     assert scenes.exported(browse, f"{FACTS}artifact/export.json?q=used") == []
-    assert "it is an orphan" in scenes.read(browse, page(lonely))
+    assert "is an orphan" in scenes.read(browse, page(lonely))
     shown = scenes.read(browse, page(used))
     assert shown.count("of Plant A → Enterprise") == 50
     assert 'rel="next"' in shown
@@ -473,7 +473,7 @@ def test_every_page_stays_within_its_query_budget(client: Client, hire: Callable
 
 def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: Boundary) -> None:
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    assert "All calm" in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
     Boundary.objects.update(frontier=0, next_offset=10_002)
     Consumer.objects.update(confirmed_at=Now() - timedelta(minutes=5))
     shown = scenes.read(browse, "/admin/")
@@ -482,7 +482,7 @@ def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: 
     assert page(boundary) in shown
     assert page(consumer) in shown
     Boundary.objects.update(frontier=-1, next_offset=0, row_ceiling=100)
-    assert "All calm" in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
     provisioning.close_gate(PLANT, OFFICE, by="grace", reason="the line moves")
     assert "the gate is closed by grace: the line moves" in scenes.read(browse, "/admin/")
     Boundary.objects.update(alarm="other bytes", next_offset=80, frontier=79)
@@ -494,7 +494,7 @@ def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: 
 def test_a_consumer_that_confirms_nothing_for_a_minute_needs_a_person(browse: Client, boundary: Boundary) -> None:
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     ledger.append(draft(1))
-    assert "All calm" in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
     Boundary.objects.update(next_offset=6)
     FactFactory.create(boundary=boundary, offset=5, written_at=Now() - timedelta(minutes=3))
     Consumer.objects.update(cursor=4, created_at=Now() - timedelta(minutes=9))

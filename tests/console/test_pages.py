@@ -24,7 +24,7 @@ DIALOG = {"_form_submitted": "on", "reason": "token leaked"}
 def test_a_healthy_dashboard_is_calm(browse: Client) -> None:
     page = browse.get("/admin/").content.decode()
     assert "Nothing needs attention." in page
-    assert "Nothing has been done yet" in page
+    assert "No activity yet" in page
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_logging_in_leads_to_the_console_or_to_where_one_wanted(
 def test_what_needs_a_person_is_named_and_linked(browse: Client) -> None:
     issued = clients.create("press", Grant(scopes=["platform"]), by="ada", lifetime=timedelta(days=3))
     page = browse.get("/admin/live/").content.decode()
-    assert "1 thing needs a person" in page
+    assert "1 item needs attention" in page
     assert "The last token of press expires soon" in page
     assert f"/admin/access/apiclient/{issued.client.pk}/change/" in page
 
@@ -136,7 +136,7 @@ def test_a_new_token_is_issued_only_after_the_form_is_sent(browse: Client) -> No
 def test_disabling_asks_why_and_only_then_disables(browse: Client) -> None:
     client = clients.create("press", Grant(scopes=["platform"]), by="ada").client
     address = f"/admin/access/apiclient/{client.pk}/disable/"
-    assert "Kept in the audit log" in browse.get(address).content.decode()
+    assert "Recorded in the audit log" in browse.get(address).content.decode()
     browse.post(address, {**DIALOG, "reason": ""})
     assert ApiClient.objects.get().disabled_at is None
     assert browse.post(address, DIALOG).headers["HX-Redirect"] == f"/admin/access/apiclient/{client.pk}/change/"

@@ -78,11 +78,11 @@ def test_a_paused_pipeline_says_by_whom_and_why(browse: Client, pipeline: Pipeli
         text = browse.get(page).content.decode()
         assert "grace" in text
         assert "provider away" in text
-    assert "Nothing matches" in browse.get("/admin/engines/pipeline/?state=open").content.decode()
+    assert "No results" in browse.get("/admin/engines/pipeline/?state=open").content.decode()
 
 
 def test_pausing_and_resuming_ask_why(browse: Client, pipeline: Pipeline) -> None:
-    assert "Nothing new is begun" in browse.get(address(pipeline, "pause")).content.decode()
+    assert "No new transactions are started" in browse.get(address(pipeline, "pause")).content.decode()
     browse.post(address(pipeline, "pause"), {**DIALOG, "reason": ""})
     assert not Pipeline.objects.get().is_paused
     assert browse.post(address(pipeline, "pause"), DIALOG).headers["HX-Redirect"] == address(pipeline)
@@ -111,7 +111,7 @@ def test_the_page_shows_facts_figures_workers_schedules_and_the_last_hour(browse
 def test_a_pipeline_without_work_or_worker_says_so(browse: Client, pipeline: Pipeline) -> None:
     page = browse.get(address(pipeline)).content.decode()
     assert "Nothing in the last 60 minutes." in page
-    assert "No worker serves this pipeline now" in page
+    assert "No worker serves this pipeline" in page
     assert "<svg viewBox" not in page
 
 

@@ -145,7 +145,7 @@ def test_the_drawing_follows_what_is_typed(browse: Client, policy: Policy) -> No
     )
     preview = browse.post(address(policy, "preview"), typed).content.decode()
     assert "4 attempts of any length, 14 s of waiting in between." in preview
-    assert "as soon as these fields are right" in preview
+    assert "once these fields are valid" in preview
     assert preview.count('hx-swap-oob="true"') == 4
     assert PolicyVersion.objects.filter(policy=policy).count() == 1
 
@@ -173,7 +173,7 @@ def test_a_version_has_its_own_page(browse: Client, policy: Policy) -> None:
     policies.write("patient", {"loop": {"limit": 5}}, by="grace", reason="only five")
     first, second = policy.versions.order_by("number")
     page = browse.get(f"/admin/engines/policyversion/{first.pk}/change/").content.decode()
-    assert "How it differs from version 2" in page
+    assert "Differences from version 2" in page
     assert "Roll back" in page
     page = browse.get(f"/admin/engines/policyversion/{second.pk}/change/").content.decode()
     assert "active" in page

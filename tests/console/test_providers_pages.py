@@ -55,9 +55,9 @@ def trip() -> None:
 
 def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
     for name, words in {
-        "gate": "with its first call",
-        "providerexecutionmetric": "Nothing has been called yet",
-        "providerpolicyrow": "as their classes say",
+        "gate": "after their first call",
+        "providerexecutionmetric": "No attempts yet",
+        "providerpolicyrow": "class apply",
         "taskexecution": "CeleryProviderTask",
         "outboxletter": "queue.deadletter",
     }.items():
@@ -85,7 +85,7 @@ def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, g
 
 def test_the_effective_state_is_shown_and_filtered_by(browse: Client, gate: Gate) -> None:
     trip()
-    assert "Open after 5 failures in a row" in scenes.read(browse, page(gate))
+    assert "Open after 5 consecutive failures" in scenes.read(browse, page(gate))
     assert "rank rank_snapshot" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=open")
     Gate.objects.update(open_until=1.0)
     assert "Half open: the next calls probe" in scenes.read(browse, page(gate))
@@ -133,13 +133,13 @@ def sent_away(celery_id: str, state: str = "rescheduled", capability: str = "ran
 
 
 def test_a_capability_says_what_waits_for_it(browse: Client, gate: Gate) -> None:
-    assert "Nothing: every task of the last hour" in scenes.read(browse, page(gate))
+    assert "None: every task" in scenes.read(browse, page(gate))
     ended = [sent_away("c-1", "succeeded"), sent_away("c-2", "failed"), sent_away("c-3"), sent_away("c-3", "succeeded")]
     elsewhere = sent_away("c-4", capability="keyword_volume")
-    assert "Nothing: every task of the last hour" in scenes.read(browse, page(gate))
+    assert "None: every task" in scenes.read(browse, page(gate))
     waits = [sent_away("c-5"), sent_away("c-6")]
     for shown in (scenes.read(browse, page(gate)), scenes.read(browse, page(gate, "live"))):
-        assert "tasks of the last hour were sent away for now and will come back" in shown
+        assert "tasks of the last hour were rescheduled and will run again" in shown
         assert [page(task) in shown for task in waits] == [True, True]
         assert [page(task) in shown for task in (*ended, elsewhere)] == [False] * 5
     address = f"{PROVIDERS}taskexecution/export.json?tenant={TENANT}&waits_for=rank/rank_snapshot"
@@ -165,7 +165,7 @@ def test_what_waits_is_counted_and_previewed(browse: Client, gate: Gate) -> None
 
 
 def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate) -> None:
-    assert "No call passes" in scenes.read(browse, page(gate, "force-open"))
+    assert "All calls are blocked" in scenes.read(browse, page(gate, "force-open"))
     browse.post(page(gate, "force-open"), {**DIALOG, "reason": ""})
     assert Gate.objects.get().override == ""
     sent = {**DIALOG, "minutes": "30"}
@@ -259,7 +259,7 @@ def test_a_policy_begins_as_the_class_says_and_the_next_call_obeys_it(browse: Cl
     assert (row.active.body["timeout"], row.active.body["retry"]["max_attempts"]) == (7.0, 3)
     shown = scenes.read(browse, made)
     assert "3 attempts at most" in shown
-    assert "obeys it" in shown
+    assert "applies from the next call on" in shown
     sent = {name: value for name, value in _fields(row.active.body) if value is not False}
     sent |= {"expected": "1", "reason": "once is enough", "retry.max_attempts": "1"}
     wrong = browse.post(made, {**sent, "on_store_failure": "perhaps"}).content.decode()
@@ -303,7 +303,7 @@ def test_a_role_may_press_its_buttons_alone(
 
 
 def test_the_dashboard_and_the_doctor_tell_what_needs_a_person(browse: Client, gate: Gate) -> None:
-    assert "All calm" in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
     trip()
     assert "rank rank_snapshot: the breaker is open after 5 consecutive failures" in scenes.read(browse, "/admin/")
     calls.force_open(WHO, by="ada", reason="they move", lasting=timedelta(hours=1))

@@ -70,7 +70,7 @@ def test_pausing_and_resuming_ask_why(browse: Client, schedule: Schedule) -> Non
 def test_a_run_that_nobody_fired_is_marked(browse: Client, schedule: Schedule) -> None:
     Schedule.objects.update(next_run_at=timezone.now() - timedelta(minutes=10))
     assert ">late</span>" in browse.get("/admin/engines/schedule/").content.decode()
-    assert "has not been fired yet" in browse.get(address(schedule)).content.decode()
+    assert "has not started yet" in browse.get(address(schedule)).content.decode()
 
 
 def test_a_schedule_is_made(browse: Client, schedule: Schedule) -> None:
@@ -107,7 +107,7 @@ def test_the_runs_follow_what_is_typed(browse: Client) -> None:
     assert page.count("06:00</strong>") == 5
     wrong = browse.post("/admin/engines/schedule/runs/", {"cron": "x", "time_zone": "UTC"}).content.decode()
     assert "is not a cron expression" in wrong
-    assert "as soon as there is a cron expression" in browse.post("/admin/engines/schedule/runs/").content.decode()
+    assert "Enter a cron expression" in browse.post("/admin/engines/schedule/runs/").content.decode()
 
 
 def test_rights(client: Client, hire: Callable[[str], User], schedule: Schedule) -> None:

@@ -102,7 +102,7 @@ def test_a_search_finds_what_a_payload_holds_at_a_path(
     transactions.submit("orders", {"order": {"id": "42"}, "lines": [], "rush": "true"}, id="text")
     transactions.submit("orders", {"order": {"id": 43}}, id="neither")
     assert ids(browse, f"?q={search}") == found
-    assert "looks through 10,000 at a time" in read(browse, f"{LIST}?q={search}")
+    assert "covers 10,000 transactions at a time" in read(browse, f"{LIST}?q={search}")
 
 
 @pytest.mark.parametrize("search", ["customer.card:4111-1111", "customer.name.card:4", "customer.0.card:4111-1111"])
