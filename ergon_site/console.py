@@ -53,11 +53,11 @@ MENU = [
     (
         "Providers",
         [
-            Entry("Health", "monitor_heart", "admin:providers_gate_changelist"),
+            Entry("Capabilities", "monitor_heart", "admin:providers_gate_changelist"),
             Entry("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist"),
             Entry("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist"),
             Entry("Task executions", "task_alt", "admin:providers_taskexecution_changelist"),
-            Entry("Outbox", "outbox", "admin:providers_outboxletter_changelist"),
+            Entry("Outbox letters", "outbox", "admin:providers_outboxletter_changelist"),
         ],
     ),
     (
