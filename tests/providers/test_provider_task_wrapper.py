@@ -207,7 +207,7 @@ def test_a_provider_that_asks_for_a_pause_is_left_alone_by_all(broker: Broker, r
 
 @pytest.mark.parametrize("broker", ["valkey"], indirect=True)
 def test_a_task_does_not_come_back_for_ever(broker: Broker, request_of: Make, tenant: str) -> None:
-    calls.force_open(Who(tenant, "told", "anything"), by="ada", reason="nobody knows for how long")
+    calls.force_open(Who(tenant, "told", "anything"), by="ada", reason="nobody knows for how long", lasting=None)
     task_id = broker.send(tell_hasty, **request_of("fine"))
     ended(task_id, "FAILURE")
     assert states(task_id)[0] == "rescheduled"
