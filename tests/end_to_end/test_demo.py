@@ -81,8 +81,8 @@ def test_the_demo_lets_a_person_in_ends_at_ctrl_c_and_starts_again(port: int, sa
         with logged_in(port, "viewer") as browser:
             assert "Dashboard" in browser.get("/admin/").text
         with logged_in(port, "admin") as browser:
-            attention = re.compile(r"\d+ things? needs? a person")
-            eventually(lambda: bool(attention.search(browser.get("/admin/").text)), "something needs a person", 120)
+            attention = re.compile(r"\d+ items? needs? attention")
+            eventually(lambda: bool(attention.search(browser.get("/admin/").text)), "something needs attention", 120)
             shows(browser, "facts/consumer/", "orders", "39", ">0<")
             shows(browser, "facts/forwardedfact/", "order-39-released")
             shows(browser, "engines/executor/", "reports", "LookupError: there are no figures for week 53 yet")
