@@ -104,7 +104,7 @@ def _gate(one: BoundaryStanding) -> str:
 
 def _lag(one: BoundaryStanding) -> str:
     if one.unheard:
-        happened = "been asked" if one.boundary.alarm or one.boundary.gate_by else "answered"
+        happened = "been asked" if one.boundary.alarm or one.boundary.gate_by else "responded"
         return f"the peer has not {happened} for {span(one.unheard)}, so its newest facts are unknown"
     return f"{span(one.handoff.lag)} behind"
 

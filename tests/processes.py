@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import psutil
 from django.db import connection
 
 from tests import ports, warm
@@ -27,6 +28,13 @@ free_port = ports.free_port
 @dataclass(frozen=True, slots=True)
 class Site:
     url: str
+
+    def processes(self) -> list[psutil.Process]:
+        """The processes of its web server, which this test run has started, the worker last."""
+        port = str(urlsplit(self.url).port)
+        ours = (one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE)
+        main = next(one for one in ours if port in one.cmdline())
+        return [main, *main.children(recursive=True)]
 
 
 def database_url() -> str:

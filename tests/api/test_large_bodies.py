@@ -4,10 +4,8 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import httpx
-import psutil
 import pytest
 
 from engines.models import TransactionRecord
@@ -79,9 +77,7 @@ def beyond_bounds(field: bytes) -> Iterator[bytes]:
 @contextmanager
 def watching(site: Site) -> Iterator[list[int]]:
     """The largest memory that the server has meanwhile, beyond what it has now."""
-    port = str(urlsplit(site.url).port)
-    main = next(one for one in psutil.Process().children(recursive=True) if port in one.cmdline())
-    processes = [main, *main.children(recursive=True)]
+    processes = site.processes()
     before = [one.memory_info().rss for one in processes]
     over, peak = threading.Event(), [0]
 

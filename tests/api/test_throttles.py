@@ -1,10 +1,8 @@
 """Throttles count callers by an address that they cannot choose, in memory that they cannot fill."""
 
 from ipaddress import ip_network
-from urllib.parse import urlsplit
 
 import httpx
-import psutil
 import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
@@ -76,6 +74,4 @@ def send(client: httpx.Client, number: int) -> int:
 
 def memory_of(site: Site) -> int:
     """Of the largest of the server's processes."""
-    port = str(urlsplit(site.url).port)
-    main = next(one for one in psutil.Process().children(recursive=True) if port in one.cmdline())
-    return max(int(one.memory_info().rss) for one in [main, *main.children(recursive=True)])
+    return max(int(one.memory_info().rss) for one in site.processes())

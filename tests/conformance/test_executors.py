@@ -13,7 +13,7 @@ from engines.executors.settings import executors_in
 from engines.executors.task import RunInExecutor
 from tests.conformance.harness import ENGINES, SLACK, Engine
 from tests.executors.pooled import ENVIRONMENT, HANDLERS
-from tests.processes import ROOT
+from tests.processes import ROOT, eventually
 
 PATIENT = RetryPolicy(max_attempts=3, timeout=20)
 
@@ -112,7 +112,7 @@ def test_what_a_loop_timeout_cuts_is_given_back_and_runs_no_handler(engine: Engi
         engine.start(task, [job("t0", handler, 60)], engine.policy(timeout=0.5))
     assert task.calls == []
     assert connector.outcomes == []
-    assert connector.count() == 1
+    eventually(lambda: connector.count() == 1, "it is given back once its process has ended")
     assert run(engine, pools, job("t1", "echo")).calls[0][0] == "success", "and the executor works on"
 
 

@@ -31,14 +31,6 @@ def token() -> str:
     return clients.create("mes", grant, by="tests").token.text
 
 
-def server_of(site: Site) -> list[psutil.Process]:
-    """The processes of a web server that this test has started, the worker last."""
-    port = str(urlsplit(site.url).port)
-    ours = psutil.Process().children(recursive=True)
-    main = next(one for one in ours if port in one.cmdline())
-    return [main, *main.children(recursive=True)]
-
-
 class Watch:
     """The largest memory that any of some processes has had."""
 
@@ -74,7 +66,7 @@ def up_and_down(site: Site, size: int, *, is_chunked: bool) -> int:
         expected.update(piece)
     headers = {"Authorization": f"Bearer {token()}"}
     length = {} if is_chunked else {"Content-Length": str(size)}
-    watch = Watch(server_of(site))
+    watch = Watch(site.processes())
     with watch.watching(), httpx.Client(base_url=site.url, headers=headers, timeout=600) as api:
         answer = api.put(PATH, content=pieces(size), headers=length)
         assert (answer.status_code, answer.json()["digest"]) == (201, f"sha256:{expected.hexdigest()}")
@@ -119,7 +111,7 @@ def test_a_server_that_is_killed_in_the_middle_leaves_no_row_and_what_it_leaves_
     serve_with: Callable[..., Site],
 ) -> None:
     site = serve_with()
-    server = server_of(site)
+    server = site.processes()
     client = begin_upload(site, f"Content-Length: {100 * MIB}")
     for process in server:
         process.kill()
@@ -174,4 +166,4 @@ def test_a_client_that_goes_away_during_a_download_leaves_no_file_open(site: Sit
 
 
 def _is_open(site: Site, path: str) -> bool:
-    return any(path == file.path for process in server_of(site) for file in process.open_files())
+    return any(path == file.path for process in site.processes() for file in process.open_files())
