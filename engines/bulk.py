@@ -55,7 +55,7 @@ class TurnError(BulkError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How an operation goes about it: so many first, so many per second, and never more than that."""
+    """The limits of a bulk operation: size of the canary, replays per second, and dead letters in all."""
 
     canary: int = 0
     rate: float = 10.0
@@ -174,7 +174,7 @@ def _advance(operation_id: int) -> int:
 
 
 def _next(operation: BulkOperation) -> QuerySet[DeadLetter]:
-    """What it has not touched yet; what came after it was begun is not its business."""
+    """The open dead letters that the operation has not processed yet, without those that are newer than it."""
     letters = DeadLetter.objects.filter(group=operation.group, state=LetterState.OPEN.value)
     return letters.filter(pk__gt=operation.last_letter, created_at__lte=operation.created_at).order_by("pk")
 

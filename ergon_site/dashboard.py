@@ -97,7 +97,7 @@ def _people_without_role(told: Iterable[tuple[str, int, str]]) -> Iterator[Conce
 
 
 def _ground() -> Iterator[dict[str, Any]]:
-    """What this deployment stands on."""
+    """Zone, database, broker and telemetry of this deployment."""
     yield _figure("Zone", settings.ERGON_ZONE)
     yield _figure("Database", _database())
     yield _figure("Broker", _broker())

@@ -15,7 +15,7 @@ AT_ONCE = 250
 
 
 class Handed(NamedTuple):
-    """How many facts came, how many were new, how far the buffer is complete, how many are left, and the gate."""
+    """The result of one handoff: facts fetched, new ones among them, frontier, backlog and gate."""
 
     fetched: int
     new: int

@@ -75,7 +75,7 @@ def understood(
 
 
 def silence(error: Exception, hidden: Hidden) -> ProviderError:
-    """What it means that no answer came."""
+    """The provider error for an exception that was raised instead of an answer."""
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, httpx.LocalProtocolError):
@@ -88,7 +88,7 @@ def silence(error: Exception, hidden: Hidden) -> ProviderError:
 
 
 def cause_of(error: Exception, hidden: Hidden) -> BaseException | None:
-    """What an error of ours came from, unless it says what nobody is to read: causes are written down too."""
+    """The cause to chain to a provider error; none if its text holds a secret, because causes are logged."""
     origin = error.__cause__ if isinstance(error, ProviderError) else error
     if isinstance(origin, httpx.LocalProtocolError):
         return None
