@@ -34,7 +34,7 @@ class GroupBusyError(BulkError):
     code = "group_busy"
 
     def __init__(self) -> None:
-        super().__init__("an operation on this group has not ended yet: let it end, or cancel it")
+        super().__init__("a bulk operation on this group has not finished: wait for it, or cancel it")
 
 
 class OperationUnknownError(BulkError):
@@ -98,7 +98,7 @@ def _refuse_out_of_bounds(terms: Terms) -> None:
         msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
         raise BulkError(msg)
     if not 0 <= terms.canary <= MOST_FIRST:
-        msg = f"so many first are 0 to {MOST_FIRST:,}, not {terms.canary:,}"
+        msg = f"the canary is 0 to {MOST_FIRST:,}, not {terms.canary:,}"
         raise BulkError(msg)
     if terms.cap < 1:
         msg = f"the cap is at least 1, not {terms.cap:,}"
@@ -210,7 +210,7 @@ def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]
     if fates.failed > known.get("known_failures", 0):
         return f"{fates.failed} of its replays failed again"
     if (came := total - known.get("known_total", total)) > 0:
-        return f"{came} more failed in the same way since it was begun or resumed"
+        return f"{came} more failed in the same way since it was started or resumed"
     return replays.hindrance(batch)
 
 

@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
     try:
         return normalize_json(value)
     except (TypeError, ValueError) as error:
-        msg = f"the task is done, but what it returned cannot be kept: {error}"
+        msg = f"the task is done, but its result cannot be stored: {error}"
         raise TransactionException(msg, ExceptionType.BUSINESS) from error
 
 

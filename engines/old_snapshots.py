@@ -72,7 +72,7 @@ class Holder:
     def remedy(self) -> str:
         quoted = self.name.replace("'", "''")
         return {
-            "session": f"end what it does, or the session: SELECT pg_terminate_backend({quoted})",
+            "session": f"end its transaction, or the session: SELECT pg_terminate_backend({quoted})",
             "replica": "end the long query on the replica, or set hot_standby_feedback = off there",
             "prepared transaction": f"COMMIT PREPARED '{quoted}' or ROLLBACK PREPARED '{quoted}'",
             "replication slot": f"let its replica catch up, or SELECT pg_drop_replication_slot('{quoted}')",

@@ -170,7 +170,7 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
         pipeline.policy = policies.find(policy)
     if pipeline.policy.kind != KIND[pipeline.direction]:
         kind = KIND[pipeline.direction]
-        msg = f"an {pipeline.direction} pipeline needs a {kind} policy; {pipeline.policy.name!r} is none"
+        msg = f"an {pipeline.direction} pipeline needs a {kind} policy; {pipeline.policy.name!r} is not one"
         raise PipelineError(msg)
 
 

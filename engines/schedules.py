@@ -82,7 +82,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     if Schedule.objects.filter(name=name).exists():
         raise ScheduleTakenError(name)
     if plan.catch_up not in dict(Schedule.CATCH_UP):
-        msg = f"catch_up is one, all or none, not {plan.catch_up!r}"
+        msg = f"catch_up must be one, all or none, not {plan.catch_up!r}"
         raise ScheduleError(msg)
     _refuse_out_of_bounds(plan)
     schedule = Schedule(name=name, created_by=by, **asdict(plan) | {"pipeline": pipelines.find(plan.pipeline)})
@@ -135,7 +135,7 @@ def fire() -> int:
     while (runs := _fire_one(broken)) is not None:
         fired += runs
     if broken:
-        raise ScheduleError("; ".join(f"the schedule {name!r} cannot be fired: {why}" for name, why in broken.items()))
+        raise ScheduleError("; ".join(f"the schedule {name!r} cannot run: {why}" for name, why in broken.items()))
     return fired
 
 
@@ -202,7 +202,7 @@ def _next(schedule: Schedule, after: datetime) -> datetime:
     try:
         return next(runs_after(schedule.cron, schedule.time_zone, after))
     except StopIteration:
-        msg = f"{schedule.cron!r} never comes again"
+        msg = f"{schedule.cron!r} has no further run"
         raise ScheduleError(msg) from None
 
 

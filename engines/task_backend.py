@@ -146,7 +146,7 @@ def _pipeline(queue: str) -> str:
     try:
         pipeline = pipelines.find(name)
     except PipelineUnknownError:
-        msg = f"the queue {queue!r} needs the pipeline {name!r}: make it with {command}"
+        msg = f"the queue {queue!r} needs the pipeline {name!r}: create it with {command}"
         raise TaskPipelineError(msg) from None
     if pipeline.task != RUNNER:
         msg = f"the queue {queue!r} leads to the pipeline {name!r}, which does not run {RUNNER}: use another queue"

@@ -64,7 +64,7 @@ transaction_duration = _meter.create_histogram(
     description="A transaction from its first step to its last",
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
-in_flight = _meter.create_up_down_counter("ergon.transactions.in_flight", description="Transactions that run now")
+in_flight = _meter.create_up_down_counter("ergon.transactions.in_flight", description="Transactions that are running")
 attempts = _meter.create_counter("ergon.attempts", description="Attempts, by step and outcome")
 attempt_duration = _meter.create_histogram(
     "ergon.attempt.duration",
@@ -72,13 +72,17 @@ attempt_duration = _meter.create_histogram(
     description="One attempt of one step",
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
-abandoned = _meter.create_counter("ergon.attempts.abandoned", description="Attempts that outlived their limit")
-queue_depth = _meter.create_gauge("ergon.queue.depth", description="What the connector says is waiting")
-oldest_age = _meter.create_gauge("ergon.queue.oldest_age", unit="s", description="Age of the oldest one fetched last")
-rescued = _meter.create_counter("ergon.transactions.rescued", description="Leases that lapsed and were taken back")
-stale = _meter.create_counter("ergon.settles.stale", description="Outcomes that came after their lease was lost")
-dead_letters = _meter.create_counter("ergon.dead_letters", description="Terminal failures that wait for a person")
-empty_waits = _meter.create_counter("ergon.fetch.empty_waits", description="Waits because a fetch was empty")
+abandoned = _meter.create_counter(
+    "ergon.attempts.abandoned", description="Attempts that are still running after their time limit"
+)
+queue_depth = _meter.create_gauge("ergon.queue.depth", description="Pending transactions, as reported by the connector")
+oldest_age = _meter.create_gauge(
+    "ergon.queue.oldest_age", unit="s", description="Age of the oldest transaction in the last fetch"
+)
+rescued = _meter.create_counter("ergon.transactions.rescued", description="Expired leases that were taken back")
+stale = _meter.create_counter("ergon.settles.stale", description="Outcomes refused because their lease was lost")
+dead_letters = _meter.create_counter("ergon.dead_letters", description="Open dead letters")
+empty_waits = _meter.create_counter("ergon.fetch.empty_waits", description="Delays after an empty fetch")
 
 # How a job came out: success, retry, error, timeout (its own word), refused, killed (late), died (with its executor).
 executor_jobs = _meter.create_counter("ergon.executor.jobs", description="Jobs of executors, by outcome")
@@ -122,8 +126,8 @@ def _pools() -> list[Mapping[str, Any]]:
 for _name, _field, _description in (
     ("ergon.executor.starts", "started", "Processes of executors that were started"),
     ("ergon.executor.deaths", "died", "Processes that died or broke the protocol"),
-    ("ergon.executor.kills", "killed", "Processes that were killed because their job was late"),
-    ("ergon.executor.lines_skipped", "skipped", "Lines on stdout that were nobody's answer"),
+    ("ergon.executor.kills", "killed", "Processes that were killed because their job exceeded its time limit"),
+    ("ergon.executor.lines_skipped", "skipped", "Lines on stdout that answered no job"),
 ):
     _meter.create_observable_counter(_name, callbacks=[_counts(_field)], description=_description)
 _meter.create_observable_gauge(

@@ -15,7 +15,7 @@ from facts.standing import BoundaryStanding, ConsumerStanding
 HINTS = {
     Worry.ALARM: "compare both sides; fix the source and open the gate, or skip the offset (boundary skip)",
     Worry.GATE: "find out why, then open the gate",
-    Worry.FILL: "let consumers and the handoff catch up, truncate, or raise the ceiling",
+    Worry.FILL: "let consumers and handoff catch up, truncate, or raise the limit",
     Worry.RETENTION: "check that the consumers named still run; retire those that will not read again",
     Worry.SILENCE: "check that manage.py forward runs",
     Worry.BACKLOG: "check that manage.py forward keeps up",
@@ -59,7 +59,9 @@ def findings() -> Iterator[Finding]:
         text = f"the bytes of {damaged:,} {'artifact' if damaged == 1 else 'artifacts'} are missing or corrupt"
         yield finding.problem("artifacts", text, RESTORE)
     if not told:
-        yield finding.ok("boundaries", f"{len(stands):,}, and {len(readers):,} consumers, none beyond a warning line")
+        yield finding.ok(
+            "boundaries", f"{len(stands):,}, and {len(readers):,} consumers, none above a warning threshold"
+        )
 
 
 def _of_boundaries(stands: Iterable[BoundaryStanding]) -> Iterator[Concern]:
@@ -111,7 +113,7 @@ def _lag(one: BoundaryStanding) -> str:
 
 def _retention(one: BoundaryStanding) -> str:
     kept = one.retention
-    return f"facts are kept {span(kept.overdue)} beyond their time, held back by {', '.join(kept.held_back_by)}"
+    return f"facts are {span(kept.overdue)} past their retention, held back by {', '.join(kept.held_back_by)}"
 
 
 BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
@@ -120,13 +122,13 @@ BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
     Worry.FILL: lambda one: f"the store buffer is {int(one.fill or 0)} % full",
     Worry.RETENTION: _retention,
     Worry.SILENCE: lambda one: f"nothing handed over for {span(one.handoff.silence)}",
-    Worry.BACKLOG: lambda one: f"{one.handoff.backlog:,} facts wait to be handed over",
+    Worry.BACKLOG: lambda one: f"{one.handoff.backlog:,} facts not handed over yet",
     Worry.LAG: _lag,
 }
 CONSUMER: Mapping[Worry, Callable[[ConsumerStanding], str]] = {
-    Worry.HOLDING: lambda one: f"holds back truncation, facts are kept {span(one.overdue)} beyond their time",
-    Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {one.flow.backlog:,} to go",
-    Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} behind",
+    Worry.HOLDING: lambda one: f"holds back truncation: facts are {span(one.overdue)} past their retention",
+    Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {one.flow.backlog:,} facts behind",
+    Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} facts behind",
 }
 
 

@@ -97,7 +97,7 @@ def _depths(counts: Sequence[int | None], last: WaitingSample, *, is_capped: boo
     return Chart(
         title="Backlog",
         kind="level",
-        summary=f"{now}, at most {top}." if most else "Nothing waited.",
+        summary=f"{now}, at most {top}." if most else "No backlog.",
         top=top if most else "",
         lines=[("waiting", drawing.line(counts, most))],
     )
@@ -105,11 +105,11 @@ def _depths(counts: Sequence[int | None], last: WaitingSample, *, is_capped: boo
 
 def _ages(ages: Sequence[float | None], last: WaitingSample) -> Chart:
     longest = max(age for age in ages if age is not None)
-    now = f"The first due for {span(last.oldest_age or 0.0)} at {last.minute:%H:%M}"
+    now = f"Oldest due for {span(last.oldest_age or 0.0)} at {last.minute:%H:%M}"
     return Chart(
         title="Longest wait",
         kind="level",
-        summary=f"{now}, at most {span(longest)}." if longest else "Nothing was overdue.",
+        summary=f"{now}, at most {span(longest)}." if longest else "No transaction was due.",
         top=span(longest) if longest else "",
         lines=[("oldest", drawing.line(ages, longest))],
     )

@@ -14,8 +14,8 @@ from unfold.sites import UnfoldAdminSite
 from engines import executing
 from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
-from ergon_site.access.login_form import LoginForm
 from ergon_site.access.pages import holds
+from ergon_site.access.password_forms import LoginForm, PasswordPage
 
 
 def style_sheet(_request: HttpRequest) -> str:
@@ -41,7 +41,7 @@ MENU = [
         "Engines",
         [
             Entry("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist"),
-            Entry("Dead letters", "mark_email_unread", "admin:engines_deadlettergroup_changelist"),
+            Entry("Dead-letter groups", "mark_email_unread", "admin:engines_deadlettergroup_changelist"),
             Entry("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist"),
             Entry("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist"),
             Entry("Policies", "tune", "admin:engines_policy_changelist"),
@@ -75,11 +75,11 @@ MENU = [
         "Access",
         [
             Entry("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
-            Entry("People", "group", "admin:auth_user_changelist", Right.ADMINISTER),
-            Entry("Roles", "badge", "admin:auth_group_changelist", Right.ADMINISTER),
+            Entry("Users", "group", "admin:auth_user_changelist", Right.ADMINISTER),
+            Entry("Roles", "badge", "admin:access_role_changelist", Right.ADMINISTER),
+            Entry("Audit log", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT),
         ],
     ),
-    ("Record", [Entry("Audit log", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT)]),
     ("Integrate", [Entry("API reference", "integration_instructions", "docs")]),
 ]
 
@@ -98,6 +98,14 @@ class Console(UnfoldAdminSite):
             path("engines/executor/live/", self.admin_view(self.executors_live), name="engines_executor_live"),
         ]
         return [*own, *super().get_urls()]
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        request.current_app = self.name  # type: ignore[attr-defined]
+        page = PasswordPage.as_view(
+            success_url=reverse_lazy("admin:password_change_done"),
+            extra_context={**self.each_context(request), **(extra_context or {})},
+        )
+        return page(request)
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         try:

@@ -51,7 +51,7 @@ def crew(pulse: Pulse, now: datetime) -> list[dict[str, Any]]:
 
 def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
     for group in pulse.groups:
-        back = "Came back: " if group.state == "regressed" else ""
+        back = "Reopened: " if group.state == "regressed" else ""
         ago = span((now - group.last_seen_at).total_seconds())
         yield Concern(
             title=f"{back}{group.open_count:,} failed with {group}"[:200],

@@ -72,10 +72,12 @@ class Reading:
 
 
 def _of_pipelines() -> list[Metric]:
-    waiting = GaugeMetricFamily("ergon_pipeline_waiting", "Transactions that wait, counted so far", labels=["pipeline"])
-    oldest = GaugeMetricFamily("ergon_pipeline_oldest_seconds", "How long the first one is due", labels=["pipeline"])
-    running = GaugeMetricFamily("ergon_pipeline_running", "Transactions that run", labels=["pipeline"])
-    paused = GaugeMetricFamily("ergon_pipeline_paused", "1 while it is paused", labels=["pipeline"])
+    waiting = GaugeMetricFamily("ergon_pipeline_waiting", "Pending transactions", labels=["pipeline"])
+    oldest = GaugeMetricFamily(
+        "ergon_pipeline_oldest_seconds", "Seconds since the oldest pending transaction was due", labels=["pipeline"]
+    )
+    running = GaugeMetricFamily("ergon_pipeline_running", "Running transactions", labels=["pipeline"])
+    paused = GaugeMetricFamily("ergon_pipeline_paused", "1 while the pipeline is paused", labels=["pipeline"])
     rows = list(Pipeline.objects.all())
     stands = standings.of([pipeline.pk for pipeline in rows], database_time())
     for pipeline in rows:
@@ -88,9 +90,9 @@ def _of_pipelines() -> list[Metric]:
 
 
 def _of_the_whole() -> list[Metric]:
-    letters = GaugeMetricFamily("ergon_dead_letters_open", "Terminal failures that wait for a person")
+    letters = GaugeMetricFamily("ergon_dead_letters_open", "Open dead letters")
     letters.add_metric([], overview.open_letters())
-    alive = GaugeMetricFamily("ergon_workers_alive", "Processes that run transactions")
+    alive = GaugeMetricFamily("ergon_workers_alive", "Live workers")
     alive.add_metric([], workers.alive().count())
     return [letters, alive]
 
@@ -98,7 +100,9 @@ def _of_the_whole() -> list[Metric]:
 def _of_executors() -> list[Metric]:
     """As their workers told them last. What they count for ever is a counter of each worker's own."""
     processes = GaugeMetricFamily("ergon_executors_processes", "Processes of an executor", labels=["executor", "state"])
-    failing = GaugeMetricFamily("ergon_executors_failing", "Workers on which it keeps dying", labels=["executor"])
+    failing = GaugeMetricFamily(
+        "ergon_executors_failing", "Workers on which the executor keeps dying", labels=["executor"]
+    )
     for executor in executing.executors():
         busy = sum(share.busy for share in executor.shares)
         processes.add_metric([executor.name, "busy"], busy)
@@ -111,11 +115,15 @@ def _of_boundaries() -> list[Metric]:
     zones = ["from_zone", "to_zone"]
     lag = GaugeMetricFamily("bsfg_replication_lag_seconds", "Age of the oldest fact not handed over", labels=zones)
     frontier = GaugeMetricFamily(
-        "bsfg_frontier_offset", "The forward buffer and all readers here have the facts up to this", labels=zones
+        "bsfg_frontier_offset",
+        "Facts up to this offset are in the forward buffer and confirmed by all local consumers",
+        labels=zones,
     )
-    fill = GaugeMetricFamily("bsfg_store_buffer_fill_percent", "Of the ceiling that is nearer", labels=zones)
-    gate = GaugeMetricFamily("bsfg_gate_state", "1 for the state that the gate is in", labels=[*zones, "state"])
-    behind = GaugeMetricFamily("bsfg_consumer_backlog", "Facts not confirmed yet", labels=["consumer", *zones])
+    fill = GaugeMetricFamily("bsfg_store_buffer_fill_percent", "Fill level against the nearer limit", labels=zones)
+    gate = GaugeMetricFamily("bsfg_gate_state", "1 for the gate's present state", labels=[*zones, "state"])
+    behind = GaugeMetricFamily(
+        "bsfg_consumer_backlog", "Facts that the consumer has not confirmed", labels=["consumer", *zones]
+    )
     orphans = GaugeMetricFamily("bsfg_orphan_objects", "Artifacts that no fact refers to")
     orphans.add_metric([], standing.orphans())
     for one in standing.of_boundaries():
@@ -133,9 +141,11 @@ def _of_boundaries() -> list[Metric]:
 def _of_providers() -> list[Metric]:
     """Tenants are counted, not named: as labels they would be without number."""
     named = ["provider", "capability"]
-    breakers = GaugeMetricFamily("ergon_provider_breakers", "Tenants by effective breaker", labels=[*named, "state"])
+    breakers = GaugeMetricFamily(
+        "ergon_provider_breakers", "Tenants by the breaker's effective state", labels=[*named, "state"]
+    )
     spent = GaugeMetricFamily("ergon_provider_quotas_exhausted", "Tenants that have used up their quota", labels=named)
-    waiting = GaugeMetricFamily("ergon_provider_outbox_waiting", "Dead letters not published yet, counted so far")
+    waiting = GaugeMetricFamily("ergon_provider_outbox_waiting", "Dead letters that are not published yet")
     waiting.add_metric([], calling.waiting_letters())
     for one in calling.counts():
         names = [one["provider_name"], one["capability"]]

@@ -101,7 +101,7 @@ def _pooling(options: dict[str, str]) -> dict[str, Any]:
         msg = "may have the option prepared only together with pooler=transaction"
         raise ValueError(msg)
     if kind == pooler.TRANSACTION and "options" in options:
-        msg = "must not have the option options behind a pooler: use ALTER ROLE … SET for what the server is to know"
+        msg = "must not have the option options behind a pooler: use ALTER ROLE … SET instead"
         raise ValueError(msg)
     try:
         return pooler.declared(kind, is_prepared=flag(prepared or "0"))

@@ -52,10 +52,10 @@ def findings() -> Iterator[Finding]:
         yield finding.warning("providers", text, "see manage.py breaker show, manage.py quota show")
     age = standing.oldest_letter_age()
     if age is not None and age > STUCK_AFTER.total_seconds():
-        count = f"{standing.waiting_letters():,} dead letters wait to be published, the first for {span(age)}"
+        count = f"{standing.waiting_letters():,} dead letters are not published, the oldest for {span(age)}"
         yield finding.warning("outbox of providers", count, "check that the broker is up and manage.py maintain runs")
     for name in uncounted():
-        text = f"{name} has quotas, but its calls pass uncounted while the database is away"
+        text = f"{name} has quotas, but its calls are not counted while the database is unavailable"
         yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")
     if not found:
         yield finding.ok("providers", "every breaker is closed, and no quota is nearly used up")
@@ -91,7 +91,7 @@ def sentences(one: Standing) -> Iterator[str]:
     if one.quota and standing.is_near(one.quota):
         left = span((one.quota.end - one.read_at).total_seconds())
         used = "used up" if not one.quota.remaining else f"{int(one.quota.percent)} % used"
-        yield f"the quota is {used}: {one.quota.used:,} of {one.quota.limit:,}, {left} to go"
+        yield f"the quota is {used}: {one.quota.used:,} of {one.quota.limit:,}, {left} left in the window"
 
 
 def _of_capabilities(stands: Iterable[Standing]) -> Iterator[Concern]:
@@ -101,6 +101,6 @@ def _of_capabilities(stands: Iterable[Standing]) -> Iterator[Concern]:
         also = "".join(f" {word[:1].upper()}{word[1:]}." for word in others)
         yield Concern(
             title=f"{name}: {first}"[:200],
-            detail=f"Of the tenant {one.who.tenant_id}.{also}",
+            detail=f"Tenant {one.who.tenant_id}.{also}",
             address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
         )

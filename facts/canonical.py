@@ -87,7 +87,7 @@ def _as_it_was(digits: str) -> int | float:
 def _told(error: Exception) -> str:
     words = str(error)
     if "safe integer" in words or "Integer exceeds" in words:
-        return f"a whole number is beyond {LARGEST:,}: others would read another one; send it as a text"
+        return f"a whole number is beyond {LARGEST:,}: other systems would read a different number; send it as a text"
     if "surrogates" in words or "UTF-8" in words:
         return "a text holds half of a surrogate pair"
     if isinstance(error, RecursionError) or "recursion" in words.lower():

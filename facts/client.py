@@ -231,7 +231,7 @@ def _made(kind: Callable[..., T], url: str, token: str) -> T:
     try:
         return kind(base_url=base, headers={"Authorization": f"Bearer {token}"})
     except httpx.InvalidURL as error:
-        msg = f"{url!r} is no address of a boundary: {error}"
+        msg = f"{url!r} is not the address of a boundary: {error}"
         raise ProvisioningError(msg) from error
 
 

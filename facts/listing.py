@@ -15,7 +15,7 @@ Buffer: TypeAlias = type[Fact] | type[ForwardedFact]
 MEANINGS = {"message": "a message id", "subject": "a subject", "correlation": "a correlation id"}
 LEADING = ("message", "correlation", "subject", "boundary")
 WINDOW = 10_000
-BY_BOUNDARY = "boundary by boundary, the newest of each first"
+BY_BOUNDARY = "grouped by boundary, newest first"
 
 
 class ListingError(ValueError):
@@ -94,7 +94,7 @@ def _meaning(buffer: Buffer, text: str, boundaries: Sequence[Boundary]) -> tuple
     keys: Any = [one.pk for one in boundaries]
     meant = [name for name in MEANINGS if buffer.objects.filter(_condition(name, text, keys)).exists()]
     if not meant:
-        return "message", f"it is no {', no '.join(_bare(name) for name in MEANINGS)} here"
+        return "message", f"no fact has this {', '.join(_bare(name) for name in MEANINGS)}"
     others = " and ".join(MEANINGS[name] for name in meant[1:])
     return meant[0], f"found as {MEANINGS[meant[0]]}{f'; it is also {others}: use the filters' if others else ''}"
 

@@ -50,9 +50,9 @@ def _warnings(message_id: str) -> Iterator[str]:
     # Hexadecimal digits are letters too: a UUID may seem to begin with a word.
     version = _version(message_id) or _version(rest)
     if version == 4:  # noqa: PLR2004 (UUIDs count so)
-        yield "a random UUID: a retry after a restart would have another one; derive it from the business event"
+        yield "a random UUID: a retry after a restart would have a different one; derive it from the business event"
     elif version in CLOCKS:
-        yield "a UUID made from the clock: a retry after a restart would have another one"
+        yield "a UUID made from the clock: a retry after a restart would have a different one"
     elif version is None:
         yield from _warnings_of_digits(rest, is_bare=word is None)
 
@@ -61,11 +61,11 @@ def _warnings_of_digits(digits: str, *, is_bare: bool) -> Iterator[str]:
     if not digits.isascii():
         return
     if (A_TIME if is_bare else A_TIME_OF_LATE).fullmatch(digits) or A_DATE.fullmatch(digits):
-        yield "a time of the clock: another one at every try"
+        yield "a timestamp: every retry would have a different one"
     elif is_bare and A_NUMBER.fullmatch(digits):
-        yield "a counter: it may start anew after a restart"
+        yield "a counter: it may start again after a restart"
     elif A_SHORT_NUMBER.fullmatch(digits):
-        yield "like a counter: if it is one, it may start anew after a restart"
+        yield "like a counter: a counter may start again after a restart"
 
 
 def _version(text: str) -> int | None:

@@ -44,44 +44,54 @@ class Boundary(Retirable):
 
     from_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
     to_zone = models.ForeignKey(Zone, on_delete=models.PROTECT, related_name="+")
-    next_offset = models.BigIntegerField(db_default=0, default=0, help_text="Of the next fact in the store buffer.")
-    first_offset = models.BigIntegerField(db_default=0, default=0, help_text="Of the oldest that has not been removed.")
-    removed_offset = models.BigIntegerField(null=True, help_text="Facts below it have left the buffer; none if empty.")
+    next_offset = models.BigIntegerField(db_default=0, default=0, help_text="The offset of the next fact.")
+    first_offset = models.BigIntegerField(
+        db_default=0, default=0, help_text="The offset of the oldest fact that has not been removed."
+    )
+    removed_offset = models.BigIntegerField(
+        null=True, help_text="Facts below this offset have been removed; empty if none."
+    )
     stored_bytes = models.BigIntegerField(db_default=0, default=0)
-    row_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Facts it may hold; empty means no ceiling.")
-    byte_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Bytes it may hold.")
+    row_ceiling = models.BigIntegerField(
+        null=True, blank=True, help_text="Maximum number of facts; empty means no limit."
+    )
+    byte_ceiling = models.BigIntegerField(null=True, blank=True, help_text="Maximum bytes; empty means no limit.")
     keep_days = models.PositiveIntegerField(
-        default=30, help_text="Facts older than this may be removed, if all have them."
+        default=30, help_text="Facts older than this may be removed once every consumer has confirmed them."
     )
     dedupe_days = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="Message ids are remembered for this long after truncation; empty means 30 days beyond keep_days.",
+        help_text="Days that message ids are remembered after truncation; empty means 30 more than keep_days.",
     )
-    frontier = models.BigIntegerField(db_default=-1, default=-1, help_text="Of the forward buffer: no gap up to here.")
+    frontier = models.BigIntegerField(
+        db_default=-1, default=-1, help_text="The forward buffer is complete up to this offset."
+    )
     gate = models.CharField(max_length=12, choices=[(one.value, one.value) for one in Gate], default=Gate.NORMAL.value)
     gate_at = models.DateTimeField(db_default=Now())
     gate_by = models.CharField(max_length=150, blank=True, help_text="Who closed it; empty if failures did.")
     gate_reason = models.TextField(blank=True)
-    failures = models.PositiveIntegerField(default=0, help_text="Handoffs that failed in a row.")
-    alarm = models.TextField(blank=True, help_text="Why nothing is handed over until a person has looked.")
-    alarm_offset = models.BigIntegerField(null=True, help_text="The first offset that the alarm is about, if any.")
-    alarm_last = models.BigIntegerField(null=True, help_text="The last one.")
+    failures = models.PositiveIntegerField(default=0, help_text="Consecutive failed handoffs.")
+    alarm = models.TextField(blank=True, help_text="Why handoff has stopped until a person decides.")
+    alarm_offset = models.BigIntegerField(null=True, help_text="The first offset that the alarm names, if any.")
+    alarm_last = models.BigIntegerField(null=True, help_text="The last offset that the alarm names.")
     source_url = models.URLField(
-        max_length=500, blank=True, help_text="A peer to pull from; empty means this database."
+        max_length=500, blank=True, help_text="The address of the peer to pull from; empty means this database."
     )
     # A name in ERGON_PEER_TOKENS; earlier releases wrote a path, which is never opened (see `source_token`).
-    source_token_file = models.CharField(max_length=500, blank=True, help_text="The file with the peer's token.")
+    source_token_file = models.CharField(
+        max_length=500, blank=True, help_text="The name of the file with the peer's token."
+    )
     source_consumer = models.CharField(max_length=100, blank=True, help_text="The consumer at the peer to read as.")
     # Empty means no: with a default, SQLite would make the table anew, and triggers of other tables refer to it.
     with_artifacts = models.BooleanField(
         null=True, help_text="Whether artifacts are pulled from the peer before the facts that refer to them."
     )
-    source_head = models.BigIntegerField(null=True, help_text="The peer's newest offset, when it last told.")
-    heard_at = models.DateTimeField(null=True, help_text="When the peer last answered a whole handoff.")
+    source_head = models.BigIntegerField(null=True, help_text="The peer's newest offset, as of its last answer.")
+    heard_at = models.DateTimeField(null=True, help_text="When the last handoff from the peer was completed.")
     handed_over_at = models.DateTimeField(null=True)
-    held_by = models.CharField(max_length=150, null=True, help_text="The process that hands over.")  # noqa: DJ001
-    held_until = models.DateTimeField(null=True, help_text="Then another process may.")
+    held_by = models.CharField(max_length=150, null=True, help_text="The process that forwards this boundary.")  # noqa: DJ001
+    held_until = models.DateTimeField(null=True, help_text="When another process may take over.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -228,11 +238,11 @@ class Consumer(Retirable):
     created_by = models.CharField(max_length=150)
     fetched_at = models.DateTimeField(null=True)
     confirmed_at = models.DateTimeField(null=True)
-    held_by = models.CharField(max_length=150, null=True, help_text="The pipeline's process that reads.")  # noqa: DJ001
-    held_until = models.DateTimeField(null=True, help_text="Then another process may.")
+    held_by = models.CharField(max_length=150, null=True, help_text="The worker process that reads as this consumer.")  # noqa: DJ001
+    held_until = models.DateTimeField(null=True, help_text="When another process may take over.")
     started = models.JSONField(
         null=True,
-        help_text="By offset: how often a fact was begun after a process had died over some, and did not end.",
+        help_text="By offset: how often a fact was started without finishing after a process had died.",
     )
 
     class Meta:
@@ -259,7 +269,7 @@ class Artifact(models.Model):
     put_at = models.DateTimeField(db_default=Now(), help_text="When it was last uploaded; the age of an orphan.")
     is_referenced = models.BooleanField(default=False, db_default=False)
     is_whole = models.BooleanField(
-        default=True, db_default=True, help_text="No if the upload may have been broken off unseen."
+        default=True, db_default=True, help_text="False if the upload may have been interrupted."
     )
     damage = models.CharField(
         max_length=10,
@@ -267,7 +277,7 @@ class Artifact(models.Model):
         default="",
         db_default="",
         blank=True,
-        help_text="What is wrong with the bytes in the storage, when they were last read; empty if nothing is.",
+        help_text="What was wrong with the stored bytes when they were last read; empty if nothing.",
     )
     verified_at = models.DateTimeField(null=True, help_text="When the bytes were last compared with the digest.")
 

@@ -74,11 +74,11 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     """
     pair = [_zone(from_zone), _zone(to_zone)]
     if from_zone == to_zone:
-        msg = "a boundary leads from one zone to another"
+        msg = "a boundary needs two different zones"
         raise ProvisioningError(msg)
     there = Boundary.objects.filter(from_zone=pair[0], to_zone=pair[1]).first()
     if there is not None and not there.is_retired:
-        msg = f"a boundary leads from {from_zone!r} to {to_zone!r} already"
+        msg = f"a boundary from {from_zone!r} to {to_zone!r} already exists"
         raise ProvisioningError(msg)
     if plan.get("source_url"):
         _check_peer(plan["source_url"], plan.get("source_token_file", ""))
@@ -95,7 +95,7 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
 
 def _check_peer(address: str, token: str) -> None:
     if not token:
-        msg = "a peer asks for a token: name its file in ERGON_PEER_TOKENS"
+        msg = "a peer needs a token: name its file in ERGON_PEER_TOKENS"
         raise ProvisioningError(msg, "/source_token")
     peers.check_token_name(token)
     peers.check_address(address, settings().peers)
@@ -105,7 +105,9 @@ def _make_anew(boundary: Boundary, plan: dict[str, Any], *, by: str, reason: str
     """Bring a retired boundary back with another plan. Its facts and offsets are those that it has."""
     if bool(plan.get("source_url")) != boundary.is_remote:
         where = "come from a peer" if boundary.is_remote else "are appended here"
-        msg = f"the boundary {boundary} was retired, and its facts {where}: it can only be made anew in that way"
+        msg = (
+            f"the boundary {boundary} was retired, and its facts {where}: it can only be created again in the same way"
+        )
         raise ProvisioningError(msg)
     fresh = {"gate": Gate.NORMAL.value, "gate_by": "", "gate_reason": "", "failures": 0, "heard_at": None}
     retiring.bring_back(boundary, **fresh, **NO_ALARM, **plan)
@@ -122,13 +124,13 @@ def create_consumer(
     """A reader with a place of its own: from the earliest fact, after the latest, or from an offset on."""
     _check_name("consumer", name, LONGEST_CONSUMER)
     if "/" in name or name in {".", ".."}:
-        msg = f"a consumer is a part of an address: it cannot be called {name!r}"
+        msg = f"a consumer's name is part of an address: it cannot be {name!r}"
         raise ProvisioningError(msg)
     # Locked, so that what it is to begin with is not removed meanwhile.
     boundary = _lock_in_use(from_zone, to_zone)
     there = Consumer.objects.filter(name=name).first()
     if there is not None and there.is_retired:
-        msg = f"a consumer named {name!r} was retired, and its row stays: take another name"
+        msg = f"a consumer named {name!r} was retired, and its name stays reserved: choose another name"
         raise ProvisioningError(msg)
     if there is not None:
         msg = f"there is a consumer named {name!r} already"
@@ -233,7 +235,7 @@ def _cursor(boundary: Boundary, start: str | int) -> int:
         msg = f"facts before offset {boundary.first_offset:,} have been removed"
         raise HistoryTruncatedError(msg)
     if offset > newest(boundary) + 1:
-        msg = f"nothing has the offset {offset:,} yet; the newest is {newest(boundary):,}"
+        msg = f"there is no offset {offset:,} yet; the newest is {newest(boundary):,}"
         raise OffsetOutOfRangeError(msg)
     return offset - 1
 

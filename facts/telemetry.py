@@ -15,7 +15,7 @@ tracer = trace.get_tracer("ergon.facts")
 _meter = metrics.get_meter("ergon.facts")
 _SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 
-appends = _meter.create_counter("bsfg_append_requests", description="Appends that were asked for")
+appends = _meter.create_counter("bsfg_append_requests", description="Requested appends")
 append_failures = _meter.create_counter("bsfg_append_failures", description="Appends that were refused, by code")
 append_latency = _meter.create_histogram(
     "bsfg_append_latency",
@@ -24,7 +24,7 @@ append_latency = _meter.create_histogram(
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
 duplicates = _meter.create_counter("bsfg_duplicate_appends", description="Appends that repeated an earlier one")
-conflicts = _meter.create_counter("bsfg_conflicting_duplicates", description="Known ids with another content")
+conflicts = _meter.create_counter("bsfg_conflicting_duplicates", description="Known message ids with different content")
 fetches = _meter.create_counter("bsfg_fetch_requests", description="Fetches by consumers")
 confirms = _meter.create_counter("bsfg_confirm_requests", description="Confirmations by consumers")
 handed_over = _meter.create_counter("bsfg_handed_over", description="Facts that entered a forward buffer")

@@ -20,7 +20,7 @@ def check_providers(**_: Any) -> list[CheckMessage]:
         try:
             policy = policies.defaults_of(kind)
         except PolicyError as error:
-            found.append(Error(f"The class attributes make no policy: {error}.", obj=kind, id="providers.E001"))
+            found.append(Error(f"The class attributes are not a valid policy: {error}.", obj=kind, id="providers.E001"))
         else:
             found += of_policy(policy, kind)
     return found + list(check_broker())
@@ -38,13 +38,11 @@ def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
         yield Caution(text, hint=hint, obj=subject, id="providers.W003")
     lasts = longest(policy)
     if lasts is not None and policy.idempotency_lease < lasts:
-        text = f"A request is taken to be under way for {policy.idempotency_lease:g} s but may take {lasts:.0f} s."
+        text = f"A request counts as in progress for {policy.idempotency_lease:g} s but may take {lasts:.0f} s."
         hint = "Raise idempotency_lease, or lower timeout, attempts or waits; or give calls a deadline."
         yield Caution(text, hint=hint, obj=subject, id="providers.W004")
     if policy.on_store_failure == "local" and policy.quota_per_attempt:
-        text = (
-            "Without the database nobody counts: on_store_failure 'local' and quota_per_attempt contradict each other."
-        )
+        text = "on_store_failure 'local' and quota_per_attempt exclude each other: without it nothing is counted."
         yield Error(text, hint="Paid calls fail closed.", obj=subject, id="providers.E005")
 
 

@@ -104,7 +104,7 @@ def _check(asked: Mapping[str, str]) -> None:
 def _waited_for(asked: Mapping[str, str]) -> Who:
     provider, slash, capability = asked["waits_for"].partition("/")
     if not slash or "tenant" not in asked:
-        msg = "what waits is asked for by tenant, and by provider/capability"
+        msg = "the filter waits_for needs a tenant and provider/capability"
         raise ListingError(msg)
     return Who(asked["tenant"], provider, capability)
 

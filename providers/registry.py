@@ -81,6 +81,6 @@ def _names_of(kind: type[ProviderBase]) -> Names:
 def _why_not(names: Names, kinds: list[type[ProviderBase]]) -> str:
     wanted = f"provider {names[0]!r} with the capability {names[1]!r}"
     if not kinds:
-        return f"there is no {wanted}: is the module imported that it is written in?"
+        return f"there is no {wanted}: is its module imported?"
     several = ", ".join(sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds))
-    return f"there are several of {wanted}: {several}. Register the one that is meant."
+    return f"there are several of {wanted}: {several}. Register the one to use."

@@ -34,14 +34,14 @@ def replay(letter: Any, payload: Any) -> str:
     if task_name not in {task.name for task in sending.provider_tasks()}:
         raise NotReplayableError(letter, f"its task {task_name!r} is not known here")
     if not isinstance(asked, dict):
-        raise NotReplayableError(letter, "what is asked of a provider is an object")
+        raise NotReplayableError(letter, "the request of a provider call must be an object")
     key = f"replay-{letter.pk}" if is_edited else request["idempotency_key"]
     task_id = str(uuid4())
     try:
         sending.send(task_name, _sent(request, asked), {"payload": asked, "idempotency_key": key}, task_id=task_id)
     except Exception as error:
         # Of the broker's library or its transport: the letter stays open.
-        raise NotReplayableError(letter, f"the broker did not take it ({type(error).__name__})") from error
+        raise NotReplayableError(letter, f"the broker refused it ({type(error).__name__})") from error
     return task_id
 
 

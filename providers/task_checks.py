@@ -16,5 +16,5 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
         try:
             task.find_provider()
         except UnknownProviderError as error:
-            found.append(Error(f"The task {task.name!r} calls nobody: {error}", id="providers.E008"))
+            found.append(Error(f"The task {task.name!r} has no provider: {error}", id="providers.E008"))
     return found

@@ -177,7 +177,7 @@ class CeleryProviderTask(Task):
 
     def _ask_once(self) -> None:
         if self.request.has_asked:
-            msg = f"{self.name} asks twice in one invocation: what comes back, or is delivered again, is one call"
+            msg = f"{self.name} calls its provider twice in one invocation: a redelivery can only repeat one call"
             raise ProviderUsageError(msg)
         self.request.has_asked = True
 
@@ -207,7 +207,7 @@ class CeleryProviderTask(Task):
         return self._conclude(result)
 
     def _give_up(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> NoReturn:
-        lost = ProviderInternalError(f"{invocation.unfinished} processes that made this call did not survive it")
+        lost = ProviderInternalError(f"{invocation.unfinished} processes died during this call")
         provider.give_up(lost, attempts=invocation.unfinished, **asked)
         self._fail(lost, is_buried=True)
 
@@ -276,7 +276,7 @@ class CeleryProviderTask(Task):
 
 
 def _ended_before(reason: str) -> ProviderError:
-    return errors.BY_REASON.get(reason, ProviderTimeoutError)("it had failed for good before it was delivered again")
+    return errors.BY_REASON.get(reason, ProviderTimeoutError)("it had already failed before it was delivered again")
 
 
 def _bare(error: ProviderError) -> ProviderError:

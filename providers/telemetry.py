@@ -43,7 +43,7 @@ suppressed = _meter.create_counter(
     "ergon.provider.retries.suppressed", description="Retries that the retry budget did not allow"
 )
 store_failures = _meter.create_counter(
-    "ergon.provider.store_failures", description="Times that the database could not be asked, by verb"
+    "ergon.provider.store_failures", description="Failures to reach the database, by verb"
 )
 
 T = TypeVar("T", bound=Answered | Failed)

@@ -17,8 +17,8 @@ from ergon_site.access.core import json_text
 from ergon_site.access.pages import ReasonForm
 
 LEFT = (
-    f"A hidden field ({redaction.HIDDEN}) stands where none was, or in a list that became longer or shorter. "
-    "Write its value, or leave the list as long as it was."
+    f"A hidden field ({redaction.HIDDEN}) stands where no field was hidden, or in a list whose length changed. "
+    "Enter the real value, or keep the length of the list."
 )
 
 

@@ -36,7 +36,7 @@ class SourceFilter(Typed):
 
 class GroupFilter(Typed):
     title = parameter_name = "group"
-    help_text = "Its number"
+    help_text = "Group number"
 
 
 class LetterColumns:

@@ -11,7 +11,7 @@ from ergon_site.access.api.bodies import DecisionSerializer
 
 class DeadLetterGroupSerializer(serializers.ModelSerializer[DeadLetterGroup]):
     state = serializers.CharField(help_text="open, muted, resolved or regressed.")
-    open_count = serializers.IntegerField(help_text="So many would be replayed or discarded.")
+    open_count = serializers.IntegerField(help_text="The number of dead letters that can be replayed or discarded.")
 
     class Meta:
         model = DeadLetterGroup
@@ -23,7 +23,7 @@ class DeadLetterGroupSerializer(serializers.ModelSerializer[DeadLetterGroup]):
 
 class DiscardAllSerializer(DecisionSerializer):
     cap = serializers.IntegerField(
-        required=False, min_value=1, max_value=MOST, help_text="It never touches more; 100,000 if not given."
+        required=False, min_value=1, max_value=MOST, help_text="Process at most this many; default 100,000."
     )
 
 
@@ -32,16 +32,16 @@ class ReplayAllSerializer(DiscardAllSerializer):
         required=False,
         min_value=0,
         max_value=MOST_FIRST,
-        help_text="So many first, the rest once they have succeeded; 1 if not given, 0 for none.",
+        help_text="Replay this many first; continue only if they succeed. Default 1; 0 for none.",
     )
     rate = serializers.FloatField(
-        required=False, min_value=0.1, max_value=AT_ONCE, help_text=f"Per second; {Terms().rate:g} if not given."
+        required=False, min_value=0.1, max_value=AT_ONCE, help_text=f"Replays per second; default {Terms().rate:g}."
     )
 
 
 class BulkOperationSerializer(serializers.ModelSerializer[BulkOperation]):
-    state = serializers.CharField(help_text="running, paused, done, cancelled, or stopped by itself.")
-    filter = serializers.DictField(help_text="Which dead letters it is about.")
+    state = serializers.CharField(help_text="running, paused, done, cancelled, or stopped because replays failed.")
+    filter = serializers.DictField(help_text="Which dead letters it processes.")
 
     class Meta:
         model = BulkOperation
@@ -53,7 +53,9 @@ class BulkOperationSerializer(serializers.ModelSerializer[BulkOperation]):
 
 class BulkItemSerializer(serializers.ModelSerializer[BulkItem]):
     dead_letter = serializers.IntegerField(source="letter_id")
-    note = serializers.CharField(help_text="The id of what runs now, or why it was skipped or failed.")
+    note = serializers.CharField(
+        help_text="The id of the new transaction, or why the dead letter was skipped or failed."
+    )
 
     class Meta:
         model = BulkItem

@@ -31,18 +31,18 @@ Row = TypeVar("Row", bound=Model)
 
 FOR_TRANSACTIONS = [
     OpenApiParameter("state", str, enum=STATES),
-    OpenApiParameter("pipeline", str, description="Its name."),
-    OpenApiParameter("category", str, enum=CATEGORY_NAMES, description="Of failed ones."),
+    OpenApiParameter("pipeline", str, description="The name of the pipeline."),
+    OpenApiParameter("category", str, enum=CATEGORY_NAMES, description="The category of the failure."),
     OpenApiParameter("correlation_id", str),
     OpenApiParameter("id", str),
-    OpenApiParameter("created_after", datetime, description="This time included."),
-    OpenApiParameter("created_before", datetime, description="This time excluded."),
+    OpenApiParameter("created_after", datetime, description="At this time or later."),
+    OpenApiParameter("created_before", datetime, description="Before this time."),
 ]
 FOR_DEAD_LETTERS = [
     OpenApiParameter("state", str, enum=LETTER_STATES),
     OpenApiParameter("source", str, description="The pipeline or provider that failed."),
     OpenApiParameter("category", str, enum=CATEGORY_NAMES),
-    OpenApiParameter("group", int, description="The number of their group."),
+    OpenApiParameter("group", int, description="The number of the dead-letter group."),
 ]
 FOR_GROUPS = [
     OpenApiParameter("state", str, enum=GROUP_STATES),
@@ -51,7 +51,7 @@ FOR_GROUPS = [
 ]
 FOR_OPERATIONS = [
     OpenApiParameter("state", str, enum=OPERATION_STATES),
-    OpenApiParameter("group", int, description="The number of their group."),
+    OpenApiParameter("group", int, description="The number of the dead-letter group."),
 ]
 
 

@@ -12,8 +12,8 @@ from ergon_site.access.callers import Caller
 from ergon_site.access.core import scopes
 
 LEFT = (
-    f"A hidden field ({redaction.HIDDEN}) stands where none was, or in a list that became longer or shorter. "
-    "Write its value."
+    f"A hidden field ({redaction.HIDDEN}) stands where no field was hidden, or in a list whose length changed. "
+    "Send the real value."
 )
 
 
@@ -48,7 +48,7 @@ def check_bared(caller: Caller, pipeline: Pipeline, redacted: list[str] | None) 
     if redacted is None or scopes.allows(caller.scopes, "platform"):
         return
     if bared := [path for path in pipeline.redacted if not redaction.is_within(path, redacted)]:
-        msg = f"This client may not show what the pipeline hides ({bared[0]}): that needs the scope platform as well."
+        msg = f"This client may not use the hidden field {bared[0]}: that needs the scope platform as well."
         raise PermissionDenied(msg)
 
 

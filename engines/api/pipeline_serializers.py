@@ -17,8 +17,8 @@ MOST_PATHS = 100
 
 
 class DepthSerializer(serializers.Serializer[Any]):
-    pending = serializers.IntegerField(help_text="How many wait, due or not; counted to 10,000.")
-    is_capped = serializers.BooleanField(help_text="Whether there are more.")
+    pending = serializers.IntegerField(help_text="Pending transactions, due or not; counted up to 10,000.")
+    is_capped = serializers.BooleanField(help_text="Whether there are more than were counted.")
 
 
 class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
@@ -28,7 +28,7 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
     policy_version = serializers.SerializerMethodField()
     paused = serializers.BooleanField(source="is_paused")
     depth = serializers.SerializerMethodField()
-    redacted = serializers.ListField(child=serializers.CharField(), help_text="Fields of payloads that are hidden.")
+    redacted = serializers.ListField(child=serializers.CharField(), help_text="Hidden payload fields.")
 
     class Meta:
         model = Pipeline
@@ -50,26 +50,26 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
 class AmendmentSerializer(DecisionSerializer):
     """What a pipeline is to be."""
 
-    task = serializers.CharField(
-        max_length=200, required=False, help_text="The registered name of the task that runs here."
-    )
+    task = serializers.CharField(max_length=200, required=False, help_text="The registered name of the task.")
     executor = serializers.CharField(
-        max_length=LONGEST_NAME, required=False, help_text="Or the executor of its handlers."
+        max_length=LONGEST_NAME, required=False, help_text="The executor that runs the handlers, instead of a task."
     )
     direction = serializers.ChoiceField(choices=DIRECTIONS, required=False)
     connector = serializers.CharField(
-        max_length=LONGEST_NAME, required=False, help_text="Where its transactions come from."
+        max_length=LONGEST_NAME, required=False, help_text="The source of its transactions."
     )
-    policy = serializers.CharField(max_length=LONGEST_NAME, required=False, help_text="Its name.")
+    policy = serializers.CharField(max_length=LONGEST_NAME, required=False, help_text="The name of the policy.")
     priority = serializers.IntegerField(min_value=-(2**31), max_value=2**31 - 1, required=False)
-    is_enabled = serializers.BooleanField(required=False, help_text="Served by a consumer that names no pipelines.")
+    is_enabled = serializers.BooleanField(
+        required=False, help_text="Served by consumers that are started without pipeline names."
+    )
     keep_succeeded_days = serializers.IntegerField(min_value=1, max_value=LONGEST_KEPT, required=False)
     keep_failed_days = serializers.IntegerField(min_value=1, max_value=LONGEST_KEPT, required=False)
     redacted = serializers.ListField(
         child=serializers.CharField(max_length=200),
         max_length=MOST_PATHS,
         required=False,
-        help_text="Fields of payloads that are hidden: paths such as customer.email, args.0 or items[].price.",
+        help_text="Hidden payload fields: paths such as customer.email, args.0 or items[].price.",
     )
 
 
@@ -93,7 +93,7 @@ class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
 
 
 class ScheduleDetailSerializer(ScheduleSerializer):
-    payload = serializers.SerializerMethodField(help_text="What is submitted; hidden fields are •••.")
+    payload = serializers.SerializerMethodField(help_text="The payload of each run; hidden fields are •••.")
 
     class Meta(ScheduleSerializer.Meta):
         fields: ClassVar[Any] = [*ScheduleSerializer.Meta.fields, "payload"]
@@ -104,14 +104,14 @@ class ScheduleDetailSerializer(ScheduleSerializer):
 
 class NewScheduleSerializer(DecisionSerializer):
     name = serializers.CharField(max_length=LONGEST_NAME)
-    pipeline = serializers.CharField(max_length=LONGEST_NAME, help_text="Where each run submits a transaction.")
+    pipeline = serializers.CharField(max_length=LONGEST_NAME, help_text="The pipeline that each run submits to.")
     cron = serializers.CharField(
         max_length=LONGEST_CRON, help_text="Minute, hour, day of month, month, day of week: 30 6 * * 1-5"
     )
     time_zone = serializers.CharField(
-        max_length=64, required=False, help_text="Whose clock, such as Europe/Berlin; or UTC."
+        max_length=64, required=False, help_text="The time zone of cron, such as Europe/Berlin; default UTC."
     )
-    payload = Anything(required=False, allow_null=True, help_text="Of each transaction; null if not given.")
+    payload = Anything(required=False, allow_null=True, help_text="The payload of each run; default null.")
     catch_up = serializers.ChoiceField(
-        choices=Schedule.CATCH_UP, required=False, help_text="What becomes of runs that were missed; one if not given."
+        choices=Schedule.CATCH_UP, required=False, help_text="What to do with missed runs; default one."
     )

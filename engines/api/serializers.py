@@ -22,24 +22,24 @@ class Anything(serializers.JSONField):
 class SubmissionSerializer(serializers.Serializer[Any]):
     pipeline = serializers.CharField(max_length=100)
     payload = Anything(allow_null=True)
-    id = serializers.CharField(max_length=200, required=False, allow_null=True, help_text="Made up if not given.")
+    id = serializers.CharField(max_length=200, required=False, allow_null=True, help_text="Generated if not given.")
     priority = serializers.IntegerField(
         min_value=-(2**31),
         max_value=2**31 - 1,
         required=False,
         allow_null=True,
-        help_text="Higher is sooner; the pipeline's own if not given.",
+        help_text="Higher priorities run first; default: the pipeline's.",
     )
-    available_at = serializers.DateTimeField(required=False, allow_null=True, help_text="Not to be run before.")
+    available_at = serializers.DateTimeField(required=False, allow_null=True, help_text="Not started before this time.")
     dedupe_key = serializers.CharField(
-        max_length=200, required=False, allow_null=True, help_text="At most one in the pipeline has it."
+        max_length=200, required=False, allow_null=True, help_text="Unique within the pipeline."
     )
     correlation_id = serializers.CharField(max_length=200, required=False, allow_null=True)
     metadata = serializers.DictField(required=False, allow_null=True)
 
 
 class BatchSerializer(serializers.Serializer[Any]):
-    transactions = SubmissionSerializer(many=True, help_text="1 to 1,000, of one pipeline or of several.")
+    transactions = SubmissionSerializer(many=True, help_text="1 to 1,000 transactions, for one pipeline or several.")
 
 
 class SubmittedSerializer(serializers.Serializer[Any]):
@@ -48,7 +48,7 @@ class SubmittedSerializer(serializers.Serializer[Any]):
 
 
 class BatchItemSerializer(SubmittedSerializer):
-    is_new = serializers.BooleanField(help_text="False if its id or dedupe key was there before.")
+    is_new = serializers.BooleanField(help_text="False if a transaction with this id or dedupe key existed.")
 
 
 class BatchAnswerSerializer(serializers.Serializer[Any]):
@@ -56,12 +56,14 @@ class BatchAnswerSerializer(serializers.Serializer[Any]):
 
 
 class ReplaySerializer(DecisionSerializer):
-    payload = Anything(required=False, allow_null=True, help_text="Instead of the one that it had.")
+    payload = Anything(required=False, allow_null=True, help_text="Replaces the original payload.")
 
 
 class NewVersionSerializer(DecisionSerializer):
     policy = serializers.DictField(help_text="Fields that are left out take their defaults.")
-    kind = serializers.CharField(required=False, help_text="consumer or producer; of a new policy, and only there.")
+    kind = serializers.CharField(
+        required=False, help_text="consumer or producer; required for a new policy, and only there."
+    )
 
 
 class TransactionSerializer(serializers.ModelSerializer[TransactionRecord]):
@@ -91,13 +93,13 @@ class TransactionDetailSerializer(TransactionSerializer):
     payload = serializers.SerializerMethodField(help_text="Hidden fields are •••.")
     metadata = serializers.DictField()
     result = Anything()
-    result_note = serializers.CharField(allow_null=True, help_text="What of the result could not be kept.")
+    result_note = serializers.CharField(allow_null=True, help_text="Which part of the result could not be stored.")
     error = serializers.DictField(allow_null=True, source="failure")
-    payload_changes = serializers.SerializerMethodField(help_text="How the payload differs from that one's.")
-    replay_of = serializers.SerializerMethodField(help_text="The id of the transaction that this one runs again.")
-    replays = serializers.SerializerMethodField(help_text="The ids of those that run this one again.")
+    payload_changes = serializers.SerializerMethodField(help_text="Changes to the original payload of a replay.")
+    replay_of = serializers.SerializerMethodField(help_text="The id of the transaction that this one replays.")
+    replays = serializers.SerializerMethodField(help_text="The ids of the replays of this transaction.")
     dead_letter = serializers.SerializerMethodField(help_text="The number of its dead letter.")
-    policy_version = serializers.SerializerMethodField(help_text="What it ran under last.")
+    policy_version = serializers.SerializerMethodField(help_text="The policy version of the last run.")
     trace_context = serializers.DictField(allow_null=True)
 
     class Meta(TransactionSerializer.Meta):
@@ -152,7 +154,7 @@ class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
 
 
 class DeadLetterDetailSerializer(DeadLetterSerializer):
-    payload = serializers.SerializerMethodField(help_text="What would be replayed; hidden fields are •••.")
+    payload = serializers.SerializerMethodField(help_text="The payload that a replay uses; hidden fields are •••.")
     details = serializers.DictField()
 
     class Meta(DeadLetterSerializer.Meta):

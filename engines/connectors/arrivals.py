@@ -103,7 +103,7 @@ class Arrivals:
 
     def _poll(self) -> None:
         """One statement for all pipelines, a few times a second."""
-        hint = f"behind a transaction pooler LISTEN cannot work: new work is looked for every {POOLED_POLL:g} s"
+        hint = f"behind a transaction pooler LISTEN cannot work: new work is polled for every {POOLED_POLL:g} s"
         log.warning("arrivals_polled", hint=hint)
         while not self._over.wait(POOLED_POLL):
             try:

@@ -271,7 +271,7 @@ class FactsConnector:
                 msg = f"the fact {transaction.id!r} was refused: {result} ({result.code})"
                 raise ConnectorError(msg) from result
         if results is None and transactions:
-            msg = "the database did not answer before the end"
+            msg = "the database did not answer before the process stopped"
             raise ConnectorError(msg)
         return len(transactions)
 
@@ -312,7 +312,7 @@ class FactsConnector:
             return False
         if time.monotonic() < self._patient_until:
             return True
-        log.warning("consumer_is_held", consumer=self._name, hint="another process reads as it, and lives")
+        log.warning("consumer_is_held", consumer=self._name, hint="another running process reads as this consumer")
         return False
 
     def _forget(self) -> None:

@@ -35,7 +35,7 @@ class ForeignConnector:
         self._tried: dict[str, list[tuple[Attempted, str | None]]] = {}
         self._begun: set[str] = set()
         self._is_tracing = telemetry.is_tracing()
-        self._outage = Outage("keep a dead letter", borrow=station.connections.borrow)
+        self._outage = Outage("store a dead letter", borrow=station.connections.borrow)
         self._tells_of_the_dead = hasattr(inner, "on_dead")
         if self._tells_of_the_dead:
             inner.on_dead = self._bury_one_told_of
@@ -170,7 +170,9 @@ class ForeignConnector:
     def _count_stale(self, transaction: Transaction) -> None:
         self._forget([transaction])
         self._station.settler.counts[self.pipeline.pk].stale += 1
-        log.warning("outcome_came_too_late", transaction=transaction.id, hint="another worker was given it meanwhile")
+        log.warning(
+            "outcome_came_too_late", transaction=transaction.id, hint="another worker has received it meanwhile"
+        )
 
     def _forget(self, batch: Sequence[Transaction]) -> None:
         for transaction in batch:
@@ -188,7 +190,7 @@ class ForeignConnector:
         kept = self._outage.wait_out(lambda: dead_letters.keep([grave]))
         if kept is None:
             # It must not be acknowledged: whoever gave it gives it again.
-            msg = f"the dead letter of {transaction.id!r} could not be kept before the end"
+            msg = f"the dead letter of {transaction.id!r} could not be stored before the process stopped"
             raise ConnectorError(msg)
         tried = [attempted for attempted, _ in self._tried.get(transaction.id, [])]
         log_failure(self.pipeline.name, transaction.id, failure, tried)

@@ -82,5 +82,5 @@ class JsonLinesConnector:
         try:
             return Transaction.from_json(line)
         except (ValueError, TypeError, RecursionError) as error:
-            msg = f"line {self._line} is no transaction: {error}"
+            msg = f"line {self._line} is not a transaction: {error}"
             raise ValueError(msg) from None

@@ -101,7 +101,7 @@ class Outage:
         self.is_out = True
         if self._said != headline(error):  # at first, and when it refuses for another reason
             self._said = headline(error)
-            hint = "it is tried again until the database answers and takes writes"
+            hint = "retrying until the database answers and accepts writes"
             log.error("database_refuses", to=self._what, error=self._said, hint=hint)
 
     def _try(self, call: Callable[[], T]) -> T:

@@ -134,7 +134,7 @@ class Station:
     def require_connections(self) -> None:
         self.settler.refuse_after_fault()
         if self.is_cut_off:
-            msg = "nothing is claimed while outcomes cannot be written or leases cannot be renewed"
+            msg = "no transactions are claimed while outcomes cannot be written or leases cannot be renewed"
             raise ConnectionsMissingError(msg)
 
     def hold(self, batch: Iterable[LeasedTransaction]) -> list[LeasedTransaction]:
@@ -271,7 +271,7 @@ class Station:
             by_pipeline.setdefault(transaction.lease.pipeline_id, []).append(transaction)
         self.drop(lost)
         if lost:
-            hint = "this process was too slow to renew them; their outcomes here will not count"
+            hint = "this process renewed them too late; their outcomes are not recorded"
             log.warning("leases_lost", count=len(lost), first=[one.id for one in lost[:NAMED]], hint=hint)
         for pipeline_id, transactions_lost in by_pipeline.items():
             if callback := self._on_lost.get(pipeline_id):

@@ -64,7 +64,9 @@ class PoisonError(TransactionException):
     error_type = "PoisonTransaction"
 
     def __init__(self, returns: int) -> None:
-        super().__init__(f"came back {returns} times without an end: its workers died or hung while they ran it")
+        super().__init__(
+            f"delivered again {returns} times without finishing: its workers died or hung while running it"
+        )
 
 
 class RetryLater(TransactionException):

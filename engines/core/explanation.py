@@ -20,7 +20,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
             note = f"; its result is {facts['result_note']}" if facts["result_note"] else ""
             return f"succeeded {span(facts['ended_ago'])} ago, {_deliveries(facts)}{note}"
         case "cancelled":
-            return f"cancelled {span(facts['ended_ago'])} ago before it began"
+            return f"cancelled {span(facts['ended_ago'])} ago before it started"
     return _failed(facts)
 
 
@@ -51,21 +51,21 @@ def _asked_again(error: Mapping[str, Any]) -> str:
     if not spent:
         return ""
     attempts = "1 attempt" if spent == 1 else f"{spent} attempts"
-    return f"; it asked to be tried again after {attempts} ({_what(error)})"
+    return f"; its handler asked for a retry after {attempts} ({_what(error)})"
 
 
 def _failed(facts: Mapping[str, Any]) -> str:
     error = facts["error"] or {}
     letter = f"; its dead letter is {facts['dead_letter']}" if facts["dead_letter"] else ""
     step, category = error.get("step", "process"), error.get("category", "SYSTEM")
-    hindered = f"; a replay would meet: {_hindrances(facts)}" if facts["hindrances"] else ""
+    hindered = f"; a replay would be blocked:  {_hindrances(facts)}" if facts["hindrances"] else ""
     return f"failed {span(facts['ended_ago'])} ago in {step} ({category}) with {_what(error)}{letter}{hindered}"
 
 
 def hindrance(facts: Mapping[str, Any]) -> str:
     """What stands in the way, and until when by the clock of UTC."""
     if facts["until"] is None:
-        return f"{facts['what']} until somebody resets it"
+        return f"{facts['what']} until it is reset"
     return f"{facts['what']} until {datetime.fromisoformat(facts['until']).astimezone(UTC):%H:%M:%S} UTC"
 
 
@@ -79,7 +79,7 @@ def _what(error: Mapping[str, Any]) -> str:
 
 def _deliveries(facts: Mapping[str, Any]) -> str:
     count = facts["deliveries"]
-    return "at its first delivery" if count == 1 else f"at its delivery number {count}"
+    return "on its first delivery" if count == 1 else f"on delivery {count}"
 
 
 def span(seconds: float) -> str:
@@ -99,6 +99,6 @@ def span(seconds: float) -> str:
 def of_letter(facts: Mapping[str, Any]) -> str:
     """What a dead letter is about, and what was decided."""
     if facts["state"] == "open":
-        return f"open for {span(facts['age'])}: a {facts['category']} failure in {facts['step']} waits for a decision"
+        return f"open for {span(facts['age'])}: a {facts['category']} failure in {facts['step']} needs a decision"
     why = f" (reason: {facts['reason']})" if facts["reason"] else ""
     return f"{facts['state']} by {facts['settled_by']} {span(facts['settled_ago'])} ago{why}"

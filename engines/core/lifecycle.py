@@ -109,7 +109,7 @@ def attempts(  # noqa: PLR0913 (what its calls are made of)
 ) -> Steps[Outcome]:
     """Try until it succeeds, is final, or the attempts run out; wait in between."""
     if spent >= retry.max_attempts:  # the policy allowed more when the last of them was made
-        return Failure(TransactionException(f"no attempt is left: {spent} were made of {retry.max_attempts}"))
+        return Failure(TransactionException(f"no attempts left: {spent} of {retry.max_attempts} were made"))
     last = retry.max_attempts - 1
     attempt, previous = spent, None
     while True:

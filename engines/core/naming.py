@@ -9,4 +9,4 @@ def refusal(noun: str, name: str) -> str | None:
     """What is wrong with a name, or None."""
     if NAME.fullmatch(name):
         return None
-    return f"a {noun}'s name has letters, digits, '.', '_' and '-', at most 100 of them, not {name!r}"
+    return f"a {noun}'s name has at most 100 letters, digits, '.', '_' and '-', not {name!r}"

@@ -43,7 +43,7 @@ def of(retry: RetryPolicy) -> Outlook:
 def span(seconds: float) -> str:
     """A duration in the two units that read best."""
     if seconds >= 100 * YEAR:
-        return "for ever"
+        return "forever"
     if seconds >= DAY:
         return f"{seconds // DAY:.0f} d {seconds % DAY // HOUR:.0f} h".removesuffix(" 0 h")
     if seconds >= HOUR:

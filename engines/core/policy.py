@@ -19,12 +19,12 @@ from engines.core.rules import (
     part,
 )
 
-RESERVED = "Reserved: checked, not used yet."
-LOOP_TIME = means("How long the whole loop may take.", "seconds")
-LOOP_LIMIT = means("How many transactions the loop starts before it ends.", "in all")
-TRANSACTION_TIME = means("How long one transaction may take, all its steps and waits together.", "seconds")
-LATEST = means("The longest wait that a handler in an executor may ask for.", "seconds")
-ON_SPANS = means("Whether payloads and the values of results may be on spans.")
+RESERVED = "Reserved: validated, not used yet."
+LOOP_TIME = means("Time limit of the whole loop.", "seconds")
+LOOP_LIMIT = means("The loop ends after starting this many transactions.", "in all")
+TRANSACTION_TIME = means("Time limit of one transaction, all steps and delays included.", "seconds")
+LATEST = means("Longest retry delay that a handler in an executor may ask for.", "seconds")
+ON_SPANS = means("Whether spans contain payloads and result values.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +32,14 @@ class RetryPolicy(Policy):
     """How often, for how long, and after which waits a stage is tried."""
 
     max_attempts: int = field(
-        default=1, metadata=WHOLE | means("How often it is tried, the first time included.", "attempts")
+        default=1, metadata=WHOLE | means("Maximum number of attempts, the first included.", "attempts")
     )
-    timeout: float | None = field(
-        default=None, metadata=TIME_LIMIT | means("How long each attempt may take.", "seconds")
-    )
-    backoff: float = field(default=0.0, metadata=DURATION | means("The wait after the first failure.", "seconds"))
+    timeout: float | None = field(default=None, metadata=TIME_LIMIT | means("Time limit of each attempt.", "seconds"))
+    backoff: float = field(default=0.0, metadata=DURATION | means("Delay after the first failure.", "seconds"))
     backoff_multiplier: float = field(
-        default=2.0, metadata=FACTOR | means("By how much the wait grows with each further failure.", "times")
+        default=2.0, metadata=FACTOR | means("Factor by which the delay grows with each further failure.", "times")
     )
-    backoff_cap: float = field(default=0.0, metadata=DURATION | means("The longest wait; 0 is no cap.", "seconds"))
+    backoff_cap: float = field(default=0.0, metadata=DURATION | means("Longest delay; 0 means no cap.", "seconds"))
 
     def delay(self, retry: int) -> float:
         """The wait before another attempt; `retry` 0 follows the first failure."""
@@ -52,7 +50,7 @@ class RetryPolicy(Policy):
 class ConcurrencyPolicy(Policy):
     """How many transactions run at once."""
 
-    value: int = field(default=1, metadata=WHOLE | means("How many transactions run at once.", "at once"))
+    value: int = field(default=1, metadata=WHOLE | means("Number of transactions that run at once.", "at once"))
     min: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "at once"))
     max: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "at once"))
 
@@ -69,7 +67,7 @@ class BatchPolicy(Policy):
 
     size: int = field(
         default=1,
-        metadata=WHOLE | means("How many a consumer fetches, or a producer works through, at a time.", "each"),
+        metadata=WHOLE | means("Number of transactions that are fetched or produced at a time.", "each"),
     )
     min_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "each"))
     max_size: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "each"))
@@ -77,7 +75,10 @@ class BatchPolicy(Policy):
     oldest_first_every: int | None = field(
         default=None,
         metadata=WHOLE_OR_NONE
-        | means("Every n-th batch from the database takes the oldest, whatever their priority.", "batches"),
+        | means(
+            "Every n-th batch from the database takes the oldest transactions first, whatever their priority.",
+            "batches",
+        ),
     )
 
     def check(self) -> None:
@@ -91,13 +92,12 @@ class BatchPolicy(Policy):
 class EmptyQueuePolicy(Policy):
     """How long a streaming consumer waits when there was nothing."""
 
-    backoff: float = field(
-        default=0.1, metadata=DURATION | means("The wait after the first fetch that brought nothing.", "seconds")
-    )
+    backoff: float = field(default=0.1, metadata=DURATION | means("Delay after the first empty fetch.", "seconds"))
     backoff_multiplier: float = field(
-        default=2.0, metadata=FACTOR | means("By how much it grows with each further empty fetch in a row.", "times")
+        default=2.0,
+        metadata=FACTOR | means("Factor by which the delay grows with each consecutive empty fetch.", "times"),
     )
-    backoff_cap: float = field(default=5.0, metadata=DURATION | means("The longest wait; 0 is no cap.", "seconds"))
+    backoff_cap: float = field(default=5.0, metadata=DURATION | means("Longest delay; 0 means no cap.", "seconds"))
     interval: float = field(default=0.0, metadata=DURATION | means(RESERVED, "seconds"))
 
     def delay(self, empty: int) -> float:
@@ -110,73 +110,73 @@ class FetchPolicy(Policy):
     """How a consumer asks its connector."""
 
     retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "How often it is tried, and after which waits.")
+        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
     )
     extra: Mapping[str, Any] = field(
-        default_factory=dict, metadata=OBJECT | means("Handed to the connector's fetch as keyword arguments.")
+        default_factory=dict, metadata=OBJECT | means("Keyword arguments for the connector's fetch.")
     )
     connector_name: str | None = field(
         default=None,
-        metadata=NAME | means("Which of the task's connectors to fetch from; needed if there are several."),
+        metadata=NAME | means("The task's connector to fetch from; required if there are several."),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPolicy(Policy):
     retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "How often it is tried, and after which waits.")
+        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducePolicy(Policy):
     retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "How often it is tried, and after which waits.")
+        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuccessPolicy(Policy):
     retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "How often it is tried, and after which waits.")
+        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExceptionPolicy(Policy):
     retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "How often it is tried, and after which waits.")
+        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSteps(Policy):
     fetch: FetchPolicy = field(
-        default_factory=FetchPolicy, metadata=part(FetchPolicy, "Asking the connector for the next batch.")
+        default_factory=FetchPolicy, metadata=part(FetchPolicy, "Fetches the next batch from the connector.")
     )
     process: ProcessPolicy = field(
-        default_factory=ProcessPolicy, metadata=part(ProcessPolicy, "The task's own work, process_transaction.")
+        default_factory=ProcessPolicy, metadata=part(ProcessPolicy, "Runs the task's process_transaction.")
     )
     success: SuccessPolicy = field(
-        default_factory=SuccessPolicy, metadata=part(SuccessPolicy, "Afterwards, handle_transaction_success.")
+        default_factory=SuccessPolicy, metadata=part(SuccessPolicy, "Runs handle_transaction_success after a success.")
     )
     exception: ExceptionPolicy = field(
         default_factory=ExceptionPolicy,
-        metadata=part(ExceptionPolicy, "When the transaction has failed, handle_transaction_exception."),
+        metadata=part(ExceptionPolicy, "Runs handle_transaction_exception after a failure."),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSteps(Policy):
     produce: ProducePolicy = field(
-        default_factory=ProducePolicy, metadata=part(ProducePolicy, "The task's own work, produce_transaction.")
+        default_factory=ProducePolicy, metadata=part(ProducePolicy, "Runs the task's produce_transaction.")
     )
     success: SuccessPolicy = field(
-        default_factory=SuccessPolicy, metadata=part(SuccessPolicy, "Afterwards, handle_produce_success.")
+        default_factory=SuccessPolicy, metadata=part(SuccessPolicy, "Runs handle_produce_success after a success.")
     )
     exception: ExceptionPolicy = field(
         default_factory=ExceptionPolicy,
-        metadata=part(ExceptionPolicy, "When the transaction has failed, handle_produce_exception."),
+        metadata=part(ExceptionPolicy, "Runs handle_produce_exception after a failure."),
     )
 
 
@@ -185,19 +185,19 @@ class ConsumerLoopPolicy(Policy):
     """The loop's own limits: its time, its count, the time of each transaction, and whether it waits for more."""
 
     batch: BatchPolicy = field(
-        default_factory=BatchPolicy, metadata=part(BatchPolicy, "How many transactions are taken at a time.")
+        default_factory=BatchPolicy, metadata=part(BatchPolicy, "Number of transactions per batch.")
     )
     concurrency: ConcurrencyPolicy = field(
-        default_factory=ConcurrencyPolicy, metadata=part(ConcurrencyPolicy, "How many of them run at once.")
+        default_factory=ConcurrencyPolicy, metadata=part(ConcurrencyPolicy, "Number of transactions that run at once.")
     )
     timeout: float | None = field(default=None, metadata=TIME_LIMIT | LOOP_TIME)
     limit: int | None = field(default=None, metadata=WHOLE_OR_NONE | LOOP_LIMIT)
     transaction_timeout: float | None = field(default=None, metadata=TIME_LIMIT | TRANSACTION_TIME)
     streaming: bool = field(
-        default=False, metadata=FLAG | means("Whether the loop waits for more when there is nothing.")
+        default=False, metadata=FLAG | means("Whether the loop waits for transactions when there are none.")
     )
     empty_queue: EmptyQueuePolicy = field(
-        default_factory=EmptyQueuePolicy, metadata=part(EmptyQueuePolicy, "How long it waits when there is nothing.")
+        default_factory=EmptyQueuePolicy, metadata=part(EmptyQueuePolicy, "Delays between empty fetches.")
     )
 
 
@@ -206,10 +206,10 @@ class ProducerLoopPolicy(Policy):
     """The loop's own limits: its time, its count, and the time of each transaction."""
 
     batch: BatchPolicy = field(
-        default_factory=BatchPolicy, metadata=part(BatchPolicy, "How many transactions are taken at a time.")
+        default_factory=BatchPolicy, metadata=part(BatchPolicy, "Number of transactions per batch.")
     )
     concurrency: ConcurrencyPolicy = field(
-        default_factory=ConcurrencyPolicy, metadata=part(ConcurrencyPolicy, "How many of them run at once.")
+        default_factory=ConcurrencyPolicy, metadata=part(ConcurrencyPolicy, "Number of transactions that run at once.")
     )
     timeout: float | None = field(default=None, metadata=TIME_LIMIT | LOOP_TIME)
     limit: int | None = field(default=None, metadata=WHOLE_OR_NONE | LOOP_LIMIT)
@@ -221,9 +221,12 @@ class ConsumerPolicy(Policy):
     """Everything about how a consumer runs."""
 
     loop: ConsumerLoopPolicy = field(
-        default_factory=ConsumerLoopPolicy, metadata=part(ConsumerLoopPolicy, "How transactions are taken and run.")
+        default_factory=ConsumerLoopPolicy,
+        metadata=part(ConsumerLoopPolicy, "Batches, concurrency and limits of the loop."),
     )
-    steps: ConsumerSteps = field(default_factory=ConsumerSteps, metadata=part(ConsumerSteps, "Each step's attempts."))
+    steps: ConsumerSteps = field(
+        default_factory=ConsumerSteps, metadata=part(ConsumerSteps, "Attempts, time limit and delays of each step.")
+    )
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
     retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)
 
@@ -233,8 +236,11 @@ class ProducerPolicy(Policy):
     """Everything about how a producer runs."""
 
     loop: ProducerLoopPolicy = field(
-        default_factory=ProducerLoopPolicy, metadata=part(ProducerLoopPolicy, "How transactions are taken and run.")
+        default_factory=ProducerLoopPolicy,
+        metadata=part(ProducerLoopPolicy, "Batches, concurrency and limits of the loop."),
     )
-    steps: ProducerSteps = field(default_factory=ProducerSteps, metadata=part(ProducerSteps, "Each step's attempts."))
+    steps: ProducerSteps = field(
+        default_factory=ProducerSteps, metadata=part(ProducerSteps, "Attempts, time limit and delays of each step.")
+    )
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
     retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)

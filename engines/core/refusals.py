@@ -11,13 +11,13 @@ TURNS = {
 
 
 def of_cancelling(state: State) -> str:
-    return "" if state is State.PENDING else f"It is {state.word}; only a pending one can be cancelled."
+    return "" if state is State.PENDING else f"It is {state.word}; only a pending transaction can be cancelled."
 
 
 def of_replaying(state: State, letter: str | None) -> str:
     """A failed one is replayed once: its dead letter says whether it was."""
     if not state.is_final:
-        return f"It is {state.word}; only one that has ended can be replayed."
+        return f"It is {state.word}; only a finished transaction can be replayed."
     if letter is not None and letter != LetterState.OPEN.value:
         return f"Its dead letter was {letter}."
     return ""
@@ -27,19 +27,19 @@ def of_settling(letter: LetterState, *, can_run: bool) -> str:
     """Of replaying a dead letter, or of discarding it (which needs nothing to run it)."""
     if letter is not LetterState.OPEN:
         return f"It was {letter.value}."
-    return "" if can_run else "It comes from no pipeline: there is nothing to run it again."
+    return "" if can_run else "It does not come from a pipeline and cannot be replayed."
 
 
 def of_deciding(group: GroupState, wanted: GroupState) -> str:
     is_so = group is wanted or (wanted is GroupState.OPEN and group is GroupState.REGRESSED)
-    return f"It is {group.value} already." if is_so else ""
+    return f"It is already {group.value}." if is_so else ""
 
 
 def of_acting_on_all(open_count: int, operation: str | None) -> str:
     """Of replaying or discarding the open dead letters of a group."""
     if operation is not None:
-        return f"A bulk operation on this group is {operation}: let it end, or cancel it."
-    return "" if open_count > 0 else "None of its dead letters is open."
+        return f"A bulk operation on this group is {operation}: wait for it, or cancel it."
+    return "" if open_count > 0 else "It has no open dead letters."
 
 
 def of_turning(operation: str, wanted: str) -> str:

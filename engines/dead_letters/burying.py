@@ -73,7 +73,7 @@ def bury_poison(poison: Sequence[Poison]) -> None:
     pipelines = Pipeline.objects.in_bulk({one.pipeline_id for one in poison})
     graves = []
     for one in poison:
-        message = f"rescued {one.deliveries} times without finishing: its workers died or hung while they ran it"
+        message = f"rescued {one.deliveries} times without finishing: its workers died or hung while running it"
         error = {"type": "PoisonTransaction", "message": message, "category": "SYSTEM", "step": "process"}
         TransactionRecord.objects.filter(pk=one.record_id).update(error=error, category=2)
         grave = Grave(

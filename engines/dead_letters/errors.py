@@ -9,7 +9,7 @@ class GroupUnknownError(EngineError):
     code = "group_unknown"
 
     def __init__(self, group_id: object) -> None:
-        super().__init__(f"there is no group of dead letters {group_id}")
+        super().__init__(f"there is no dead-letter group {group_id}")
 
 
 class LetterSettledError(EngineError):
@@ -30,5 +30,5 @@ class NotReplayableError(EngineError):
     code = "not_replayable"
 
     def __init__(self, letter: DeadLetter, why: str | None = None) -> None:
-        reason = why or f"it comes from {letter.source!r}, which is no pipeline"
+        reason = why or f"it comes from {letter.source!r}, which is not a pipeline"
         super().__init__(f"the dead letter of {letter.uid!r} cannot be replayed: {reason}")

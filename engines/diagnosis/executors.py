@@ -123,4 +123,4 @@ def _struggling() -> Iterator[Finding]:
                 wait = f", and starts again in {span(share.waits)}" if share.waits else ""
                 text = f"{executor.name} died {deaths:,} times in a row on {share.worker}{wait}"
                 fault = str(share.told.get("last_fault", ""))
-                yield warning("executors", f"{text}: {fault}", "look at its stderr in the worker's log")
+                yield warning("executors", f"{text}: {fault}", "check its stderr in the worker's log")

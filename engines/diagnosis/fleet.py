@@ -29,7 +29,7 @@ def waiting_work() -> Iterator[Finding]:
     findings = [_waiting(pipeline) for pipeline in Pipeline.objects.all() if pipeline.name not in served]
     yield from (finding for finding in findings if finding)
     if not any(findings):
-        yield ok("workers", f"{len(living):,} alive; no work waits without one")
+        yield ok("workers", f"{len(living):,} alive; every pipeline with due work has a worker")
 
 
 def connections() -> Iterator[Finding]:
@@ -55,13 +55,13 @@ def connections() -> Iterator[Finding]:
 def maintenance() -> Iterator[Finding]:
     leader = upkeep.leader(upkeep.MAINTENANCE)
     if leader is not None:
-        yield ok("maintenance", f"done by {leader}")
+        yield ok("maintenance", f"run by {leader}")
         return
     hint = "run manage.py maintain, on one host or on several"
     if due := _depends_on_maintenance():
-        yield problem("maintenance", f"nobody does it, but there is work for it: {due}", hint)
+        yield problem("maintenance", f"no process runs it, but there is work for it: {due}", hint)
     else:
-        yield warning("maintenance", "nobody does it", hint)
+        yield warning("maintenance", "no process runs it", hint)
 
 
 def lost_workers() -> Iterator[Finding]:
@@ -70,10 +70,10 @@ def lost_workers() -> Iterator[Finding]:
     silent = list(workers.silent())
     for worker in silent:
         text = f"{worker} has been silent for {span((now - worker.heartbeat_at).total_seconds())}"
-        yield warning("lost workers", text, "look at its host; its work is rescued when its lease has ended")
+        yield warning("lost workers", text, "check its host; its transactions are rescued when its lease has expired")
     if died:
         text = f"{died:,} died within a day"
-        yield warning("lost workers", text, "look at their hosts' logs: memory, restarts, crashes")
+        yield warning("lost workers", text, "check the logs of their hosts: memory, restarts, crashes")
     if not silent and not died:
         yield ok("lost workers", "none within a day")
 

@@ -44,7 +44,7 @@ def connection_pooler() -> Iterator[Finding]:
     """Where there is one that shares connections: whether the address declares it."""
     if pooler.is_undeclared(connection):
         hint = "add ?pooler=transaction or ?pooler=session to DATABASE_URL; see docs/how-to/pool-connections.md"
-        yield warning("pooler", "there is one that DATABASE_URL does not declare", hint)
+        yield warning("pooler", "the connection is pooled, and DATABASE_URL does not declare it", hint)
     elif pooler.is_shared(connection):
         yield ok("pooler", "in transaction mode: new work is found by polling")
 
@@ -80,7 +80,7 @@ def statistics() -> Iterator[Finding]:
 def broker() -> Iterator[Finding]:
     url = settings().broker_url
     if url is None:
-        yield ok("broker", "none is set: provider tasks run where they are called")
+        yield ok("broker", "not configured: provider tasks run in the calling process")
         return
     link = Connection(url, connect_timeout=BROKER_TIMEOUT, transport_options=_timeouts(url))
     try:
@@ -122,7 +122,7 @@ def _postgresql_statistics() -> Iterator[Finding]:
     if unknown:
         yield warning("statistics", f"{', '.join(unknown)}: no statistics yet", f"run ANALYZE {', '.join(unknown)}")
     else:
-        yield ok("statistics", "autovacuum is on, statistics are kept")
+        yield ok("statistics", "autovacuum is on, statistics are collected")
 
 
 def _sqlite_statistics() -> Iterator[Finding]:

@@ -19,5 +19,5 @@ def snapshots() -> Iterator[Finding]:
     if not found:
         yield ok("snapshots", f"no transaction has been open for {span(old_snapshots.LONG)}")
     if not old_snapshots.can_see_all():
-        text = "of other users' sessions it cannot be seen since when and from where they hold a snapshot"
+        text = "this role cannot see the age and address of other users' sessions"
         yield warning("snapshots", text, f"GRANT pg_read_all_stats TO {connection.settings_dict['USER']}")

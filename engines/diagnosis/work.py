@@ -26,7 +26,7 @@ def pipelines() -> Iterator[Finding]:
     faults = [fault for pipeline in Pipeline.objects.all() for fault in _faults(pipeline)]
     yield from faults
     if not faults:
-        yield ok("pipelines", f"{Pipeline.objects.count():,}, all of which this host can run")
+        yield ok("pipelines", f"{Pipeline.objects.count():,}, all can run on this host")
 
 
 def policies() -> Iterator[Finding]:

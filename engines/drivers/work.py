@@ -209,14 +209,14 @@ def checked_result(value: Any, stage: Stage, *, is_async: bool = False) -> Any:
     if type(value) in PLAIN or not (inspect.isawaitable(value) or isinstance(value, UNRUN)):
         return value
     if isinstance(value, UNRUN):
-        msg = f"the {stage.value} handler returned a generator, which nobody runs; return what comes of it"
+        msg = f"the {stage.value} handler returned a generator, which is never run; return its values instead"
         raise TypeError(msg)
     kind = type(value).__name__
     if inspect.iscoroutine(value):
         value.close()
         kind = "coroutine"
     if is_async:
-        msg = f"the {stage.value} handler returned a {kind} that it has not awaited"
+        msg = f"the {stage.value} handler returned a {kind} that was not awaited"
     else:
         msg = f"the {stage.value} handler of a threaded task returned a {kind}; derive the task from an Async class"
     raise TypeError(msg)

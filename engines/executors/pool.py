@@ -116,7 +116,7 @@ class Pool:
         """Not all at the same moment: the first one finds out whether it starts by now."""
         seconds = self._backs_off_for() + min(self._put_off * APART, SPREAD)
         self._put_off += 1
-        return Postponed(seconds, _no_place(self, f"it has died {self._deaths} times in a row, and backs off"))
+        return Postponed(seconds, _no_place(self, f"it has died {self._deaths} times in a row and is backing off"))
 
     def free(self, process: ExecutorProcess, *, has_answered: bool = True) -> None:
         """It waits for the next job."""
@@ -317,7 +317,7 @@ class Pools:
 
 
 def _no_place(pool: Pool, why: str) -> NoPlaceError:
-    return NoPlaceError(f"it waits for the executor {pool.settings.name!r}: {why}")
+    return NoPlaceError(f"waiting for the executor {pool.settings.name!r}: {why}")
 
 
 def _cannot(pool: Pool, error: Exception) -> str:

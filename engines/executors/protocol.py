@@ -392,7 +392,7 @@ class _Reader:
 
 
 def _refuse(word: str) -> None:
-    msg = f"{word} is no JSON number"
+    msg = f"{word} is not a JSON number"
     raise ValueError(msg)
 
 

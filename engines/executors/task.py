@@ -246,12 +246,12 @@ def _value(outcome: ExecutionOutcome) -> Any:
         case Status.SUCCESS:
             return outcome.result
         case Status.RETRY:
-            later = RetryLater(message or "the handler asked to be tried again")
+            later = RetryLater(message or "the handler asked for a retry")
             later.error_type, later.after = storable(outcome.error_type or "RetryJob"), outcome.retry_after_seconds
             raise later
         case Status.TIMEOUT:
             word = storable(outcome.error_type or "timeout")
-            raise JobFailed(message or "the executor timed itself out", ExceptionType.TIMEOUT, error_type=word)
+            raise JobFailed(message or "the executor reported a timeout", ExceptionType.TIMEOUT, error_type=word)
         case _ if outcome.error_type == HANDLER_NOT_FOUND:
-            raise JobRefused(message or "the executor knows no such handler", error_type=HANDLER_NOT_FOUND)
+            raise JobRefused(message or "the executor has no such handler", error_type=HANDLER_NOT_FOUND)
     raise JobFailed(message or "the executor gave no reason", error_type=storable(outcome.error_type or "error"))

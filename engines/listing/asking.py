@@ -69,7 +69,7 @@ def wanted(asked: Mapping[str, str], pipelines: Iterable[Pipeline]) -> Wanted:
             text=asked.get("q", "").strip(),
         )
     except (KeyError, ValueError) as error:
-        msg = f"no list is filtered so: {error}"
+        msg = f"unknown filter: {error}"
         raise ListingError(msg) from None
 
 

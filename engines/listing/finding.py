@@ -31,7 +31,7 @@ def beginning(model: type[Model], text: str) -> tuple[list[int], str]:
     with connection.cursor() as cursor:
         cursor.execute(statement, [f"{connection.ops.prep_for_like_query(text)}%", MOST_ALIKE + 1])
         keys = [row[0] for row in cursor.fetchall()]
-    more = f"more than {MOST_ALIKE} ids begin so: type more of it to find the others"
+    more = f"more than {MOST_ALIKE} ids start with this; type more characters to find the others"
     return keys[:MOST_ALIKE], more if len(keys) > MOST_ALIKE else ""
 
 

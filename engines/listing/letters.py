@@ -53,7 +53,7 @@ def _led(rows: QuerySet[Any], conditions: dict[str, Q], order: tuple[str, ...]) 
 def _check(asked: Mapping[str, str], kinds: Mapping[str, Any]) -> None:
     for name, kind in kinds.items():
         if name in asked and asked[name] not in set(kind):
-            msg = f"no list is filtered so: {name} {asked[name]!r}"
+            msg = f"unknown filter: {name} {asked[name]!r}"
             raise ListingError(msg)
 
 

@@ -128,4 +128,4 @@ class Rate:
 
 def summary(counts: dict[str, int]) -> str:
     text = f"{counts['succeeded']:,} succeeded, {counts['failed']:,} failed"
-    return f"{text}, {counts['stale']:,} came after their lease" if counts["stale"] else text
+    return f"{text}, {counts['stale']:,} after their lease was lost" if counts["stale"] else text

@@ -14,7 +14,7 @@ from ergon_site.access.shell.tables import printable
 SHOWN = 50
 LARGEST = 10**12 - 1
 DECISIONS = {
-    "mute": ("mute a group: it no longer needs attention; its failures are still kept", GroupState.MUTED),
+    "mute": ("mute a group: it no longer needs attention; its failures are still recorded", GroupState.MUTED),
     "resolve": ("mark a group as resolved; it reopens with the next failure of this kind", GroupState.RESOLVED),
     "reopen": ("reopen a group: it needs attention again", GroupState.OPEN),
 }
@@ -116,9 +116,7 @@ class GroupVerbs(VerbsCommand):
 
     def _begin(self, verb: str, number: int, terms: Terms, reason: str) -> None:
         begun = bulk.begin(verb, number, terms, by=actor(), reason=reason)
-        line = (
-            f"begun as the bulk operation {begun.pk}: {verb} of {begun.expected:,}; manage.py maintain carries it out"
-        )
+        line = f"started the bulk operation {begun.pk}: {verb} of {begun.expected:,}; manage.py maintain runs it"
         self.tell(told_operation(bulk.find(begun.pk)), line)
 
     def _turn(self, verb: str, *, number: int, reason: str, **_: Any) -> None:

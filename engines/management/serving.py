@@ -31,7 +31,7 @@ MOST = 1_000_000
 LEAVING = 5.0
 FINISHED, LOOP_ERROR, USAGE, GIVEN_BACK, ABANDONED = 0, 1, 2, 3, 4
 DEPENDENCY_MISSING, BAD_CONFIGURATION = os.EX_UNAVAILABLE, os.EX_CONFIG
-CUT_OFF = "the database does not answer: what was not settled runs again when its lease has lapsed"
+CUT_OFF = "the database does not answer: unsettled transactions run again when their leases have expired"
 
 
 class ServingCommand(BaseCommand):
@@ -177,7 +177,7 @@ class ServingCommand(BaseCommand):
         for pipeline in enabled:
             if pipeline not in known:
                 what = missing[pipeline.pk]
-                self.stderr.write(f"ergon: the pipeline {pipeline.name!r} is left out: there is no {what} here")
+                self.stderr.write(f"ergon: the pipeline {pipeline.name!r} is skipped: there is no {what} here")
         if enabled and not known:
             msg = "none of the enabled pipelines can run here: are ERGON_TASKS and ERGON_EXECUTORS set?"
             raise CommandError(msg, returncode=BAD_CONFIGURATION)

@@ -17,7 +17,7 @@ class Throughput(models.Model):
     succeeded = models.BigIntegerField(default=0)
     failed = models.BigIntegerField(default=0)
     cancelled = models.BigIntegerField(default=0)
-    seconds = models.FloatField(default=0, help_text="Spent in handlers, all attempts together.")
+    seconds = models.FloatField(default=0, help_text="Seconds spent in handlers, all attempts included.")
     longest = models.FloatField(default=0)
 
     class Meta:
@@ -34,8 +34,8 @@ class WaitingSample(models.Model):
     pipeline_id = models.BigIntegerField()
     minute = models.DateTimeField()
     waiting = models.BigIntegerField()
-    is_capped = models.BooleanField(default=False, help_text="More than were counted.")
-    oldest_age = models.FloatField(null=True, help_text="Seconds for which the first one was due.")
+    is_capped = models.BooleanField(default=False, help_text="Whether there were more than were counted.")
+    oldest_age = models.FloatField(null=True, help_text="Seconds since the oldest one was due.")
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["minute"], name="engines_waiting_minute")]

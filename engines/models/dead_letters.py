@@ -18,7 +18,7 @@ class DeadLetterGroup(models.Model):
     step = models.CharField(max_length=20)
     category = models.CharField(max_length=10)
     error_type = models.CharField(max_length=200)
-    message = models.TextField(help_text="Without what differs from case to case.")
+    message = models.TextField(help_text="Without the parts that vary, such as numbers and ids.")
     state = models.CharField(max_length=10, choices=words(GroupState), default=GroupState.OPEN.value)
     total = models.PositiveIntegerField(default=0)
     open_count = models.IntegerField(default=0)
@@ -60,7 +60,9 @@ class DeadLetter(models.Model):
     """A terminal failure that waits for a person, with all that is needed to understand and replay it."""
 
     group = models.ForeignKey(DeadLetterGroup, on_delete=models.RESTRICT, related_name="letters")
-    transaction_id = models.BigIntegerField(null=True, unique=True, help_text="Its record, where there is one.")
+    transaction_id = models.BigIntegerField(
+        null=True, unique=True, help_text="The transaction, if it is kept in the database."
+    )
     uid = models.CharField("transaction", max_length=200)
     source = models.CharField(max_length=200)
     state = models.CharField(max_length=10, choices=words(LetterState), default=LetterState.OPEN.value)
@@ -69,8 +71,10 @@ class DeadLetter(models.Model):
     error_type = models.CharField(max_length=200)
     message = models.TextField()
     traceback = models.TextField(blank=True)
-    payload = models.JSONField(null=True, help_text="Only where no record keeps it.")
-    details = models.JSONField(default=dict, help_text="What else its source knows: attempts, policy, worker, trace.")
+    payload = models.JSONField(null=True, help_text="Only if no transaction in the database keeps it.")
+    details = models.JSONField(
+        default=dict, help_text="Attempts, policy, worker and trace, as far as the source knows them."
+    )
     created_at = models.DateTimeField(db_default=Now())
     settled_at = models.DateTimeField(null=True)
     settled_by = models.CharField(max_length=150, blank=True)

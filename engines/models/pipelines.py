@@ -16,19 +16,25 @@ class Pipeline(models.Model):
     """A task or an executor, a connector and a policy, under a name; it can be paused."""
 
     name = models.CharField(max_length=NAME, unique=True)
-    task = models.CharField(max_length=200, blank=True, help_text="The registered name of the task that runs here.")
-    executor = models.CharField(max_length=NAME, blank=True, help_text="Or the executor that runs its handlers.")
+    task = models.CharField(max_length=200, blank=True, help_text="The registered name of the task.")
+    executor = models.CharField(
+        max_length=NAME, blank=True, help_text="The executor that runs the handlers, instead of a task."
+    )
     direction = models.CharField(max_length=10, choices=DIRECTIONS, default="inbound")
-    connector = models.CharField(max_length=NAME, default="database", help_text="Where its transactions come from.")
+    connector = models.CharField(max_length=NAME, default="database", help_text="The source of its transactions.")
     policy = models.ForeignKey(Policy, on_delete=models.RESTRICT, related_name="pipelines")
-    priority = models.IntegerField(default=0, help_text="Of transactions that are submitted without one.")
-    is_enabled = models.BooleanField(default=True, help_text="Served by a consumer that names no pipelines.")
+    priority = models.IntegerField(default=0, help_text="For transactions submitted without a priority.")
+    is_enabled = models.BooleanField(
+        default=True, help_text="Served by consumers that are started without pipeline names."
+    )
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_by = models.CharField(max_length=150, blank=True)
     pause_reason = models.TextField(blank=True)
-    keep_succeeded_days = models.PositiveIntegerField(default=7, help_text="Then succeeded ones are pruned.")
-    keep_failed_days = models.PositiveIntegerField(default=90, help_text="Then failed ones are pruned.")
-    redacted = models.JSONField(default=list, blank=True, help_text="Payload fields that pages hide until revealed.")
+    keep_succeeded_days = models.PositiveIntegerField(
+        default=7, help_text="Days until succeeded transactions are pruned."
+    )
+    keep_failed_days = models.PositiveIntegerField(default=90, help_text="Days until failed transactions are pruned.")
+    redacted = models.JSONField(default=list, blank=True, help_text="Payload fields that are hidden until revealed.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -14,9 +14,9 @@ class Schedule(models.Model):
     """Submits the same transaction again and again; fired once, however many fire."""
 
     CATCH_UP: ClassVar = [
-        ("one", "one run for all that were missed"),
-        ("all", "every run that was missed"),
-        ("none", "none that was missed"),
+        ("one", "one run for all missed runs"),
+        ("all", "every missed run"),
+        ("none", "no missed run"),
     ]
 
     name = models.CharField(max_length=NAME, unique=True)

@@ -22,9 +22,9 @@ class Worker(models.Model):
     executors = models.JSONField(
         default=list,
         db_default=models.Value([], models.JSONField()),
-        help_text="What its executors do, told with each heartbeat.",
+        help_text="Status of its executors at the last heartbeat.",
     )
-    lease = models.FloatField(help_text="Seconds without a heartbeat after which its work is rescued.")
+    lease = models.FloatField(help_text="Seconds without a heartbeat after which its transactions are rescued.")
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
     stopped_at = models.DateTimeField(null=True)

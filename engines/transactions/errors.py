@@ -62,11 +62,11 @@ class NotPendingError(RefusedError):
     code = "not_pending"
 
     def __init__(self, uid: str, state: str) -> None:
-        super().__init__(f"the transaction {uid!r} is {state}; only a pending one can be cancelled")
+        super().__init__(f"the transaction {uid!r} is {state}; only a pending transaction can be cancelled")
 
 
 class NotFinishedError(RefusedError):
     code = "not_finished"
 
     def __init__(self, uid: str, state: str) -> None:
-        super().__init__(f"the transaction {uid!r} is still {state}; only one that has ended can be replayed")
+        super().__init__(f"the transaction {uid!r} is still {state}; only a finished transaction can be replayed")

@@ -98,7 +98,7 @@ class Notifier:
         """The transactions are kept whatever comes of this; a notification that fails is tried again."""
         try:
             self._send(pipelines, is_burst)
-        except (DatabaseError, InterfaceError) as error:
+        except Exception as error:  # noqa: BLE001 (the caller has committed, and the thread has more to send)
             log.debug("notification_failed", error=headline(error))
             with self._changed:
                 for pipeline_id in pipelines:

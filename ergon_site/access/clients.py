@@ -90,7 +90,7 @@ def create(
             return Issued(client, _issue(client, lifetime))
     except IntegrityError:
         _refuse_taken(certificate)
-        msg = f"An API client named {name!r} exists already; rotate its token instead, or choose another name."
+        msg = f"An API client named {name!r} already exists; rotate its token, or choose another name."
         raise NameTakenError(msg) from None
 
 

@@ -87,6 +87,6 @@ def _left(timeout: float | None, error: type[Exception]) -> float | None:
         return timeout
     left = deadline - time.monotonic()
     if left <= 0:
-        msg = "the time for the whole exchange is over"
+        msg = "the time limit of the whole request has passed"
         raise error(msg)
     return left if timeout is None else min(timeout, left)

@@ -86,12 +86,12 @@ def _search(text: str) -> _Search:
     found = [_keys("actor", text), _keys("target", text), _keys_of(alike)]
     if all(len(keys) <= MOST_ALIKE for keys in found):
         return _Search(leads=(Q(pk__in=[key for keys in found for key in keys]),))
-    more = f"more than {MOST_ALIKE} begin so"
+    more = f"more than {MOST_ALIKE} start with this"
     for name in LEADING:
         if AuditEntry.objects.filter(**{name: text}).exists():
-            return _Search(leads=(Q(**{name: text}),), note=f"{more}: these have exactly this {name}")
+            return _Search(leads=(Q(**{name: text}),), note=f"{more}: showing those with exactly this {name}")
     begins = Q(actor__startswith=text) | Q(target__startswith=text) | Q(action__in=alike)
-    return _Search(rest=begins, note=f"{more}: the newest are looked for first")
+    return _Search(rest=begins, note=f"{more}: searching the newest first")
 
 
 def _keys(column: str, text: str) -> list[int]:

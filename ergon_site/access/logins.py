@@ -48,15 +48,19 @@ def fail(account: str, address: str) -> None:
     log.warning("login_failed", account=account[:LONGEST_ACCOUNT], address=address)
 
 
+def succeed(account: str, address: str) -> None:
+    take_back(account, address)
+    log.info("logged_in", account=account[:LONGEST_ACCOUNT], address=address)
+
+
 @retry_conflicts
 @transaction.atomic
-def succeed(account: str, address: str) -> None:
-    """Take back an attempt, and forget the earlier ones of this person at this address."""
+def take_back(account: str, address: str) -> None:
+    """Uncount an attempt whose password was right, and forget the failures of this account at this address."""
     keys = _keys(account, address)
     FailedLogins.objects.filter(key=keys.pop(Counter.PAIR)).delete()
     for key in keys.values():
         FailedLogins.objects.filter(key=key, attempts__gt=0).update(attempts=F("attempts") - 1)
-    log.info("logged_in", account=account[:LONGEST_ACCOUNT], address=address)
 
 
 def forget() -> int:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models.functions import Now
 
@@ -25,25 +26,31 @@ class ConsoleRights(models.Model):
         return "console rights"
 
 
+class Role(Group):
+    """A group under the name that the console gives it: roles come with Ergon."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()
+
+
 class ApiClient(models.Model):
     """A machine that calls the API, and what it may do there."""
 
-    name = models.CharField(max_length=100, unique=True, help_text="Who calls: a system, not a person.")
-    scopes = models.JSONField(default=list, blank=True, help_text="What it may do.")
-    zones = models.JSONField(default=list, blank=True, help_text="Zones it may speak for.")
+    name = models.CharField(max_length=100, unique=True, help_text="The name of the calling system.")
+    scopes = models.JSONField(default=list, blank=True, help_text="What the client may do.")
+    zones = models.JSONField(default=list, blank=True, help_text="Zones it may send from.")
     target_zones = models.JSONField(default=list, blank=True, help_text="Zones it may send to.")
     consumers = models.JSONField(default=list, blank=True, help_text="Consumers whose facts it may read.")
     buckets = models.JSONField(default=list, blank=True, help_text="Buckets whose artifacts it may use.")
     tenants = models.JSONField(default=list, blank=True, help_text="Tenants it may see, as UUIDs.")
-    rate = models.FloatField(
-        "requests per second", null=True, blank=True, help_text="Empty means the rate of the deployment."
-    )
+    rate = models.FloatField("requests per second", null=True, blank=True, help_text="Empty means the default rate.")
     certificate = models.CharField(
         max_length=certificates.LONGEST,
         unique=True,
         null=True,
         blank=True,
-        help_text="Subject or fingerprint of its certificate, exactly as the proxy tells it. Empty: tokens only.",
+        help_text="Subject or fingerprint of its certificate, exactly as the proxy sends it. Empty: tokens only.",
     )
     certificate_expires_at = models.DateTimeField(
         "certificate accepted until", null=True, blank=True, help_text="Empty: as long as the proxy accepts it."
@@ -73,7 +80,7 @@ class ApiToken(models.Model):
 
     client = models.ForeignKey(ApiClient, on_delete=models.CASCADE, related_name="tokens")
     prefix = models.CharField(max_length=16, unique=True)
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the token; the token itself is not kept.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the token; the token itself is not stored.")
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -99,7 +106,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         verbose_name = "audit entry"
-        verbose_name_plural = "audit entries"
+        verbose_name_plural = "audit log"
         ordering: ClassVar = ["-at", "-id"]
         indexes: ClassVar = [
             models.Index(fields=["-at", "-id"], name="access_audit_newest"),
@@ -116,9 +123,9 @@ class AuditEntry(models.Model):
 class FailedLogins(models.Model):
     """Logins that failed within some minutes, of a person, an address, or a person at an address."""
 
-    key = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of what is counted.")
+    key = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of the account or address.")
     attempts = models.PositiveIntegerField()
-    ends_at = models.DateTimeField(db_index=True, help_text="Then they are forgotten.")
+    ends_at = models.DateTimeField(db_index=True, help_text="When the failures are forgotten.")
 
     class Meta:
         verbose_name_plural = "failed logins"
@@ -132,8 +139,8 @@ class IdempotentRequest(models.Model):
 
     client = models.ForeignKey(ApiClient, on_delete=models.CASCADE, related_name="+", db_index=False)
     key = models.CharField(max_length=200)
-    digest = models.CharField(max_length=64, help_text="SHA-256 of what was asked.")
-    token = models.CharField(max_length=32, help_text="Whoever holds it may keep the answer.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the request.")
+    token = models.CharField(max_length=32, help_text="Only its holder may store the answer.")
     started_at = models.DateTimeField(db_default=Now(), db_index=True)
     status = models.PositiveSmallIntegerField(null=True, help_text="Empty while in flight.")
     answer = models.JSONField(null=True)

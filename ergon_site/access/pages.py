@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.template.defaultfilters import slugify
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
@@ -98,7 +99,8 @@ class ConsolePage(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}
-        shown = {"read_at": timezone.now(), **exports, **(extra_context or {})}
+        title = capfirst(self.opts.verbose_name_plural)
+        shown = {"title": title, "read_at": timezone.now(), **exports, **(extra_context or {})}
         response: HttpResponse = super().changelist_view(request, shown)
         return response
 

@@ -15,7 +15,7 @@ class BoundarySerializer(serializers.ModelSerializer[Boundary]):
     to_zone = serializers.CharField(source="to_zone.name")
     gate = serializers.CharField(help_text="normal, autonomous (closed) or reconciling.")
     backlog = serializers.SerializerMethodField(
-        help_text="How many facts have not been handed over, or not been confirmed by the slowest reader here."
+        help_text="Facts that have not been handed over, or not been confirmed by the slowest local consumer."
     )
     is_remote = serializers.BooleanField(help_text="Whether its facts are pulled from a peer.")
 
@@ -38,25 +38,25 @@ class LimitSerializer(DecisionSerializer):
         allow_null=True,
         min_value=1,
         max_value=LARGEST["row_ceiling"],
-        help_text="Facts that it may hold; null for no ceiling.",
+        help_text="Maximum number of facts; null for no limit.",
     )
     byte_ceiling = serializers.IntegerField(
         required=False,
         allow_null=True,
         min_value=1,
         max_value=LARGEST["byte_ceiling"],
-        help_text="Bytes of canonical JSON that it may hold; null for no ceiling.",
+        help_text="Maximum bytes of canonical JSON; null for no limit.",
     )
     keep_days = serializers.IntegerField(
         required=False,
         min_value=1,
         max_value=LARGEST["keep_days"],
-        help_text="Then facts that all have may be removed.",
+        help_text="Days after which facts that every consumer has confirmed may be removed.",
     )
     dedupe_days = serializers.IntegerField(
         required=False,
         allow_null=True,
         min_value=1,
         max_value=LARGEST["dedupe_days"],
-        help_text="Message ids are remembered for so long after truncation; null for 30 days more than facts are kept.",
+        help_text="Days that message ids are remembered after truncation; null for 30 days more than facts are kept.",
     )

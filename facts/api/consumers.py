@@ -47,11 +47,11 @@ class ConsumerFactsView(Refusing, APIView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("limit", int, description="1 to 1,000; 100 if it is not said."),
+            OpenApiParameter("limit", int, description="1 to 1,000; default 100."),
             OpenApiParameter(
                 "wait",
                 float,
-                description="Seconds to wait for facts if there are none, at most 30; less if many wait already.",
+                description="Seconds to wait for facts if there are none, at most 30; less while many clients wait.",
             ),
         ],
         responses={(200, JSON): FactPageSerializer, **also_refuses(410)},

@@ -138,7 +138,7 @@ def refuse_others(body: Mapping[str, Any], known: str) -> None:
     """Refuse every field but one, by its name."""
     for name in body:
         if name != known:
-            msg = f"{name} is not known here"
+            msg = f"{name} is unknown"
             raise InvalidFactError(msg, f"/{problems.escaped(name)}")
 
 

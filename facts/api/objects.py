@@ -31,7 +31,7 @@ KEY = OpenApiParameter(
     "key",
     {"type": "string", "minLength": 1, "maxLength": rules.LONGEST_KEY},
     OpenApiParameter.PATH,
-    description="May hold slashes; no part between them is empty, . or ..",
+    description="May contain slashes; no part between them may be empty, . or ..",
 )
 RANGE = OpenApiParameter("Range", str, OpenApiParameter.HEADER, description="One range of bytes, as in bytes=0-1023.")
 DIGEST = OpenApiParameter(
@@ -87,7 +87,7 @@ class ObjectView(Refusing, APIView):
         parameters=[BUCKET, KEY, RANGE],
         responses={
             (200, ANY): OpenApiResponse(OpenApiTypes.BINARY, "The bytes."),
-            (206, ANY): OpenApiResponse(OpenApiTypes.BINARY, "The part that was asked for."),
+            (206, ANY): OpenApiResponse(OpenApiTypes.BINARY, "The requested range."),
             304: OpenApiResponse(description="`If-None-Match` has this digest."),
             **also_refuses(410, 412, 416),
         },
@@ -127,7 +127,7 @@ def _asked(request: Request, artifact: Artifact) -> Span | None:
 
 def _unsatisfiable(artifact: Artifact) -> Problem:
     headers = {"Content-Range": f"bytes */{artifact.size}", **_described(artifact)}
-    detail = f"The range begins behind the end: there are {artifact.size:,} bytes."
+    detail = f"The range starts after the end: the artifact has {artifact.size:,} bytes."
     return Problem(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "range_not_satisfiable", detail, headers=headers)
 
 

@@ -11,7 +11,7 @@ from facts.ledger import Entry
 
 
 def check_append(caller: Caller, entry: Entry) -> None:
-    _check(caller, entry.from_zone in caller.zones, f"speak for the zone {entry.from_zone!r}", "/envelope/from_zone")
+    _check(caller, entry.from_zone in caller.zones, f"send from the zone {entry.from_zone!r}", "/envelope/from_zone")
     _check(caller, entry.to_zone in caller.target_zones, f"send to the zone {entry.to_zone!r}", "/envelope/to_zone")
     for reference in entry.references:
         is_allowed = reference.bucket in caller.buckets
@@ -21,13 +21,13 @@ def check_append(caller: Caller, entry: Entry) -> None:
 def check_boundary(caller: Caller, from_zone: str, to_zone: str) -> None:
     """Both sides may ask what has crossed, for whichever they speak."""
     is_allowed = from_zone in caller.zones or to_zone in caller.zones
-    _check(caller, is_allowed, f"look at what leads from {from_zone!r} to {to_zone!r}")
+    _check(caller, is_allowed, f"read the boundary from {from_zone!r} to {to_zone!r}")
 
 
 def check_operation(caller: Caller, from_zone: str, to_zone: str) -> None:
     """The same, for those who operate a boundary; a platform operates all of them."""
     is_allowed = _is_platform(caller) or not caller.zones.isdisjoint((from_zone, to_zone))
-    _check(caller, is_allowed, f"operate what leads from {from_zone!r} to {to_zone!r}")
+    _check(caller, is_allowed, f"operate the boundary from {from_zone!r} to {to_zone!r}")
 
 
 def at_boundaries(caller: Caller) -> Q:

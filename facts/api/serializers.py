@@ -44,7 +44,9 @@ class AppendedSerializer(serializers.Serializer[Any]):
 
 
 class AppendResultSerializer(serializers.Serializer[Any]):
-    status = serializers.IntegerField(help_text="201 new, 200 repeated, or the status of the problem.")
+    status = serializers.IntegerField(
+        help_text="201 for a new fact, 200 for a repeated one, or the status of the problem."
+    )
     offset = serializers.IntegerField(required=False)
     message_id = serializers.CharField(required=False)
     duplicate = serializers.BooleanField(required=False)
@@ -66,7 +68,7 @@ class FetchedSerializer(FactSerializer):
 
 class FactPageSerializer(serializers.Serializer[Any]):
     facts = FetchedSerializer(many=True)
-    cursor = serializers.IntegerField(min_value=-1, help_text="The last offset that was confirmed; -1 before any.")
+    cursor = serializers.IntegerField(min_value=-1, help_text="The last confirmed offset; -1 if none.")
 
 
 class ConfirmSerializer(serializers.Serializer[Any]):

@@ -99,7 +99,7 @@ def _record(upload: Artifact, incoming: Incoming) -> Put:
 
 def _judge(artifact: Artifact, incoming: Incoming) -> Put:
     if (artifact.digest, artifact.size) != (incoming.digest, incoming.size):
-        msg = f"{artifact} belongs to other bytes: {artifact.size:,} with {artifact.digest}; use another key"
+        msg = f"{artifact} already exists with other bytes: {artifact.size:,} with {artifact.digest}; use another key"
         raise ObjectConflictError(msg, "/key")
     return Put(artifact, is_new=False)
 

@@ -28,7 +28,7 @@ log = structlog.get_logger("ergon.facts")
 def refusal(artifact: Artifact, damage: Damage) -> ArtifactUnavailableError:
     """Why its bytes are not given out."""
     what = "are missing" if damage is Damage.MISSING else "are not those that were uploaded"
-    msg = f"the bytes of {artifact} {what}: whoever has them uploads them again under the same key"
+    msg = f"the bytes of {artifact} {what}: upload them again under the same key"
     return ArtifactUnavailableError(msg, "/key")
 
 

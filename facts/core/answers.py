@@ -37,7 +37,7 @@ def _problem(answer: Answer) -> FactError:
 
 
 def _not_of_the_boundary(answer: Answer) -> UnreachableError:
-    error = UnreachableError(f"the answer ({answer.status}) is not one of a boundary: is the address right?")
+    error = UnreachableError(f"the answer ({answer.status}) does not come from a boundary: is the address right?")
     error.may_pass = answer.status >= SERVER_ERRORS or answer.status == TOO_MANY
     return error
 

@@ -189,7 +189,7 @@ def _only(value: Any, required: tuple[str, ...], allowed: frozenset[str], at: st
     if len(value) > len(required):
         for name in value:
             if name not in allowed:
-                _refuse(f"{at}/{_escaped(name)}", "is not known here")
+                _refuse(f"{at}/{_escaped(name)}", "is unknown")
 
 
 def _refuse(pointer: str, what: str) -> NoReturn:

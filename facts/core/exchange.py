@@ -195,7 +195,7 @@ class Exchange:
             names = yield from self.consumers()
             if len(names) != 1:
                 told = ", ".join(sorted(names)) or "none"
-                msg = f"say which consumer to read as; the token is for: {told}"
+                msg = f"name the consumer to read as; the token is for: {told}"
                 raise ProvisioningError(msg)
             name = self._consumer = names[0]
         return name

@@ -40,7 +40,7 @@ def limits_in(told: Mapping[str, Any]) -> Limits:
     known = {one.name for one in fields(Limits)}
     for name, value in told.items():
         if name not in known:
-            msg = f"has {name!r}, which is none of {', '.join(sorted(known))}"
+            msg = f"has {name!r}, which is not one of {', '.join(sorted(known))}"
             raise ValueError(msg)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             msg = f"must have a whole number above 0 as {name!r}, not {value!r}"

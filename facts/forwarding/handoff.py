@@ -66,7 +66,7 @@ def _fetched(batch: Batch) -> int:
 def _check_for_gaps(batch: Batch, frontier: int) -> None:
     """A source that leaves something out is asked again: what it leaves out may only be late."""
     if max(batch.offsets, default=frontier) > frontier:
-        msg = f"the source has left out offset {frontier + 1:,}"
+        msg = f"the source skipped offset {frontier + 1:,}"
         raise UnreachableError(msg)
 
 

@@ -49,7 +49,7 @@ def pull(boundary: Boundary, source: PeerSource, batch: Batch, *, holder: str) -
 
 def keep(boundary: Boundary, holder: str) -> None:
     if not holding.keep(boundary, holder):
-        msg = f"another process hands {boundary} over"
+        msg = f"another process forwards {boundary}"
         raise NotHoldingError(msg)
 
 
@@ -89,5 +89,5 @@ def _pull(reference: Reference, offset: int, boundary: Boundary, source: PeerSou
 
 def _conflict(reference: Reference, offset: int) -> AlarmError:
     name = f"{reference.bucket}/{reference.key}"
-    msg = f"the fact at offset {offset:,} refers to {name} with {reference.digest}; here that key has other bytes"
+    msg = f"the fact at offset {offset:,} refers to {name} with {reference.digest}; here it has other bytes"
     return AlarmError(msg, offset=offset)

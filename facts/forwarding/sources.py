@@ -89,7 +89,7 @@ class PeerSource:
     def confirm(self, offset: int) -> None:
         cursor = self._client.confirm(offset, consumer=self._name())
         if cursor < offset:  # it would send the same facts for ever
-            msg = f"the peer was told that offset {offset:,} has arrived, and keeps its cursor at {cursor:,}"
+            msg = f"offset {offset:,} was confirmed to the peer, but its cursor stays at {cursor:,}"
             raise UnreachableError(msg)
 
     def head(self) -> int | None:
@@ -121,7 +121,7 @@ class PeerSource:
         try:
             entry = prepare({"envelope": fact.envelope, "fact": fact.fact}, is_stored=True)
         except FactError as error:
-            msg = f"what the peer sends at offset {fact.offset:,} is no fact here: {error}"
+            msg = f"the peer sent an invalid fact at offset {fact.offset:,}: {error}"
             raise AlarmError(msg, offset=fact.offset) from error
         if entry.zones != self._zones:
             msg = f"the peer sends a fact from {entry.from_zone!r} to {entry.to_zone!r} at offset {fact.offset:,}"

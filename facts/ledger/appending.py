@@ -164,19 +164,19 @@ def _judge(entry: Entry, boundary: Boundary, known: Mapping[str, Any], artifacts
     is_full = boundary.row_ceiling is not None and rows > boundary.row_ceiling
     if is_full or (boundary.byte_ceiling is not None and size > boundary.byte_ceiling):
         name = boundaries.arrow(*entry.zones)
-        msg = f"the store buffer of {name} has reached its ceiling: nothing is dropped, and nothing new is taken"
+        msg = f"the store buffer of {name} has reached its ceiling: new facts are refused, stored facts are kept"
         return BufferFullError(msg)
     return Appended(boundary.next_offset, entry.message_id, is_duplicate=False)
 
 
 def _difference(entry: Entry, content: str | None) -> str:
     if content is None:
-        return f"the message id {entry.message_id!r} belongs to another content, whose fact has been truncated"
+        return f"the message id {entry.message_id!r} was already used with different content, since truncated"
     before, now = orjson.loads(content), orjson.loads(entry.text)
     names = sorted(_differing(before, now))
-    msg = f"the message id {entry.message_id!r} belongs to another content: {', '.join(names)} differ"
+    msg = f"the message id {entry.message_id!r} was already used with different content: {', '.join(names)} differ"
     if names == ["produced_at_unix_ms"]:
-        msg += "; a retry must send the time of the first try, not stamp it anew"
+        msg += "; a retry must repeat the original time, not use a new one"
     return msg
 
 

@@ -49,7 +49,7 @@ def missing(from_zone: str, to_zone: str) -> FactError:
     for field, name in (("from_zone", from_zone), ("to_zone", to_zone)):
         if name not in known:
             return UnknownZoneError(f"there is no zone named {name!r}", f"/envelope/{field}")
-    return UnknownBoundaryError(f"no boundary leads from {from_zone!r} to {to_zone!r}", "/envelope/to_zone")
+    return UnknownBoundaryError(f"there is no boundary from {from_zone!r} to {to_zone!r}", "/envelope/to_zone")
 
 
 def pulled(boundary: Boundary) -> FactError:

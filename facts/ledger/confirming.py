@@ -28,7 +28,7 @@ def confirm(name: str, offset: Any) -> int:
         msg = f"facts before offset {boundary.first_offset:,} have been removed"
         raise HistoryTruncatedError(msg, "/offset")
     if offset > newest(boundary):
-        msg = f"nothing has the offset {offset:,} yet; the newest is {newest(boundary):,}"
+        msg = f"there is no offset {offset:,} yet; the newest is {newest(boundary):,}"
         raise OffsetOutOfRangeError(msg, "/offset")
     # In one statement, so that a late confirmation never takes back an earlier one.
     Consumer.objects.filter(pk=consumer.pk, cursor__lt=offset).update(cursor=offset, confirmed_at=Now())

@@ -90,5 +90,5 @@ def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
 def _check_size(value: Any, limit: int, *, is_stored: bool) -> None:
     size = len(canonical(value, is_stored=is_stored))
     if size > limit:
-        msg = f"object_json takes {size:,} bytes; {limit:,} are allowed: put it into an artifact and refer to that"
+        msg = f"object_json takes {size:,} bytes; {limit:,} are allowed: store it as an artifact and refer to it"
         raise PayloadTooLargeError(msg, "/fact/object_json")

@@ -46,7 +46,7 @@ def look_up(message_id: str, from_zone: str, to_zone: str) -> Found:
     if (place := remembering.known(boundary, [message_id]).get(message_id)) is not None:
         msg = f"the fact {message_id!r} was appended at offset {place[0]:,} and has been truncated since"
         raise HistoryTruncatedError(msg)
-    msg = f"no fact with the message id {message_id!r} leads from {from_zone!r} to {to_zone!r}"
+    msg = f"no fact with the message id {message_id!r} was appended from {from_zone!r} to {to_zone!r}"
     raise UnknownFactError(msg)
 
 
@@ -90,7 +90,7 @@ def find_consumer(name: str) -> Consumer:
     named = Consumer.objects.select_related("boundary").filter(name=name)
     consumer = None if has_controls(name) else named.first()
     if consumer is None:
-        msg = f"there is no consumer named {name!r}; consumers are made by a person, not by fetching"
+        msg = f"there is no consumer named {name!r}; create it first, a fetch does not"
         raise UnknownConsumerError(msg)
     if consumer.is_retired:
         msg = f"the consumer {name!r} was retired"

@@ -46,7 +46,7 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
     """
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
     if boundary.held_by != holder:
-        msg = f"another process hands this boundary over: {boundary.held_by}"
+        msg = f"another process forwards this boundary: {boundary.held_by}"
         raise NotHoldingError(msg)
     trouble = _begin(boundary, cursor)
     new, confirmed, trouble = _sort(boundary, arrivals) if trouble is None else ([], [], trouble)
@@ -73,8 +73,8 @@ def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
     if cursor <= boundary.frontier:
         return None
     return AlarmError(
-        f"the source takes offset {cursor:,} for confirmed, and only {boundary.frontier:,} has arrived here:"
-        " somebody else reads as this consumer",
+        f"the source has offset {cursor:,} as confirmed, but only {boundary.frontier:,} has arrived here:"
+        " another process reads as this consumer",
         offset=boundary.frontier + 1,
         last=cursor,
     )
@@ -107,7 +107,7 @@ def _is_new(arrival: Arrival, boundary: Boundary, known: Mapping[str, str], take
     offset, entry = arrival
     if (digest := known.get(entry.message_id)) is not None:
         if digest != entry.digest:
-            msg = f"the message {entry.message_id!r} at offset {offset:,} has arrived before with another content"
+            msg = f"the message {entry.message_id!r} at offset {offset:,} has arrived before with different content"
             raise AlarmError(msg, offset=offset)
         return False
     if offset < boundary.first_offset:

@@ -54,16 +54,16 @@ def offsets_after(boundary: Boundary, cursor: int) -> frozenset[int]:
 
 def _check(boundary: Boundary, offset: int, last: int) -> None:
     if not boundary.alarm:
-        msg = "nothing is skipped where nothing is wrong: the boundary has no alarm"
+        msg = "there is nothing to skip: the boundary has no alarm"
         raise ProvisioningError(msg)
     if boundary.alarm_offset is None or boundary.alarm_last is None:
-        msg = "the alarm is about no offset: put the source right, then open the gate"
+        msg = "the alarm names no offset: fix the source, then open the gate"
         raise ProvisioningError(msg)
     if offset != boundary.alarm_offset:
-        msg = f"the alarm is about offset {boundary.alarm_offset:,}: skip that one first"
+        msg = f"the alarm names offset {boundary.alarm_offset:,}: skip that one first"
         raise ProvisioningError(msg)
     if not offset <= last <= boundary.alarm_last:
-        msg = f"the alarm is about the offsets {offset:,} to {boundary.alarm_last:,}, and none beyond"
+        msg = f"the alarm names the offsets {offset:,} to {boundary.alarm_last:,}, and none beyond"
         raise ProvisioningError(msg)
     if last - offset >= MOST_AT_ONCE:
         msg = f"at most {MOST_AT_ONCE:,} offsets are skipped at once"

@@ -109,20 +109,20 @@ class SyntheticProvider(ProviderBase):
     def _error(self, reason_code: str) -> ProviderError:
         pause = self._retry_after if reason_code == "rate_limited" else None
         kind = BY_REASON[_known(reason_code)]
-        return kind(f"made up: {reason_code}", http_status=STATUSES.get(reason_code), retry_after=pause)
+        return kind(f"synthetic failure: {reason_code}", http_status=STATUSES.get(reason_code), retry_after=pause)
 
 
 def _mixed(failures: Mapping[str, float]) -> list[tuple[str, float]]:
     """Reasons, each with the number below which chance means it."""
     if any(share < 0 for share in failures.values()) or sum(failures.values()) > 1:
-        msg = f"shares of failures are numbers from 0 that add up to at most 1: {dict(failures)}"
+        msg = f"failure shares must be at least 0 and add up to at most 1: {dict(failures)}"
         raise ValueError(msg)
     return list(zip(map(_known, failures), accumulate(failures.values()), strict=True))
 
 
 def _known(reason_code: str) -> str:
     if reason_code not in BY_REASON:
-        msg = f"{reason_code!r} is no reason code; there are: {', '.join(BY_REASON)}"
+        msg = f"{reason_code!r} is not a reason code; there are: {', '.join(BY_REASON)}"
         raise ValueError(msg)
     return reason_code
 

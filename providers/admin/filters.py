@@ -35,7 +35,7 @@ class CorrelationFilter(Typed):
 class TaskFilter(Typed):
     title = "task execution"
     parameter_name = "task"
-    help_text = "Its number"
+    help_text = "Execution number"
 
 
 class TaskNameFilter(Typed):

@@ -27,15 +27,15 @@ REASONS = list(REASON_CODES)
 TENANT = OpenApiParameter("tenant_id", {"type": "string", "format": "uuid"}, required=True)
 FOR_METRICS = [
     OpenApiParameter(
-        "tenant_id", {"type": "string", "format": "uuid"}, description="All that you may see, if left out."
+        "tenant_id", {"type": "string", "format": "uuid"}, description="Default: every tenant that the client may see."
     ),
-    OpenApiParameter("provider", str, description="Its name."),
+    OpenApiParameter("provider", str, description="The provider's name."),
     OpenApiParameter("capability", str),
     OpenApiParameter("outcome", str, enum=OUTCOMES),
     OpenApiParameter("reason", str, enum=REASONS),
     OpenApiParameter("correlation_id", str),
-    OpenApiParameter("created_after", datetime, description="This time included."),
-    OpenApiParameter("created_before", datetime, description="This time excluded."),
+    OpenApiParameter("created_after", datetime, description="At this time or later."),
+    OpenApiParameter("created_before", datetime, description="Before this time."),
 ]
 
 
@@ -96,7 +96,7 @@ def _lasting(body: Mapping[str, Any]) -> timedelta | None:
     if seconds is None:
         return None
     if body["action"] == "reset":
-        raise ValidationError({"seconds": "A reset does not last."})
+        raise ValidationError({"seconds": "A reset has no duration."})
     try:
         if isinstance(seconds, bool):
             raise TypeError  # noqa: TRY301 (it is a number to Python)

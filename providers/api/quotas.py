@@ -25,11 +25,9 @@ WHY = OpenApiParameter(
 
 class NewQuotaSerializer(DecisionSerializer):
     tenant_id = serializers.UUIDField()
-    limit = serializers.IntegerField(
-        min_value=0, max_value=LARGEST, help_text="Calls in each window; 0 lets none pass."
-    )
+    limit = serializers.IntegerField(min_value=0, max_value=LARGEST, help_text="Calls per window; 0 blocks all calls.")
     window = serializers.FloatField(
-        min_value=1, max_value=LONGEST.total_seconds(), help_text="How long a window is, in seconds."
+        min_value=1, max_value=LONGEST.total_seconds(), help_text="Length of a window in seconds."
     )
 
 

@@ -25,9 +25,11 @@ class HealthSerializer(serializers.Serializer[Standing]):
     provider_name = serializers.CharField(source="who.provider_name")
     capability = serializers.CharField(source="who.capability")
     breaker_state = serializers.ChoiceField(choices=STATES, source="state")
-    success_rate_1h = serializers.FloatField(source="rates.success", allow_null=True, help_text="Of attempts.")
+    success_rate_1h = serializers.FloatField(
+        source="rates.success", allow_null=True, help_text="Success rate of attempts."
+    )
     p95_latency_ms_1h = serializers.FloatField(
-        source="rates.p95", allow_null=True, help_text="Of attempts, within 7 %."
+        source="rates.p95", allow_null=True, help_text="Duration of attempts, within 7 %."
     )
     quota = QuotaSerializer(allow_null=True)
     last_error_code = serializers.CharField(source="health.last_error_code", default=None, allow_null=True)
@@ -46,14 +48,16 @@ class StandingSerializer(HealthSerializer):
 
     tenant_id = serializers.CharField(source="who.tenant_id")
     execution_rate_1h = serializers.FloatField(
-        source="rates.execution", allow_null=True, help_text="Of executions, retries included."
+        source="rates.execution", allow_null=True, help_text="Success rate of executions, retries included."
     )
     attempts_1h = serializers.IntegerField(source="rates.attempts")
     refusals_1h = serializers.IntegerField(source="rates.refusals")
     consecutive_failures = serializers.IntegerField(source="failures")
     open_until = serializers.DateTimeField(source="reopens_at", allow_null=True)
-    cooldown_until = serializers.DateTimeField(allow_null=True, help_text="The provider asked for a pause until then.")
-    override = serializers.SerializerMethodField(help_text="open or closed, by an operator's word.")
+    cooldown_until = serializers.DateTimeField(
+        allow_null=True, help_text="The provider requested a pause until this time."
+    )
+    override = serializers.SerializerMethodField(help_text="open or closed, as set by an operator.")
     override_until = serializers.DateTimeField(allow_null=True)
     override_by = serializers.CharField(allow_null=True)
     override_reason = serializers.CharField(allow_null=True)
@@ -71,9 +75,11 @@ class StandingsSerializer(serializers.Serializer[Any]):
 class OverrideSerializer(serializers.Serializer[Any]):
     tenant_id = serializers.UUIDField()
     action = serializers.ChoiceField(choices=["reset", "force-open", "force-close"])
-    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Kept in the audit log.")
+    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Recorded in the audit log.")
     seconds = serializers.FloatField(
-        required=False, allow_null=True, help_text="How long it holds: 1800 if left out, until it is reset if null."
+        required=False,
+        allow_null=True,
+        help_text="How long the override lasts: default 1800; null means until it is reset.",
     )
 
 

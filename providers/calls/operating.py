@@ -106,10 +106,10 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
 @transaction.atomic
 def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: timedelta | None) -> Gate:
     if not reason.strip():
-        msg = "say why: an override without a reason helps nobody"
+        msg = "an override needs a reason"
         raise OrderError(msg, "reason")
     if lasting is not None and not timedelta() < lasting <= LONGEST:
-        msg = f"an override lasts for longer than 0 seconds and for at most {LONGEST.days:,} days"
+        msg = f"an override lasts longer than 0 seconds and at most {LONGEST.days:,} days"
         raise OrderError(msg, "lasting")
     gate = _locked(who)
     before = _breaker(gate)

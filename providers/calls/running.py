@@ -109,10 +109,10 @@ def refuse_open_transaction() -> None:
     """
     blocks = connection.atomic_blocks
     if any(not getattr(block, "_from_testcase", False) for block in blocks):
-        msg = "a provider is called inside transaction.atomic(): call it before or after, never within"
+        msg = "a provider must not be called inside transaction.atomic(): call it before or after"
         raise ProviderUsageError(msg)
     if not blocks and not _commits_by_itself():
-        msg = "a provider is called without autocommit, and so within a transaction: call it where that is on"
+        msg = "a provider must not be called without autocommit: call it outside of a transaction"
         raise ProviderUsageError(msg)
 
 

@@ -36,16 +36,16 @@ class BreakerPolicy(Policy):
     """When a provider is left alone, for how long, and what it takes to trust it again."""
 
     failure_threshold: int = field(
-        default=5, metadata=WHOLE | means("How many failures in a row open the breaker.", "failures")
+        default=5, metadata=WHOLE | means("Consecutive failures that open the breaker.", "failures")
     )
     open_cooldown_seconds: float = field(
-        default=30.0, metadata=DURATION | means("How long the provider is left alone.", "seconds")
+        default=30.0, metadata=DURATION | means("How long the breaker stays open.", "seconds")
     )
     half_open_max_calls: int = field(
-        default=1, metadata=WHOLE | means("How many calls of the whole fleet may probe it at once.", "calls")
+        default=1, metadata=WHOLE | means("Probes that may run at once, across all processes.", "calls")
     )
     success_threshold: int = field(
-        default=1, metadata=WHOLE | means("How many probes must succeed to close the breaker.", "probes")
+        default=1, metadata=WHOLE | means("Successful probes that close the breaker.", "probes")
     )
 
 

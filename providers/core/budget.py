@@ -14,9 +14,11 @@ class RetryBudget(Policy):
     """How many retries a provider may be given beyond what its successes earn."""
 
     capacity: float = field(
-        default=50.0, metadata=ATOM | means("How many retries can be saved up; there are so many at first.", "retries")
+        default=50.0, metadata=ATOM | means("Maximum of the retry budget, which starts full.", "retries")
     )
-    earned_by_success: float = field(default=0.2, metadata=SHARE | means("What each successful call adds.", "retries"))
+    earned_by_success: float = field(
+        default=0.2, metadata=SHARE | means("What each successful call adds to the budget.", "retries")
+    )
 
     def earn(self, tokens: float) -> float:
         return min(self.capacity, tokens + self.earned_by_success)

@@ -43,9 +43,9 @@ LOOKS_EVERY = 0.2
 # A spent quota is none of them: whoever runs out of it is told at once.
 PAUSES = frozenset({"rate_limited", "circuit_open"})
 REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
-    Decision.QUOTA: (ProviderQuotaExceededError, "the calls that this window allows are spent"),
+    Decision.QUOTA: (ProviderQuotaExceededError, "the quota of this window is used up"),
     Decision.CIRCUIT: (ProviderCircuitOpenError, "the breaker is open"),
-    Decision.COOLING: (ProviderRateLimitError, "the provider has asked for a pause"),
+    Decision.COOLING: (ProviderRateLimitError, "the provider requested a pause"),
 }
 
 
@@ -134,14 +134,14 @@ def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
             case Replay(payload):
                 return replace(execution.result(payload=payload), replayed=True)
             case Taken():
-                error: ProviderError = ProviderBadRequestError("the idempotency key belongs to another request")
+                error: ProviderError = ProviderBadRequestError("the idempotency key was used for another request")
                 return (yield from refuse(execution, 1, error))
             case StoreLost():
                 return execution.result(store_lost())
             case Busy(retry_after):
                 now, left = execution.clock(), execution.left()
                 if now + LOOKS_EVERY > waits_until or (left is not None and left <= LOOKS_EVERY):
-                    message = "the same request is under way"
+                    message = "the same request is in progress"
                     error = ProviderDependencyError(message, retry_after=retry_after, is_passing=True)
                     return (yield from refuse(execution, 1, error))
                 yield Sleep(LOOKS_EVERY)
@@ -156,7 +156,7 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
         timeout = execution.timeout()
         if timeout is not None and timeout <= 0:
             # Only the first attempt can come here: a wait that would reach the deadline is not begun.
-            late = failure or ProviderTimeoutError("the deadline was over before the call", never_left=True)
+            late = failure or ProviderTimeoutError("the deadline had passed before the call", never_left=True)
             return (yield from refuse(execution, number, late))
         admission = yield Admit(number, policy.cost if number == 1 or policy.quota_per_attempt else 0)
         if isinstance(admission, StoreLost):
@@ -251,7 +251,7 @@ def refusal_of(admission: Admission) -> ProviderError:
 
 
 def store_lost() -> ProviderError:
-    message = "the database of quotas and breakers is not available"
+    message = "the database with quotas and breakers is not available"
     return ProviderDependencyError(message, never_left=True, is_passing=True)
 
 

@@ -30,11 +30,11 @@ def refuse_mistakes(given: Mapping[str, Any]) -> None:
 
 def refuse_payload(payload: Any) -> None:
     if not isinstance(payload, dict):
-        msg = f"payload is missing: an object, not {type(payload).__name__}"
+        msg = f"payload must be an object, not {type(payload).__name__}"
         raise ProviderUsageError(msg)
 
 
 def refuse_cost(cost: Any) -> None:
     if type(cost) is not int or not 1 <= cost <= DEAREST:
-        msg = f"cost is a whole number from 1 to {DEAREST:,}, not {cost!r}"
+        msg = f"cost must be a whole number from 1 to {DEAREST:,}, not {cost!r}"
         raise ProviderUsageError(msg)

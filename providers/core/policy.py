@@ -25,46 +25,48 @@ class ProviderPolicy(Policy):
     """How one capability of one provider is called."""
 
     retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "How often a call is tried, and after which waits.")
+        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts and delays of a call.")
     )
     breaker: BreakerPolicy = field(
-        default_factory=BreakerPolicy, metadata=part(BreakerPolicy, "When the provider is left alone.")
+        default_factory=BreakerPolicy, metadata=part(BreakerPolicy, "When the breaker opens and closes.")
     )
     budget: RetryBudget = field(
-        default_factory=RetryBudget, metadata=part(RetryBudget, "How many retries all callers may make together.")
+        default_factory=RetryBudget, metadata=part(RetryBudget, "Retries that all callers may make together.")
     )
-    timeout: float | None = field(
-        default=30.0, metadata=TIME_LIMIT | means("How long each attempt may take.", "seconds")
-    )
+    timeout: float | None = field(default=30.0, metadata=TIME_LIMIT | means("Time limit of each attempt.", "seconds"))
     retry_after_ceiling: float = field(
         default=RETRY_AFTER_CEILING,
-        metadata=DURATION | means("The longest pause that the provider may ask for.", "seconds"),
+        metadata=DURATION | means("Longest pause that the provider may request.", "seconds"),
     )
     count_rate_limited: bool = field(
-        default=False, metadata=FLAG | means("Whether being asked for fewer calls counts as a failure for the breaker.")
+        default=False, metadata=FLAG | means("Whether the breaker counts rate-limit answers as failures.")
     )
     quota_per_attempt: bool = field(
-        default=False, metadata=FLAG | means("Whether every attempt uses the quota, not only the first.")
+        default=False, metadata=FLAG | means("Whether every attempt uses quota, not only the first.")
     )
-    cost: int = field(default=1, metadata=WHOLE | means("How much of the quota a call uses.", "calls"))
+    cost: int = field(default=1, metadata=WHOLE | means("Quota that a call uses.", "calls"))
     on_store_failure: str = field(
         default=StoreFailure.CLOSED.value,
         metadata=CHOICE
-        | means("Without the database, refuse calls (closed) or go by a breaker of this process alone (local)."),
+        | means("Without the database: refuse calls (closed), or use a breaker of this process only (local)."),
     )
     probe_lease: float = field(
-        default=60.0, metadata=SECONDS | means("How long a probe keeps its place if nobody reports back.", "seconds")
+        default=60.0,
+        metadata=SECONDS | means("How long a probe counts as running if its process does not report back.", "seconds"),
     )
     deduplicate: bool = field(
-        default=False, metadata=FLAG | means("Whether requests without a key of their own are known by what they ask.")
+        default=False,
+        metadata=FLAG | means("Whether requests without an idempotency key are identified by their content."),
     )
     idempotency_lease: float = field(
         default=300.0,
-        metadata=SECONDS | means("How long a request is taken to be under way if nobody reports back.", "seconds"),
+        metadata=SECONDS
+        | means("How long a request counts as in progress if its process does not report back.", "seconds"),
     )
     idempotency_wait: float = field(
-        default=0.0, metadata=DURATION | means("How long a second one waits for the first.", "seconds")
+        default=0.0, metadata=DURATION | means("How long a repeated request waits for the first one.", "seconds")
     )
     replay_for: float = field(
-        default=86400.0, metadata=SECONDS | means("How long a success is given again for the same key.", "seconds")
+        default=86400.0,
+        metadata=SECONDS | means("How long a successful answer is repeated for the same key.", "seconds"),
     )

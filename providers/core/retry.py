@@ -48,16 +48,14 @@ class RetryPolicy(Policy):
     """How often a call is tried, and after which waits."""
 
     max_attempts: int = field(
-        default=3, metadata=WHOLE | means("How often a call is tried, the first time included.", "attempts")
+        default=3, metadata=WHOLE | means("Maximum number of attempts, the first included.", "attempts")
     )
     base_delay_seconds: float = field(
-        default=0.2, metadata=DURATION | means("The wait after the first failure; it doubles each time.", "seconds")
+        default=0.2, metadata=DURATION | means("Delay after the first failure; it doubles each time.", "seconds")
     )
-    max_delay_seconds: float = field(
-        default=5.0, metadata=DURATION | means("The longest wait, before chance is added.", "seconds")
-    )
+    max_delay_seconds: float = field(default=5.0, metadata=DURATION | means("Longest delay, before jitter.", "seconds"))
     jitter_ratio: float = field(
-        default=0.2, metadata=RATIO | means("By how much chance makes a wait longer or shorter.", "of the wait")
+        default=0.2, metadata=RATIO | means("How much jitter lengthens or shortens a delay.", "of the delay")
     )
 
     def delay(self, attempt: int, random: Random = chance.random) -> float:

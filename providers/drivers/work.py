@@ -61,4 +61,4 @@ def _answered(payload: Any) -> Answered | Failed:
         return Answered(dict(payload), payload.http_status)
     if isinstance(payload, dict):
         return Answered(payload)
-    return Failed(ProviderResponseFormatError(f"an answer is a dict, not {type(payload).__name__}"))
+    return Failed(ProviderResponseFormatError(f"an answer must be a dict, not {type(payload).__name__}"))

@@ -28,8 +28,7 @@ class UnknownError(Exception):
     def __init__(self, who: Who) -> None:
         tenant_id, provider_name, capability = who
         super().__init__(
-            f"nothing is known of {provider_name} {capability} of {tenant_id}: "
-            "it was never called, and nobody has set a quota or an override"
+            f"{provider_name} {capability} of {tenant_id} is unknown: it was never called and has no quota or override"
         )
 
 

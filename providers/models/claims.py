@@ -20,10 +20,10 @@ class IdempotencyClaim(OfCapability):
 
     key = models.CharField(max_length=KEY)
     operation = models.CharField(max_length=NAME)
-    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of what was asked.")
+    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of the request.")
     state = models.CharField(max_length=9, choices=words(ClaimState), default=ClaimState.CLAIMED.value)
-    token = models.CharField(max_length=32, help_text="Whoever holds it may say how the request came out.")
-    lease_until = models.FloatField(help_text="Under way until then, or its answer is given again until then.")
+    token = models.CharField(max_length=32, help_text="Only its holder may record the outcome.")
+    lease_until = models.FloatField(help_text="In progress until then, or its answer is repeated until then.")
     # A text, not a JSON column: an answer may hold what those refuse.
     answer = models.TextField(null=True)
     created_at = models.DateTimeField(db_default=Now())

@@ -17,7 +17,7 @@ WHO = ["tenant_id", "provider_name", "capability"]
 class OfCapability(models.Model):
     """A row of one capability of one provider, for one tenant."""
 
-    tenant_id = models.CharField("tenant", max_length=TENANT, help_text="Whose calls; mostly a UUID.")
+    tenant_id = models.CharField("tenant", max_length=TENANT, help_text="The tenant; usually a UUID.")
     provider_name = models.CharField("provider", max_length=NAME)
     capability = models.CharField(max_length=NAME)
 

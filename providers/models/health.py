@@ -17,9 +17,13 @@ class ProviderHealthState(OfCapability):
         max_length=9, choices=words(BreakerState), default=BreakerState.CLOSED.value, db_default="closed"
     )
     consecutive_failures = models.PositiveIntegerField(default=0, db_default=0)
-    success_rate_1h = models.FloatField(null=True, blank=True, help_text="Of attempts; empty without any.")
-    p95_latency_ms_1h = models.FloatField(null=True, blank=True, help_text="Of attempts, within 7 %.")
-    execution_rate_1h = models.FloatField(null=True, blank=True, help_text="Of executions, retries included.")
+    success_rate_1h = models.FloatField(
+        null=True, blank=True, help_text="Success rate of attempts; empty without attempts."
+    )
+    p95_latency_ms_1h = models.FloatField(null=True, blank=True, help_text="Duration of attempts, within 7 %.")
+    execution_rate_1h = models.FloatField(
+        null=True, blank=True, help_text="Success rate of executions, retries included."
+    )
     last_error_code = models.CharField(max_length=30, null=True, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
     last_success_at = models.DateTimeField(null=True, blank=True)
@@ -27,7 +31,7 @@ class ProviderHealthState(OfCapability):
     attempts_1h = models.PositiveBigIntegerField(default=0, db_default=0)
     rated_at = models.FloatField(null=True, help_text="When the rates were last computed.")
     rated_settlement = models.BigIntegerField(
-        default=-1, db_default=-1, help_text="Up to which settlement: older figures never replace newer ones."
+        default=-1, db_default=-1, help_text="The last settlement included: older figures never replace newer ones."
     )
 
     class Meta:

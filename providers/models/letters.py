@@ -10,12 +10,12 @@ from django.db.models.functions import Now
 class OutboxLetter(models.Model):
     """A dead letter, written with the terminal state and published to `queue.deadletter` afterwards."""
 
-    payload = models.JSONField(help_text="What is published.")
-    request = models.JSONField(default=dict, help_text="What was asked, to make the call again.")
-    dead_letter_id = models.BigIntegerField(null=True, help_text="The letter in the console's list.")
+    payload = models.JSONField(help_text="The message that is published.")
+    request = models.JSONField(default=dict, help_text="The request, for a replay.")
+    dead_letter_id = models.BigIntegerField(null=True, help_text="The dead letter in the console.")
     created_at = models.DateTimeField(db_default=Now())
     published_at = models.DateTimeField(null=True, blank=True)
-    failures = models.PositiveIntegerField(default=0, db_default=0, help_text="Tries to publish it that failed.")
+    failures = models.PositiveIntegerField(default=0, db_default=0, help_text="Failed tries to publish it.")
 
     class Meta:
         db_table = "provider_outbox_letters"

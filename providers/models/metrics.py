@@ -29,10 +29,12 @@ class ProviderExecutionMetric(OfCapability):
     retryable = models.BooleanField()
     http_status = models.PositiveSmallIntegerField(null=True, blank=True)
     retry_suppressed = models.BooleanField(
-        default=False, db_default=False, help_text="It was not tried again because the retry budget was spent."
+        default=False, db_default=False, help_text="Not retried because the retry budget was used up."
     )
     policy_version = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The version of the policy that it was made under; empty: as the class says."
+        null=True,
+        blank=True,
+        help_text="The policy version of the call; empty if the provider's class sets the policy.",
     )
     created_at = models.DateTimeField(db_default=Now())
 

@@ -176,7 +176,7 @@ def test_a_pending_one_is_cancelled_by_its_client_and_for_a_reason(api: Client) 
     entry = AuditEntry.objects.get(action="transaction.cancel")
     assert (entry.actor, entry.target, entry.reason) == ("client:erp", "transaction t", "ordered twice")
     body = problem(post(api, "transactions/t/cancel", {"reason": "again"}), 409, "not_pending")
-    assert body["detail"] == "The transaction 't' is cancelled; only a pending one can be cancelled."
+    assert body["detail"] == "The transaction 't' is cancelled; only a pending transaction can be cancelled."
 
 
 def test_one_that_has_ended_is_replayed_as_a_new_one(api: Client) -> None:

@@ -163,7 +163,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     inside.goto("/admin/")
     inside.get_by_role("link", name="1 failed with ConnectionError: IBAN # is wrong").click()
     inside.get_by_role("link", name=letter.uid).click()
-    expect(inside.get_by_text("waits for a decision")).to_be_visible()
+    expect(inside.get_by_text("needs a decision")).to_be_visible()
     expect(inside.get_by_text("attempt 2 of 2")).to_be_visible()
     assert fits(inside)
     inside.get_by_role("link", name="Edit and replay").click()

@@ -91,7 +91,7 @@ def test_a_kind_of_failure_that_came_back_says_so(browse: Client, orders: Pipeli
     letter = scenes.fail(orders, {})
     dead_letters.discard(letter.pk, by="ada", reason="fixed")
     scenes.fail(orders, {})
-    assert "Came back: 1 failed with ConnectionError" in read(browse)
+    assert "Reopened: 1 failed with ConnectionError" in read(browse)
 
 
 def test_work_that_nobody_serves_needs_a_person(browse: Client, orders: Pipeline) -> None:
@@ -161,7 +161,7 @@ def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pi
     WaitingSampleFactory.create(minute=minute - timedelta(hours=5), waiting=20_000, is_capped=True)
     hour, day = read(browse), read(browse, "/admin/live/?span=day")
     assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 5\.", hour)
-    assert search(r"Longest wait: The first due for 7 min at \d\d:\d\d, at most 7 min\.", hour)
+    assert search(r"Longest wait: Oldest due for 7 min at \d\d:\d\d, at most 7 min\.", hour)
     assert search(r"Backlog: 5 waiting at \d\d:\d\d, at most 20,000\+\.", day)
 
 

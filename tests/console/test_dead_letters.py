@@ -162,7 +162,7 @@ def test_a_letters_page_has_all_that_is_needed_to_understand_it(browse: Client, 
     letter = scenes.fail(orders, {"card": "4111-1111", "n": 1}, scenes.failure("first"), scenes.failure("second"))
     page = read(browse, f"{LETTERS}{letter.pk}/change/")
     for words in (
-        "a SYSTEM failure in process waits for a decision",
+        "a SYSTEM failure in process needs a decision",
         "ConnectionError</strong>: second",
         "Traceback (most recent call last)",
         "attempt 2 of 2",
@@ -213,7 +213,7 @@ def test_a_letter_of_no_pipeline_can_be_read_and_discarded_but_not_replayed(brow
     assert "No attempts are kept of it." in page
     assert f"{LETTERS}{letter.pk}/discard/" in page
     answer = browse.post(f"{LETTERS}{letter.pk}/replay/", DIALOG)
-    assert "which is no pipeline." in read(browse, answer.headers["HX-Redirect"])
+    assert "which is not a pipeline." in read(browse, answer.headers["HX-Redirect"])
 
 
 def test_leads_act_on_groups_and_operators_on_letters(

@@ -55,7 +55,7 @@ def test_what_waited_is_drawn_at_its_most_and_broken_where_nobody_looked() -> No
     depths, ages = charts.of_waiting(samples, 2)
     assert depths.summary == "20 waiting at 00:04, at most 40."
     assert depths.lines == [("waiting", drawing.line([40, None, 20], 40))]
-    assert ages.summary == "The first due for 90 s at 00:04, at most 90 s."
+    assert ages.summary == "Oldest due for 90 s at 00:04, at most 90 s."
     assert ages.lines == [("oldest", drawing.line([0.0, None, 90.0], 90.0))]
 
 
@@ -66,7 +66,7 @@ def test_a_backlog_that_nobody_looked_at_says_who_would_look() -> None:
 
 def test_an_empty_backlog_is_said_in_words() -> None:
     told = [chart.summary for chart in charts.of_waiting([sample(0, 0)], 1)]
-    assert told == ["Nothing waited.", "Nothing was overdue."]
+    assert told == ["No backlog.", "No transaction was due."]
 
 
 def test_a_tree_escapes_everything_and_folds_what_is_deep() -> None:

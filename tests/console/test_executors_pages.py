@@ -153,7 +153,7 @@ def test_a_transaction_that_was_put_back_says_why_and_until_when(browse: Client,
     outcome = Later(seconds=600.0, spent=2, failure=Failure(later))
     transactions.postpone([transactions.Settlement(leased, outcome)])
     page = scenes.read(browse, f"/admin/engines/transactionrecord/{transactions.find(made.id).pk}/change/")
-    sentence = "Due in 10 min; it asked to be tried again after 2 attempts (RetryJob: the bank is closed)."
+    sentence = "Due in 10 min; its handler asked for a retry after 2 attempts (RetryJob: the bank is closed)."
     assert sentence in page
     assert "Last failure" in page
     assert "after 2 attempts" in page

@@ -43,7 +43,7 @@ def test_a_gate_is_closed_and_reconciled(inside: Page) -> None:
 def test_an_alarm_is_explained_and_skipped(inside: Page) -> None:
     """From the dashboard, which tells the alarm, to a boundary that lists what was skipped, and why."""
     boundary = make_boundary(source_url="https://plant.example", source_token_file="plant")
-    alarm = "the message 'a' at offset 3 has arrived before with another content"
+    alarm = "the message 'a' at offset 3 has arrived before with different content"
     Boundary.objects.update(alarm=alarm, alarm_offset=3, alarm_last=3, frontier=2, heard_at=Now())
     inside.goto("/admin/")
     inside.get_by_role("link", name=f"alarm: {alarm}").click()

@@ -201,7 +201,7 @@ def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(brows
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     Boundary.objects.update(next_offset=1)
     FactFactory.create(boundary=boundary, offset=0, written_at=Now() - timedelta(days=33))
-    assert "holds back truncation, facts are kept 3 days beyond their time" in scenes.read(browse, "/admin/")
+    assert "holds back truncation: facts are 3 days past their retention" in scenes.read(browse, "/admin/")
     shown = scenes.read(browse, page(consumer))
     assert "Holding back truncation" in shown
     assert page(consumer, "retire") in shown
@@ -254,11 +254,11 @@ def test_zones_boundaries_and_consumers_are_made_here(browse: Client) -> None:
     [
         ("zone", {"name": " Plant A"}, "no blanks around it"),
         ("zone", {"name": PLANT}, "already"),
-        ("boundary", {"to_zone": PLANT}, "leads from one zone to another"),
+        ("boundary", {"to_zone": PLANT}, "needs two different zones"),
         ("boundary", {}, "already"),
         ("boundary", {"from_zone": OFFICE, "to_zone": PLANT, "source_url": "https://peer.example"}, "token"),
         ("consumer", {"start": "offset"}, "Enter the first offset"),
-        ("consumer", {"start": "offset", "offset": "7"}, "nothing has the offset 7 yet"),
+        ("consumer", {"start": "offset", "offset": "7"}, "there is no offset 7 yet"),
         ("consumer", {"name": "taken"}, "already"),
     ],
 )
@@ -477,7 +477,7 @@ def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: 
     Boundary.objects.update(frontier=0, next_offset=10_002)
     Consumer.objects.update(confirmed_at=Now() - timedelta(minutes=5))
     shown = scenes.read(browse, "/admin/")
-    assert "10,001 facts wait to be handed over" in shown
+    assert "10,001 facts not handed over yet" in shown
     assert "10,002 behind" in shown
     assert page(boundary) in shown
     assert page(consumer) in shown

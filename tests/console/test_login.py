@@ -60,6 +60,18 @@ def test_a_lock_ends_by_itself_and_a_login_forgets_the_failures_before_it(admini
 
 @pytest.mark.django_db
 @pytest.mark.once
+def test_the_old_password_cannot_be_guessed_where_it_is_changed(browse: Client) -> None:
+    new = {"new_password1": "a longer password", "new_password2": "a longer password"}
+    told = [browse.post("/admin/password_change/", {"old_password": WRONG, **new}) for _ in range(ALLOWED + 1)]
+    assert ["Too many failed logins" in answer.content.decode() for answer in told] == [False] * ALLOWED + [True]
+    assert browse.post("/admin/password_change/", {"old_password": RIGHT, **new}).status_code == 200
+    FailedLogins.objects.all().delete()
+    changed = browse.post("/admin/password_change/", {"old_password": RIGHT, **new})
+    assert (changed.status_code, changed["Location"]) == (302, "/admin/password_change/done/")
+
+
+@pytest.mark.django_db
+@pytest.mark.once
 def test_an_account_is_locked_whichever_address_guesses(administrator: User) -> None:
     told = [attempt(WRONG, address=f"192.0.2.{number}") for number in range(5 * ALLOWED)]
     assert set(told) == {"wrong"}

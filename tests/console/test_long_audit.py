@@ -131,9 +131,9 @@ def test_a_long_audit_log_is_counted_only_so_far(browse: Client) -> None:
 def test_of_many_that_begin_alike_those_of_that_very_name_are_shown(browse: Client) -> None:
     seed(2_000)
     audit.record(actor="adam", action="x", target="y")
-    assert "these have exactly this actor" in browse.get(f"{ADDRESS}?q=ada").content.decode()
+    assert "showing those with exactly this actor" in browse.get(f"{ADDRESS}?q=ada").content.decode()
     assert "adam" in browse.get(f"{ADDRESS}?q=adam").content.decode()
-    assert "the newest are looked for first" in browse.get(f"{ADDRESS}?q=transaction t").content.decode()
+    assert "searching the newest first" in browse.get(f"{ADDRESS}?q=transaction t").content.decode()
 
 
 def test_what_a_search_means_is_taken_letter_by_letter(browse: Client) -> None:

@@ -18,7 +18,7 @@ PAGES = {
     "/admin/access/apiclient/add/": Right.ADMINISTER,
     "/admin/auth/user/": Right.ADMINISTER,
     "/admin/auth/user/add/": Right.ADMINISTER,
-    "/admin/auth/group/": Right.ADMINISTER,
+    "/admin/access/role/": Right.ADMINISTER,
     "/admin/access/auditentry/": Right.AUDIT,
     "/admin/access/auditentry/export.csv": Right.AUDIT,
 }

@@ -68,7 +68,7 @@ def test_what_its_verbs_refuse_is_never_kept(calls: Any) -> None:
         calls.policies.write("mail", "send", body={"retry": {"max_attempts": 0}}, **terms)
     with pytest.raises(ValueError, match="cannot be stored"):
         calls.policies.write("mail", "send", body={"region": "\0"}, **terms)
-    with pytest.raises(StalePolicyError, match="'mail/send' is at version 1 now"):
+    with pytest.raises(StalePolicyError, match="'mail/send' has changed to version 1"):
         calls.policies.write("mail", "send", body={}, expected=0, **terms)
     with pytest.raises(PolicyUnknownError, match="no policy named 'mail/read'"):
         calls.policies.find("mail", "read")

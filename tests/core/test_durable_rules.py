@@ -269,11 +269,11 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         ({"state": "pending", "due_in": 40}, "due in 40 s"),
         (
             {"state": "pending", "due_in": 40, "error": {"type": "RetryJob", "message": "not yet", "spent": 1}},
-            "due in 40 s; it asked to be tried again after 1 attempt (RetryJob: not yet)",
+            "due in 40 s; its handler asked for a retry after 1 attempt (RetryJob: not yet)",
         ),
         (
             {"state": "pending", "error": {"type": "RetryJob", "message": "", "spent": 12}},
-            "waiting: it is next; it asked to be tried again after 12 attempts (RetryJob)",
+            "waiting: it is next; its handler asked for a retry after 12 attempts (RetryJob)",
         ),
         (
             {"state": "pending", "due_in": 9, "error": {"type": "NoPlace", "message": "it waits for x", "spent": 1}},
@@ -282,7 +282,7 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         ({"state": "pending", "workers": []}, "waiting: no worker serves this pipeline"),
         (
             {"state": "pending", "workers": [], "error": {"type": "RetryJob", "message": "not yet", "spent": 2}},
-            "waiting: no worker serves this pipeline; it asked to be tried again after 2 attempts (RetryJob: not yet)",
+            "waiting: no worker serves this pipeline; its handler asked for a retry after 2 attempts (RetryJob: not yet)",  # noqa: E501
         ),
         ({"state": "pending"}, "waiting: it is next"),
         (
@@ -299,15 +299,12 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
             },
             (
                 "waiting: breaker rank/rank_snapshot open until 14:05:30 UTC, due in 40 s; "
-                "it asked to be tried again after 1 attempt (RetryJob: not yet)"
+                "its handler asked for a retry after 1 attempt (RetryJob: not yet)"
             ),
         ),
         (
             {"state": "pending", "hindrances": [FORCED_OPEN, {**OPEN_FOR_NOW, "what": "breaker text/brief open"}]},
-            (
-                "waiting: breaker rank/rank_snapshot open until somebody resets it, "
-                "breaker text/brief open until 14:05:30 UTC"
-            ),
+            ("waiting: breaker rank/rank_snapshot open until it is reset, breaker text/brief open until 14:05:30 UTC"),
         ),
         (
             {"state": "pending", "workers": [], "hindrances": [OPEN_FOR_NOW]},
@@ -320,13 +317,13 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         ({"state": "pending", "ahead": 10_000, "is_ahead_capped": True}, "waiting: 10,000+ are ahead of it"),
         ({"state": "running"}, "running on host:1 for 250 ms"),
         ({"state": "running", "worker": ""}, "running on a worker for 250 ms"),
-        ({"state": "succeeded"}, "succeeded 30 s ago, at its first delivery"),
-        ({"state": "succeeded", "deliveries": 3}, "succeeded 30 s ago, at its delivery number 3"),
+        ({"state": "succeeded"}, "succeeded 30 s ago, on its first delivery"),
+        ({"state": "succeeded", "deliveries": 3}, "succeeded 30 s ago, on delivery 3"),
         (
             {"state": "succeeded", "result_note": "not kept: it has 2 bytes; the limit is 1"},
-            "succeeded 30 s ago, at its first delivery; its result is not kept: it has 2 bytes; the limit is 1",
+            "succeeded 30 s ago, on its first delivery; its result is not kept: it has 2 bytes; the limit is 1",
         ),
-        ({"state": "cancelled", "ended_ago": 200_000}, "cancelled 2 days ago before it began"),
+        ({"state": "cancelled", "ended_ago": 200_000}, "cancelled 2 days ago before it started"),
         (
             {
                 "state": "failed",
@@ -340,7 +337,7 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
             {"state": "failed", "dead_letter": "open", "hindrances": [OPEN_FOR_NOW]},
             (
                 "failed 30 s ago in process (SYSTEM) with an error; its dead letter is open; "
-                "a replay would meet: breaker rank/rank_snapshot open until 14:05:30 UTC"
+                "a replay would be blocked: breaker rank/rank_snapshot open until 14:05:30 UTC"
             ),
         ),
     ],
@@ -359,4 +356,4 @@ def test_a_failure_in_another_process_is_told_in_its_own_words() -> None:
 def test_poison_is_a_failure_of_the_system_that_says_how_often_it_came_back() -> None:
     poison = PoisonError(POISON)
     assert (poison.category, poison.error_type) == (ExceptionType.SYSTEM, "PoisonTransaction")
-    assert "came back 3 times" in str(poison)
+    assert "delivered again 3 times" in str(poison)

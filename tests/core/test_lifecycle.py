@@ -314,7 +314,7 @@ def test_attempts_before_it_was_put_back_count() -> None:
 def test_a_policy_that_allows_fewer_attempts_by_now_allows_no_further_one() -> None:
     played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE), spent=4), [ok], Call)
     assert stages(played) == [Stage.EXCEPTION]
-    assert str(played.result.error) == "no attempt is left: 4 were made of 1"
+    assert str(played.result.error) == "no attempts left: 4 of 1 were made"
 
 
 def test_where_it_cannot_be_put_back_it_waits_in_its_slot() -> None:

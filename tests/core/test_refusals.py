@@ -14,8 +14,8 @@ def test_only_a_pending_transaction_can_be_cancelled(state: State) -> None:
 @pytest.mark.parametrize(
     ("state", "letter", "words"),
     [
-        (State.PENDING, None, "It is pending; only one that has ended can be replayed."),
-        (State.RUNNING, None, "It is running; only one that has ended can be replayed."),
+        (State.PENDING, None, "It is pending; only a finished transaction can be replayed."),
+        (State.RUNNING, None, "It is running; only a finished transaction can be replayed."),
         (State.SUCCEEDED, None, ""),
         (State.FAILED, "open", ""),
         (State.FAILED, "replayed", "Its dead letter was replayed."),
@@ -29,7 +29,7 @@ def test_what_has_ended_can_be_replayed_once_for_each_failure(state: State, lett
     ("letter", "can_run", "words"),
     [
         (LetterState.OPEN, True, ""),
-        (LetterState.OPEN, False, "It comes from no pipeline: there is nothing to run it again."),
+        (LetterState.OPEN, False, "It does not come from a pipeline and cannot be replayed."),
         (LetterState.DISCARDED, True, "It was discarded."),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_group_is_decided_on_only_to_change_it(group: GroupState, wanted: Grou
 
 def test_a_group_is_acted_on_while_it_has_open_letters_and_nobody_else_acts() -> None:
     assert refusals.of_acting_on_all(3, None) == ""
-    assert refusals.of_acting_on_all(0, None) == "None of its dead letters is open."
+    assert refusals.of_acting_on_all(0, None) == "It has no open dead letters."
     assert "is paused" in refusals.of_acting_on_all(3, "paused")
 
 

@@ -209,12 +209,12 @@ def test_what_is_released_is_there_again_in_its_place(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("not json", "the message is no transaction: Expecting value"),
+        ("not json", "the message is not a transaction: Expecting value"),
         ('["a"]', "a transaction must be a JSON object, not list"),
         ('{"id": "x"}', "a transaction needs the field 'payload'"),
         ('{"payload": 1, "colour": 2}', "a transaction has no field 'colour'"),
         ('{"payload": 1, "available_at": "2999-01-01T00:00:00Z"}', "a broker does not keep messages for later"),
-        ("[" * 100_000, "the message is no transaction"),
+        ("[" * 100_000, "the message is not a transaction"),
     ],
 )
 def test_a_message_that_is_no_transaction_is_buried_and_blocks_nobody(
@@ -394,7 +394,7 @@ def test_what_it_did_not_deliver_and_what_comes_after_the_end_is_refused_in_word
 def test_a_wrong_password_is_told_at_once_and_not_repeated(url: str) -> None:
     connector = BrokerConnector(url.replace(urlsplit(url).password or "", "wrong-one"), "test.none", patience=LIMIT)
     began = time.monotonic()
-    with pytest.raises(ConnectorError, match="refuses us") as caught:
+    with pytest.raises(ConnectorError, match="refuses the connection") as caught:
         connector.fetch_transactions(1)
     connector.close()
     assert time.monotonic() - began < LIMIT / 2, "not when patience ends"

@@ -173,7 +173,7 @@ def test_an_operation_stops_if_others_fail_in_the_same_way_meanwhile() -> None:
     settle(claim(pipeline), failed("the customer is unknown"))
     assert bulk.advance() == 0
     operation.refresh_from_db()
-    note = "1 more failed in the same way since it was begun or resumed"
+    note = "1 more failed in the same way since it was started or resumed"
     assert (operation.state, operation.note, operation.done) == ("stopped", note, 1)
     bulk.turn(operation.pk, "running", by="ada", reason="that one is known")
     advance_until(lambda: BulkOperation.objects.get().state == "done")

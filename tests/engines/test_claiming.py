@@ -222,7 +222,7 @@ def test_only_a_pending_one_can_be_cancelled() -> None:
     waiting, running = submit(pipeline, 2)
     assert transactions.cancel(running, by="ada", reason="wrong order").word == "cancelled"
     claim(pipeline)
-    with pytest.raises(NotPendingError, match="is running; only a pending one can be cancelled"):
+    with pytest.raises(NotPendingError, match="is running; only a pending transaction can be cancelled"):
         transactions.cancel(waiting, by="ada", reason="too late")
 
 

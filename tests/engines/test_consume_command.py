@@ -117,7 +117,7 @@ def test_a_pipeline_whose_task_is_not_here_is_left_out_and_named() -> None:
     ids = submit(pipeline, 2)
     run = consume("--drain")
     assert run.code == 0
-    assert "the pipeline 'lost' is left out: there is no task 'no.such.task' here" in run.errors
+    assert "the pipeline 'lost' is skipped: there is no task 'no.such.task' here" in run.errors
     assert set(states(*ids)) == {"succeeded"}
 
 
@@ -127,7 +127,7 @@ def test_a_pipeline_without_the_address_of_its_broker_is_left_out_or_is_bad_conf
     make_pipeline("queue", connector="broker", policy="quick")
     run = consume("--drain", CELERY_BROKER_URL="")
     assert (run.code, set(states(*ids))) == (0, {"succeeded"})
-    assert "the pipeline 'queue' is left out: there is no address of a broker (CELERY_BROKER_URL) here" in run.errors
+    assert "the pipeline 'queue' is skipped: there is no address of a broker (CELERY_BROKER_URL) here" in run.errors
     run = consume("queue", "--drain", CELERY_BROKER_URL="")
     assert run.code == 78
     assert "set CELERY_BROKER_URL to its address" in run.errors

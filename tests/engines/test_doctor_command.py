@@ -67,7 +67,7 @@ def test_a_sound_system_is_well() -> None:
     assert found["maintenance"][0]["level"] == "warning"
     text = run("doctor")
     assert text.startswith("ok       database: ")
-    assert text.endswith("all is well\n")
+    assert text.endswith("no problems found\n")
     assert "\x1b" not in text
 
 

@@ -141,7 +141,7 @@ def test_a_job_that_asked_to_be_tried_again_is_explained() -> None:
     assert transactions.postpone([transactions.Settlement(leased, postponed)]) == []
     explained = ask("explain", "again")
     assert explained["sentence"] == (
-        "due in 10 min; it asked to be tried again after 2 attempts (RetryJob: the bank is closed)"
+        "due in 10 min; its handler asked for a retry after 2 attempts (RetryJob: the bank is closed)"
     )
     assert explained["facts"]["attempts_spent"] == 2
     assert "attempts spent" in run("explain", "again")

@@ -182,7 +182,7 @@ def test_jobs_of_an_executor_that_backs_off_hold_up_no_others_and_spend_no_attem
         error: Any = record.error
         assert error["spent"] == len(attempts(record.uid)), "to wait is no attempt"
         assert record.attempts <= error["spent"], "nor a delivery"
-        assert "it waits for the executor 'broken'" in explaining.explain(record.uid)["sentence"]
+        assert "waiting for the executor 'broken'" in explaining.explain(record.uid)["sentence"]
 
 
 def parked() -> list[TransactionRecord]:

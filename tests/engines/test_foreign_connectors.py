@@ -217,7 +217,7 @@ def test_a_pipeline_whose_connector_is_not_here_is_left_out_and_named() -> None:
     good = submit(make_pipeline("orders", policy="quick"), 2)
     run = consume("--drain")
     assert (run.code, set(states(*good))) == (0, {"succeeded"})
-    assert "the pipeline 'lost' is left out: there is no connector 'no.such.connector' here" in run.errors
+    assert "the pipeline 'lost' is skipped: there is no connector 'no.such.connector' here" in run.errors
 
 
 def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryConnector) -> None:

@@ -93,7 +93,7 @@ def test_a_pending_transaction_is_cancelled_and_the_actor_written_down() -> None
     entry = AuditEntry.objects.get(action="transaction.cancel")
     assert (entry.actor, entry.reason) == (actor(), "mistake")
     assert entry.actor.startswith("command:")
-    with pytest.raises(CommandError, match="'one' is cancelled; only a pending one can be cancelled"):
+    with pytest.raises(CommandError, match="'one' is cancelled; only a pending transaction can be cancelled"):
         call_command("cancel", "one", "--reason", "again")
 
 

@@ -70,7 +70,7 @@ def test_an_invalid_policy_is_never_kept(body: Any, problem: str) -> None:
 
 def test_whoever_comes_second_is_told_so() -> None:
     policies.write("default", TOUGH, by="ada", reason="first", expected=1)
-    with pytest.raises(StalePolicyError, match="is at version 2 now"):
+    with pytest.raises(StalePolicyError, match="has changed to version 2"):
         policies.write("default", {}, by="bob", reason="second", expected=1)
 
 

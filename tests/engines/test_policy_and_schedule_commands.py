@@ -138,7 +138,7 @@ def test_a_schedule_that_cannot_be_fired_does_not_hold_up_the_others() -> None:
     schedule("broken", catch_up="one", missed=timedelta(hours=2))
     schedule("sound", catch_up="one", missed=timedelta(hours=1))
     Schedule.objects.filter(name="broken").update(payload="x" * 2**20)
-    with pytest.raises(ScheduleError, match="the schedule 'broken' cannot be fired: the payload has"):
+    with pytest.raises(ScheduleError, match="the schedule 'broken' cannot run: the payload has"):
         schedules.fire()
     assert [record.payload for record in TransactionRecord.objects.all()] == [{"by": "sound"}]
     assert Schedule.objects.get(name="broken").last_run_at is None

@@ -198,9 +198,9 @@ def test_json_lines_are_read_and_written_a_transaction_a_line() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("not json", "line 3 is no transaction"),
-        ('{"id": "x"}', "line 3 is no transaction: a transaction needs the field 'payload'"),
-        ("[" * 100_000, "line 3 is no transaction"),
+        ("not json", "line 3 is not a transaction"),
+        ('{"id": "x"}', "line 3 is not a transaction: a transaction needs the field 'payload'"),
+        ("[" * 100_000, "line 3 is not a transaction"),
         ('"' + "x" * LONGEST_LINE + '"', "line 3 is longer than 16,777,216 characters"),
     ],
 )

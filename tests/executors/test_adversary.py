@@ -100,7 +100,7 @@ def test_a_process_never_tries_a_job_again_that_it_has_tried_in_vain() -> None:
             "unreadable_and_gone",
             (
                 "executor exited with code 4 in the middle of a line: 'one'; "
-                "its answer cannot be read: NaN is no JSON number"
+                "its answer cannot be read: NaN is not a JSON number"
             ),
             "",
         ),
@@ -122,7 +122,7 @@ def test_a_broken_executor_is_a_failure_of_the_system_that_says_what_happened(
     [
         ('"finished"', "its answer breaks the protocol: the status 'finished' is none of success, retry"),
         ("7", "its answer breaks the protocol: status is a number"),
-        ('"success", "result": NaN', "its answer cannot be read: NaN is no JSON number"),
+        ('"success", "result": NaN', "its answer cannot be read: NaN is not a JSON number"),
         ('"success", "result": undefined', "its answer is not JSON: Expecting value"),
         ('"success", "result": 1e400', "its answer cannot be read: the number 1e400 is too large"),
         (f'"success", "result": {"9" * 5000}', "its answer cannot be read: a number has 5,000 digits"),

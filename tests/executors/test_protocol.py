@@ -196,8 +196,8 @@ BEGUN = b'{"job_id": "t0", "status": "success", "result": '
 @pytest.mark.parametrize(
     ("rest", "reason"),
     [
-        (b"NaN}", "NaN is no JSON number"),
-        (b"-Infinity}", "-Infinity is no JSON number"),
+        (b"NaN}", "NaN is not a JSON number"),
+        (b"-Infinity}", "-Infinity is not a JSON number"),
         (b"1e400}", "the number 1e400 is too large"),
         (b'{"a": [' + b"9" * 5000 + b"]}}", "a number has 5,000 digits"),
         (b'"\xc3("}', "it is not UTF-8"),

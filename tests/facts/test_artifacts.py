@@ -86,7 +86,7 @@ def test_the_same_bytes_again_get_the_same_answer_and_store_nothing() -> None:
 @pytest.mark.parametrize("other", [b"other", BODY + b"!", BODY[:-1], b""])
 def test_other_bytes_are_refused_and_change_nothing(other: bytes) -> None:
     artifact = put().artifact
-    with pytest.raises(ObjectConflictError, match="belongs to other bytes"):
+    with pytest.raises(ObjectConflictError, match="already exists with other bytes"):
         put(other)
     assert read(artifacts.find(BUCKET, "a/order.pdf")) == BODY
     assert [path.name for path in files()] == [artifact.stored_as.rpartition("/")[2]]

@@ -123,7 +123,7 @@ def test_a_key_that_has_other_bytes_here_raises_the_alarm(producer: BoundaryClie
     producer.append(draft(1))
     producer.append(draft(2, object_json=[stored(producer, "order.pdf", b"theirs")]))
     producer.append(draft(3))
-    with pytest.raises(AlarmError, match="here that key has other bytes") as caught:
+    with pytest.raises(AlarmError, match="here it has other bytes") as caught:
         hand()
     assert list(ForwardedFact.objects.values_list("offset", flat=True)) == [0]
     assert content("order.pdf") == b"ours"

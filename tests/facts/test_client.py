@@ -224,9 +224,9 @@ class Slow(Script):
 def test_calls_inside_a_deadline_end_with_it_and_an_inner_one_may_lift_it() -> None:
     with peer(Slow()) as url, BoundaryClient(url, "token") as client:
         with deadlines.within(0.3):
-            with pytest.raises(UnreachableError, match="the time for the whole exchange is over"):
+            with pytest.raises(UnreachableError, match="the time limit of the whole request has passed"):
                 client.consumers()
-            with pytest.raises(UnreachableError, match="the time for the whole exchange is over"):
+            with pytest.raises(UnreachableError, match="the time limit of the whole request has passed"):
                 client.reader("office")
             with deadlines.within(None):
                 assert client.reader("office").newest == 9

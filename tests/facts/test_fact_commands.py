@@ -101,11 +101,11 @@ def test_a_consumer_begins_where_it_is_told_to(start: str, cursor: int) -> None:
         (["zone", "create", " "], "a zone's name has 1 to 256 printable characters"),
         (["boundary", "create", PLANT, "Mars"], "there is no zone named 'Mars'"),
         (["boundary", "create", PLANT, "Mars One"], "create it with manage.py zone create 'Mars One'"),
-        (["boundary", "create", PLANT, OFFICE], "a boundary leads from 'Plant A' to 'Enterprise' already"),
+        (["boundary", "create", PLANT, OFFICE], "a boundary from 'Plant A' to 'Enterprise' already exists"),
         (["boundary", "create", OFFICE, PLANT, "--source", "http://a.example"], "name its file in ERGON_PEER_TOKENS"),
         (["boundary", "create", OFFICE, PLANT, "--consumer", "a"], "name it with --source"),
-        (["boundary", "close", OFFICE, PLANT, "--reason", "r"], "no boundary leads from 'Enterprise' to 'Plant A'"),
-        (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "5"], "nothing has the offset 5 yet"),
+        (["boundary", "close", OFFICE, PLANT, "--reason", "r"], "there is no boundary from 'Enterprise' to 'Plant A'"),
+        (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "5"], "there is no offset 5 yet"),
         (["consumer", "create", "a", "--boundary", PLANT, OFFICE, "--start", "first"], "not at 'first'"),
         (["consumer", "create", "a/b", "--boundary", PLANT, OFFICE], "it cannot be called 'a/b'"),
         (["consumer", "create", "..", "--boundary", PLANT, OFFICE], "it cannot be called '..'"),
@@ -164,7 +164,10 @@ def test_an_id_that_a_retry_may_not_repeat_is_told_and_kept() -> None:
     assert [json.loads(line)["offset"] for line in output.splitlines()] == [0, 1, 2, 3, 4]
     first, second, last = errors.splitlines()
     assert first.startswith(f"warning: line 1: the message id {ids[0]} is a random UUID: a retry")
-    assert second == "warning: line 4: the message id 1741248600.123 is a time of the clock: another one at every try"
+    assert (
+        second
+        == "warning: line 4: the message id 1741248600.123 is a timestamp: every retry would have a different one"
+    )
     assert (last, command.returncode) == ("warning: 2 more like it: a random UUID", 0)
 
 
@@ -179,7 +182,7 @@ def test_a_file_is_put_and_a_fact_refers_to_it(tmp_path: Path) -> None:
     del told["duplicate"]
     assert ledger.append(draft(1, object_json=told)).offset == 0
     (tmp_path / "order.pdf").write_bytes(b"other")
-    with pytest.raises(CommandError, match="belongs to other bytes"):
+    with pytest.raises(CommandError, match="already exists with other bytes"):
         run(*arguments)
 
 

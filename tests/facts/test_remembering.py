@@ -56,7 +56,9 @@ def test_many_at_once_among_which_one_was_truncated_are_each_told_apart() -> Non
 
 def test_another_content_under_the_id_of_a_truncated_fact_is_a_conflict() -> None:
     truncated(3, of=3)
-    with pytest.raises(ConflictingDuplicateError, match="belongs to another content, whose fact has been truncated"):
+    with pytest.raises(
+        ConflictingDuplicateError, match="was already used with different content; that fact has been truncated"
+    ):
         ledger.append(draft(1, object_json={"quantity": 13}))
     assert Boundary.objects.get().next_offset == 3
 
@@ -81,7 +83,7 @@ def test_what_a_peer_sends_again_after_truncation_is_recognised() -> None:
     assert (received.new, received.frontier, received.trouble) == (0, 3, None)
     received = receive(Arrival(4, ledger.prepare(draft(2, object_json=0))))
     assert received.trouble is not None
-    assert "has arrived before with another content" in received.trouble.message
+    assert "has arrived before with different content" in received.trouble.message
     assert not ForwardedFact.objects.exists()
 
 

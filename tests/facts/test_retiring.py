@@ -39,7 +39,7 @@ def test_a_consumer_that_holds_truncation_is_told_of_and_retired() -> None:
     fill(5)
     age(5)
     told = [one.text for one in boundary_watch.findings() if one.check == "consumers of facts"]
-    assert any(text.startswith("erp: holds back truncation, facts are kept ") for text in told)
+    assert any(text.startswith("erp: holds back truncation: facts are ") for text in told)
     hints = [one.hint for one in boundary_watch.findings() if one.check == "consumers of facts"]
     assert any("consumer retire" in hint for hint in hints)
     concern = next(one for one in boundary_watch.concerns() if "holds back truncation" in one.title)

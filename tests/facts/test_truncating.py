@@ -65,12 +65,12 @@ def test_what_is_over_its_time_and_held_back_is_told_without_a_truncation() -> N
     fill(10)
     age(4)
     told = "Plant A → Enterprise: facts are kept "
-    held_back = [text for text in worries() if "beyond their time" in text]
+    held_back = [text for text in worries() if "past their retention" in text]
     assert [text.startswith(told) for text in held_back] == [True]
     assert held_back[0].endswith("held back by consumer erp")
-    assert any("beyond their time" in one.title + one.detail for one in boundary_watch.concerns())
+    assert any("past their retention" in one.title + one.detail for one in boundary_watch.concerns())
     ledger.confirm("erp", 3)
-    assert not any("beyond their time" in text for text in worries()), "what is left is young"
+    assert not any("past their retention" in text for text in worries()), "what is left is young"
 
 
 def test_facts_that_were_never_handed_over_are_held_back_by_the_forward_buffer() -> None:
@@ -79,7 +79,7 @@ def test_facts_that_were_never_handed_over_are_held_back_by_the_forward_buffer()
     age(1)
     assert any(text.endswith("held back by the forward buffer") for text in worries())
     run("forward", "--drain")
-    assert not any("beyond their time" in text for text in worries())
+    assert not any("past their retention" in text for text in worries())
 
 
 def test_facts_of_a_peer_are_held_back_by_readers_alone() -> None:
@@ -88,7 +88,7 @@ def test_facts_of_a_peer_are_held_back_by_readers_alone() -> None:
     Boundary.objects.update(source_url="https://peer.example")
     assert any(text.endswith("held back by consumer erp") for text in worries())
     Consumer.objects.all().delete()
-    assert not any("beyond their time" in text for text in worries())
+    assert not any("past their retention" in text for text in worries())
 
 
 def test_what_a_consumer_has_not_confirmed_stays_however_old_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -301,7 +301,7 @@ def test_a_wrong_password_ends_the_process_in_words(address: str) -> None:
     wrong = address.replace(urlsplit(address).password or "", "wrong-one")
     run = consume(make().name, CELERY_BROKER_URL=wrong, ERGON_TASKS=TASKS)
     assert run.code == 1
-    assert "refuses us" in run.errors
+    assert "refuses the connection" in run.errors
     assert "wrong-one" not in run.errors
 
 
@@ -473,7 +473,7 @@ def test_a_fact_that_kills_its_worker_every_time_is_buried_and_the_cursor_moves_
         assert stop(last)[0] == 0
     letter = DeadLetter.objects.get()
     assert (letter.error_type, letter.payload) == ("PoisonTransaction", draft(3, object_json=said[3]))
-    assert letter.message.startswith("came back 3 times")
+    assert letter.message.startswith("delivered again 3 times")
     assert {name for name, _ in runs(mark)} == {f"f{n}" for n in range(7) if n != 3}
     assert Consumer.objects.get().started is None
 

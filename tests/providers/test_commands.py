@@ -30,7 +30,7 @@ def test_a_quota_is_set_shown_obeyed_and_dropped() -> None:
         assert shown["window_seconds"] == 86400
     assert "rank_snapshot" in run("quota", "show")
     assert ask("quota", "show", "00000000-0000-4000-8000-000000000000") == []
-    assert "no quota any more" in run("quota", "drop", *WHO, "--reason", "a gift")
+    assert "quota removed" in run("quota", "drop", *WHO, "--reason", "a gift")
     assert ask("quota", "show", *WHO) == []
     assert provider.ask().ok
     actions = AuditEntry.objects.order_by("pk").values_list("action", "reason")
@@ -82,8 +82,8 @@ def test_a_breaker_is_forced_and_reset_with_a_reason() -> None:
         (("breaker", "reset", *WHO), "--reason"),
         (("breaker", "force-open", *WHO, "--reason", "x", "--for", "soon"), "number of seconds"),
         (("breaker", "force-open", *WHO, "--reason", "x", "--for", "1e300"), "at most 3,660 days"),
-        (("breaker", "show", *WHO), "nothing is known of rank rank_snapshot"),
-        (("quota", "show", *WHO), "nothing is known of rank rank_snapshot"),
+        (("breaker", "show", *WHO), "is unknown: it was never called"),
+        (("quota", "show", *WHO), "is unknown: it was never called"),
         (("breaker",), "VERB"),
     ],
 )

@@ -75,7 +75,9 @@ def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) ->
     letter = scenes.fail(orders, {})
     scripted({}).ask(correlation_id=letter.uid)
     calls.force_open(WHO, lasting=None, **WHY)
-    assert sentence(letter.uid).endswith(f"its dead letter is open; a replay would meet: {BREAKER}somebody resets it")
+    assert sentence(letter.uid).endswith(
+        f"its dead letter is open; a replay would be blocked:  {BREAKER}somebody resets it"
+    )
     new = transactions.replay(letter.uid, by="ada", reason="let us see").id
     assert sentence(new) == f"waiting: {BREAKER}somebody resets it"
 

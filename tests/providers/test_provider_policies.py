@@ -167,7 +167,7 @@ def test_the_doctor_finds_quotas_that_nobody_counts_without_the_database() -> No
     free = scripted({}, on_store_failure="local", provider_name="free", capability="read")
     calls.set_quota(WHO._replace(provider_name="free", capability="read"), limit=5, window=60, by="ada")
     assert [one.text for one in provider_watch.findings() if "free read" in one.text] == [
-        "free read has quotas, but its calls pass uncounted while the database is away"
+        "free read has quotas, but its calls are not counted while the database is unavailable"
     ]
     policies.write(free.provider_name, free.capability, body={"on_store_failure": "closed"}, by="ada", reason="x")
     assert not [one for one in provider_watch.findings() if "free read" in one.text]

@@ -89,7 +89,7 @@ def test_what_is_not_given_is_missed_where_it_is_sent(made: Made, missing: str) 
         ({"tenant_id": ""}, "tenant_id is missing"),
         ({"idempotency_key": " "}, "idempotency_key is missing"),
         ({"idempotency_key": "x" * 201}, "longer than 200"),
-        ({"payload": None}, "payload is missing: an object, not NoneType"),
+        ({"payload": None}, "payload must be an object, not NoneType"),
     ],
 )
 def test_what_is_given_wrongly_is_told_and_nobody_is_called(made: Made, wrong: dict[str, Any], told: str) -> None:
@@ -259,7 +259,7 @@ def test_a_task_that_names_nobody_is_found_at_start(made: Made) -> None:
     assert not [one for one in checks.run_checks() if one.id == "providers.E008"]
     task: Any = app.register_task(type("Lost", (Fetch,), {"name": "tests.lost", "provider": "nobody"})())
     [found] = [one for one in checks.run_checks() if one.id == "providers.E008"]
-    assert found.msg.startswith("The task 'tests.lost' calls nobody: there is no provider 'nobody'")
+    assert found.msg.startswith("The task 'tests.lost' has no provider: there is no provider 'nobody'")
     with pytest.raises(UnknownProviderError):
         task.apply(kwargs=REQUEST).get()
     assert TaskExecution.objects.get().state == "failed"

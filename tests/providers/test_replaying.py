@@ -142,7 +142,7 @@ def test_a_letter_that_the_broker_does_not_take_stays_open(letter: DeadLetter, m
     app.conf.task_always_eager = False
     # The suite's broker is up; that it is not is what is tested here.
     monkeypatch.setattr(type(tell), "apply_async", lambda *_, **__: (_ for _ in ()).throw(ConnectionError()))
-    with pytest.raises(NotReplayableError, match="the broker did not take it"):
+    with pytest.raises(NotReplayableError, match="the broker refused it"):
         dead_letters.replay(letter.pk, by="ada", reason=WHY)
     letter.refresh_from_db()
     assert letter.state == "open"
@@ -244,7 +244,7 @@ def test_the_replay_of_a_group_stops_when_the_breaker_opens(tmp_path: Path) -> N
     assert bulk.advance() == 1
     calls.force_open(WHO, by="bob", reason="they asked us to", lasting=None)
     operation = advance_to("stopped")
-    assert (operation.done, operation.note) == (1, "breaker told/anything open until somebody resets it")
+    assert (operation.done, operation.note) == (1, "breaker told/anything open until it is reset")
     calls.reset(WHO, by="bob", reason="over")
     bulk.turn(operation.pk, "running", by="ada", reason="on we go")
     assert advance_to("done").done == 3

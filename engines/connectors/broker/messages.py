@@ -67,7 +67,7 @@ def _delivered(delivery: Delivery) -> DeliveredTransaction:
     try:
         found = _parsed(delivery)
     except (ValueError, TypeError, RecursionError) as error:
-        msg = f"the message is no transaction: {error}"
+        msg = f"the message is not a transaction: {error}"
         raise MalformedMessageError(msg) from None
     return DeliveredTransaction(**{name: getattr(found, name) for name in _OWN}, delivery=delivery)
 
@@ -110,7 +110,7 @@ def _said(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _refuse_a_later_time(available_at: Any) -> None:
     if available_at is not None and datetime.fromisoformat(available_at) > datetime.now(UTC):
-        msg = f"it is to wait until {available_at}, and a broker does not keep messages for later"
+        msg = f"it is available only at {available_at}, and a broker cannot delay messages"
         raise ValueError(msg)
 
 

@@ -53,7 +53,7 @@ class Publisher:
         while self._unconfirmed:
             self._connection.drain_events(timeout=ANSWER_LIMIT)
         if self._refused:
-            msg = f"the broker did not take {self._refused} messages: is the queue full?"
+            msg = f"the broker refused {self._refused} messages: is the queue full?"
             raise ConnectorError(msg)
 
     def _confirm(self, tag: int, multiple: bool) -> int:  # noqa: FBT001 (called by the library)

@@ -27,7 +27,7 @@ log = structlog.get_logger("ergon.broker")
 ROUND_TRIP = 1000
 # The part of a lease in which nobody need be asked whether it is still ours.
 TRUSTED = 0.9
-LOST = "this process was too slow to renew them; they are not begun, and what comes of those that run does not count"
+LOST = "this process renewed them too late; they are not started, and the outcomes of running ones are not recorded"
 PERSISTENT = 2
 _NOW = """
 local time = redis.call('TIME')

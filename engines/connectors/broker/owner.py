@@ -148,7 +148,7 @@ class Owner:
             for asked in list(self._untold):
                 self.answer(asked)
         if self._has_lost_outcomes or self._untold:
-            msg = f"the broker {self._line} has not taken all outcomes; their messages will come again"
+            msg = f"the broker {self._line} did not confirm all outcomes; their messages will be delivered again"
             raise UnreachableError(msg)
 
     def interrupt(self) -> None:
@@ -220,7 +220,7 @@ class Owner:
                 value = errand.call(self._line)
             except self._line.refused as error:
                 self._line.drop()
-                msg = f"the broker {self._line} refuses us: {told(error)}"
+                msg = f"the broker {self._line} refuses the connection:  {told(error)}"
                 raise ConnectorError(msg) from error
             except self._line.broken as error:
                 self._lose(error)
@@ -240,7 +240,7 @@ class Owner:
     def _lose(self, error: Exception) -> None:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-            hint = "it is tried again until it answers"
+            hint = "retrying until it answers"
             log.warning("broker_lost", broker=str(self._line), error=told(error), hint=hint)
         self._line.drop()
         self._tick_at = 0.0  # what is held is renewed first thing on the next connection

@@ -114,7 +114,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"{name.replace('_', ' ').ljust(longest)}  {text}"
     yield from ["", "details:", *pretty(document["details"])]
     if document["is_payload_hidden"]:
-        yield from ["", "the pipeline hides fields of its payloads: the console reveals them"]
+        yield from ["", "this pipeline hides payload fields; the console can reveal them"]
     else:
         yield from ["", "payload:", *pretty(document["payload"])]
 

@@ -26,7 +26,7 @@ class Command(EngineCommand):
                 self._print(finding)
         problems = sum(finding.level is Level.PROBLEM for finding in findings)
         told = {"ok": not problems, "findings": [asdict(finding) for finding in findings]}
-        self.tell(told, "all is well" if not problems else f"{problems} to be put right")
+        self.tell(told, f"{problems or 'no'} {'problem' if problems == 1 else 'problems'} found")
         if problems:
             self.stdout.flush()
             sys.exit(1)

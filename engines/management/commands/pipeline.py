@@ -27,7 +27,7 @@ class Command(VerbsCommand):
     def create(self, *, name: str, reason: str, **options: Any) -> None:
         plan = Plan(**{field: options[field] for field in PLANNED})
         made = pipelines.create(name, plan, by=actor(), reason=reason)
-        self.tell(_told(made), f"made the {made.direction} pipeline {made} with the policy {made.policy}")
+        self.tell(_told(made), f"created the {made.direction} pipeline {made} with the policy {made.policy}")
         warn_if_unrunnable(self, made)
 
     def amend(self, *, name: str, reason: str, **options: Any) -> None:
@@ -69,9 +69,7 @@ def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
         metavar="NAME",
         help=f"where transactions come from{_default('database', is_new)}",
     )
-    parser.add_argument(
-        "--policy", metavar="NAME", help=f"the policy that it runs under{_default('the shipped one', is_new)}"
-    )
+    parser.add_argument("--policy", metavar="NAME", help=f"the policy to run with{_default('the shipped one', is_new)}")
     parser.add_argument(
         "--priority",
         type=whole(-(2**31), 2**31 - 1),

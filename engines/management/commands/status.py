@@ -27,7 +27,7 @@ class Command(EngineCommand):
     def _lines(self, status: dict[str, Any]) -> Iterator[str]:
         yield f"database: {printable(status['database'])}"
         yield ""
-        headings = ["pipeline", "runs", "pending", "running", "succeeded", "failed", "oldest waits", "state"]
+        headings = ["pipeline", "runs", "pending", "running", "succeeded", "failed", "oldest pending", "state"]
         yield from self.table(headings, map(_pipeline, status["pipelines"]))
         yield ""
         if status["workers"]:

@@ -12,10 +12,13 @@ from ergon_site.access.api.problems import Problem
 NONE_OF_OURS = -1
 LONGEST = 9
 IF_MATCH = OpenApiParameter(
-    "If-Match", str, OpenApiParameter.HEADER, description='The active version that you have read, such as `"3"`.'
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description='The active version that the change is based on, such as `"3"`.',
 )
 IF_NONE_MATCH = OpenApiParameter(
-    "If-None-Match", str, OpenApiParameter.HEADER, description="`*`, to make a policy that does not exist yet."
+    "If-None-Match", str, OpenApiParameter.HEADER, description="`*`, to create a policy that does not exist yet."
 )
 
 
@@ -50,7 +53,7 @@ def etag(number: int) -> dict[str, str]:
 
 
 def _required() -> Problem:
-    detail = "Say in If-Match which version you have read; to make a new policy, send If-None-Match: *."
+    detail = "Send the version that you have read in If-Match; to create a policy, send If-None-Match: *."
     return Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
 
 

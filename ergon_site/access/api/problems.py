@@ -100,13 +100,13 @@ def _translated(error: Exception) -> Exception:
         case OperationalError():
             # A lost connection, a deadlock, a lock that took too long: no fault of the request, and it passes.
             logger.warning("The database did not carry out a request", exc_info=error)
-            detail = "The database is busy or away: try again."
+            detail = "The database is busy or unavailable: try again."
             return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail, headers={"Retry-After": "1"})
         case KeyReusedError():
             return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, "This key was used for another request.")
         case InFlightError():
             wait = {"Retry-After": str(error.retry_after)}
-            detail = "The first request with this key is still being answered: ask again."
+            detail = "The first request with this key is still in progress: try again."
             return Problem(HTTPStatus.CONFLICT, error.code, detail, headers=wait)
     return error
 

@@ -20,7 +20,7 @@ PROBLEM = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "code": {"type": "string", "description": "Stable; programs decide by this."},
+        "code": {"type": "string", "description": "Stable; meant for programs."},
         "errors": {
             "type": "array",
             "items": {

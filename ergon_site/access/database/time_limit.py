@@ -35,7 +35,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         yield
         return
     call = _watcher.begin(wrapper, seconds)
-    msg = f"the database has not answered within {seconds:g} s; whether it did what was asked is not known"
+    msg = f"the database has not answered within {seconds:g} s; whether the statement was executed is unknown"
     try:
         yield
     except (DatabaseError, InterfaceError) as error:

@@ -13,7 +13,7 @@ from ergon_site.access.models import ApiClient
 
 LISTS = {
     "scopes": f"what it may do: {', '.join(SCOPES)}",
-    "zones": "zones it may speak for",
+    "zones": "zones it may send from",
     "target_zones": "zones it may send to",
     "consumers": "consumers whose facts it may read",
     "buckets": "buckets whose artifacts it may use",
@@ -25,7 +25,14 @@ def add_options(parser: ArgumentParser) -> None:
     for name, what in LISTS.items():
         kind = UUID if name == "tenants" else str
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, dest=name, nargs="*", type=kind, metavar="ONE", help=f"{what}; all, or none at all")
+        parser.add_argument(
+            option,
+            dest=name,
+            nargs="*",
+            type=kind,
+            metavar="ONE",
+            help=f"{what}; replaces the present ones; without a value: none",
+        )
     parser.add_argument("--rate", type=float, help="requests a second; 0 for the deployment's rate")
 
 

@@ -27,5 +27,5 @@ class StalePolicyError(PolicyRefusal):
     code = "stale_policy"
 
     def __init__(self, name: str, active: int) -> None:
-        super().__init__(f"the policy {name!r} is at version {active} now: read it again")
+        super().__init__(f"the policy {name!r} has changed to version {active}: read it again")
         self.active = active

@@ -64,7 +64,7 @@ class VersionRow(models.Model):
 
     number = models.PositiveIntegerField()
     body = models.JSONField()
-    changes = models.JSONField(default=list, help_text="What differs from the version in force when it was written.")
+    changes = models.JSONField(default=list, help_text="Changes from the version that was active before.")
     author = models.CharField(max_length=150)
     reason = models.TextField()
     created_at = models.DateTimeField(db_default=Now())

@@ -14,7 +14,7 @@ MOST_DAYS = 36_500
 def add_reason(parser: ArgumentParser, *, required: bool = True) -> None:
     reason = text(LONGEST_REASON)
     parser.add_argument(
-        "--reason", required=required, type=reason, metavar="TEXT", help="the reason, kept in the audit log"
+        "--reason", required=required, type=reason, metavar="TEXT", help="the reason, recorded in the audit log"
     )
 
 

@@ -24,14 +24,14 @@ class Command(VerbsCommand):
     )
 
     def add_verbs(self) -> None:
-        create = self.add_verb("create", help="let facts cross from one zone to another")
+        create = self.add_verb("create", help="create a boundary from one zone to another")
         add_pair(create)
         _add_plan(create)
         add_reason(create, required=False)
         self.add_verb("list", help="list boundaries with gate, buffers and backlog")
         for verb, what in {
-            "open": "hand facts over again, and forget the alarm",
-            "close": "hand nothing over until it is opened; both sides work on",
+            "open": "open the gate and clear the alarm: facts are handed over again",
+            "close": "close the gate: no facts are handed over until it is opened; both sides keep working",
         }.items():
             switch = self.add_verb(verb, help=what)
             add_pair(switch)
@@ -74,7 +74,7 @@ class Command(VerbsCommand):
             raise CommandError(msg)
         made = provisioning.create_boundary(from_zone, to_zone, by=actor(), reason=reason, **plan)
         source = f", pulled from {made.source_url}" if made.is_remote else ""
-        self.tell(_told(made), f"made the boundary {made}{source}")
+        self.tell(_told(made), f"created the boundary {made}{source}")
 
     def list(self, **_: Any) -> None:
         found = Boundary.objects.select_related("from_zone", "to_zone").prefetch_related("consumers")
@@ -93,7 +93,7 @@ class Command(VerbsCommand):
     def skip(self, *, from_zone: str, to_zone: str, offset: int, through: int | None, reason: str, **_: Any) -> None:
         skipped = ledger.skip(from_zone, to_zone, offset, through=through, by=actor(), reason=reason)
         what = f"offset {offset:,}" if through in {None, offset} else f"offsets {offset:,} to {through:,}"
-        self.tell(_told(skipped), f"skipped {what} of {from_zone} → {to_zone}; the alarm is over")
+        self.tell(_told(skipped), f"skipped {what} of {from_zone} → {to_zone}; the alarm is cleared")
 
     def retire(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
         retired = retiring.retire_boundary(from_zone, to_zone, by=actor(), reason=reason)
@@ -106,17 +106,20 @@ class Command(VerbsCommand):
         allowance = Allowance(**limits | {name: limits[name] or None for name in (*HELD, "dedupe_days")})
         limited = provisioning.limit(from_zone, to_zone, allowance, by=actor(), reason=reason)
         told = _told(limited)
-        held = ", ".join(f"{told[name]:,} {what}" for name, what in HELD.items() if told[name]) or "no ceiling"
+        held = ", ".join(f"{told[name]:,} {what}" for name, what in HELD.items() if told[name]) or "no limit"
         days = remembering.dedupe_days(limited)
-        kept = f"kept for {limited.keep_days} days, message ids remembered for {days} more"
+        kept = f"facts are kept for {limited.keep_days} days, message ids are remembered for {days} more"
         self.tell(told, f"{from_zone} → {to_zone}: {held}; {kept}")
 
 
 def _add_limits(parser: ArgumentParser) -> None:
     for option, what in {"--row-ceiling": "facts", "--byte-ceiling": "bytes"}.items():
-        parser.add_argument(option, type=whole(0, MOST), metavar="N", help=f"{what} that it may hold; 0 for no ceiling")
+        parser.add_argument(option, type=whole(0, MOST), metavar="N", help=f"{what} at most; 0 for no limit")
     parser.add_argument(
-        "--keep-days", type=whole(1, MOST_DAYS), metavar="N", help="then they may be removed, if all have them"
+        "--keep-days",
+        type=whole(1, MOST_DAYS),
+        metavar="N",
+        help="days after which facts that every consumer has confirmed may be removed",
     )
     _add_dedupe_days(parser)
 
@@ -133,10 +136,13 @@ def _add_plan(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--consumer", metavar="NAME", help="with --source: the consumer at the peer; the token's only one if not given"
     )
-    parser.add_argument("--row-ceiling", type=whole(1, MOST), metavar="N", help="facts that it may hold")
-    parser.add_argument("--byte-ceiling", type=whole(1, MOST), metavar="N", help="bytes that it may hold")
+    parser.add_argument("--row-ceiling", type=whole(1, MOST), metavar="N", help="facts at most")
+    parser.add_argument("--byte-ceiling", type=whole(1, MOST), metavar="N", help="bytes at most")
     parser.add_argument(
-        "--keep-days", type=whole(1, MOST_DAYS), metavar="N", help="then they may be removed, if all have them (30)"
+        "--keep-days",
+        type=whole(1, MOST_DAYS),
+        metavar="N",
+        help="days after which facts that every consumer has confirmed may be removed (default 30)",
     )
     parser.add_argument(
         "--with-artifacts",
@@ -151,7 +157,7 @@ def _add_dedupe_days(parser: ArgumentParser) -> None:
         "--dedupe-days",
         type=whole(0, MOST_DAYS),
         metavar="N",
-        help="message ids are remembered for so long after truncation; 0 for 30 days more than facts are kept",
+        help="days that message ids are remembered after truncation; 0 for 30 days more than facts are kept",
     )
 
 

@@ -36,12 +36,12 @@ class Command(VerbsCommand):
     def create(self, *, name: str, boundary: tuple[str, str], start: str, reason: str, **_: Any) -> None:
         made = provisioning.create_consumer(name, *boundary, start=start, by=actor(), reason=reason)
         told = _told(Consumer.objects.select_related(*_ZONES).get(pk=made.pk))
-        self.tell(told, f"made the consumer {name}; it begins with offset {made.cursor + 1:,}")
+        self.tell(told, f"created the consumer {name}; it starts at offset {made.cursor + 1:,}")
 
     def retire(self, *, name: str, reason: str, **_: Any) -> None:
         retired = retiring.retire_consumer(name, by=actor(), reason=reason)
         told = _told(Consumer.objects.select_related(*_ZONES).get(pk=retired.pk))
-        self.tell(told, f"retired the consumer {name}; {told['backlog']:,} facts are not read by it any more")
+        self.tell(told, f"retired the consumer {name}; {told['backlog']:,} facts remain unread by it")
 
     def list(self, **_: Any) -> None:
         rows = [_told(consumer) for consumer in Consumer.objects.select_related(*_ZONES)]

@@ -40,7 +40,7 @@ class Command(VerbsCommand):
         fetch.add_argument(
             "--wait", type=seconds, default=0.0, metavar="SECONDS", help="wait up to SECONDS for the first fact"
         )
-        confirm = self.add_verb("confirm", help="move a consumer's cursor: it has every fact up to OFFSET")
+        confirm = self.add_verb("confirm", help="confirm every fact up to OFFSET: moves the consumer's cursor")
         confirm.add_argument("consumer", metavar="CONSUMER")
         confirm.add_argument("offset", type=whole(0, MOST), metavar="OFFSET")
         put = self.add_verb("put", help="store a file as an artifact, for facts to refer to")
@@ -94,7 +94,7 @@ class Command(VerbsCommand):
     def truncate(self, *, boundary: tuple[str, str] | None, reason: str, **_: Any) -> None:
         pairs = [boundary] if boundary else list(Boundary.objects.values_list("from_zone__name", "to_zone__name"))
         done = [ledger.truncate(*pair, by=actor(), reason=reason) for pair in pairs]
-        self.tell([_told(one) for one in done], [_sentence(one) for one in done] or ["there is no boundary"])
+        self.tell([_told(one) for one in done], [_sentence(one) for one in done] or ["there are no boundaries"])
 
     def _print(self, number: int, result: Appended | FactError) -> None:
         if isinstance(result, FactError):
@@ -160,7 +160,7 @@ def _told(truncated: Truncated) -> dict[str, Any]:
 
 
 def _sentence(truncated: Truncated) -> str:
-    text = f"{truncated.boundary}: removed {truncated.removed:,}; begins with offset {truncated.first_offset:,} now"
+    text = f"{truncated.boundary}: removed {truncated.removed:,}; the first offset is {truncated.first_offset:,} now"
     if truncated.held_back:
-        text += f"; {truncated.held_back:,} more are over their time, held back by {', '.join(truncated.held_back_by)}"
+        text += f"; {truncated.held_back:,} more are kept for {', '.join(truncated.held_back_by)}"
     return text

@@ -82,7 +82,7 @@ class Command(VerbCommand):
             return
         each = (f"{one.name}: {one.handed:,} handed over, {one.backlog:,} left" for one in self._forwarding.forwarders)
         with self._printing:
-            self._line.show(printable("; ".join(each) or "there is no boundary"))
+            self._line.show(printable("; ".join(each) or "there are no boundaries"))
 
     def _conclude(self, *, is_draining: bool) -> None:
         self._line.end()

@@ -10,7 +10,7 @@ from facts.models import Zone
 
 
 class Command(VerbsCommand):
-    help = "Create, list and retire zones, between which facts are handed over. Names are matched exactly."
+    help = "Create, list and retire zones. Facts are handed over between zones. Names are case-sensitive."
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="create a zone")
@@ -23,7 +23,7 @@ class Command(VerbsCommand):
 
     def create(self, *, name: str, reason: str, **_: Any) -> None:
         made = provisioning.create_zone(name, by=actor(), reason=reason)
-        self.tell({"name": made.name}, f"made the zone {made}")
+        self.tell({"name": made.name}, f"created the zone {made}")
 
     def retire(self, *, name: str, reason: str, **_: Any) -> None:
         retired = retiring.retire_zone(name, by=actor(), reason=reason)

@@ -43,7 +43,7 @@ class Command(VerbsCommand):
         who = _who(options)
         calls.drop_quota(who, by=actor(), reason=reason)
         told = {**who._asdict(), "quota": None}
-        self.tell(told, f"{who.provider_name} {who.capability} of {who.tenant_id}: no quota any more")
+        self.tell(told, f"{who.provider_name} {who.capability} of {who.tenant_id}: quota removed")
 
 
 def _who(options: dict[str, Any]) -> Who:

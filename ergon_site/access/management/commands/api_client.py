@@ -29,7 +29,7 @@ class Command(BaseCommand):
             switch.add_argument("name")
             add_reason(switch)
         amend = verbs.add_parser(
-            "amend", help="change what a client may do; options that are not given and its tokens stay as they are"
+            "amend", help="change what a client may do; its tokens and options that are not given stay as they are"
         )
         amend.add_argument("name")
         granting.add_options(amend)

@@ -44,7 +44,7 @@ class Command(BaseCommand):
         parser.add_argument("name", help="the client's name: that of a system, not of a person")
         for option, what in {
             "--scope": f"something it may do: {', '.join(SCOPES)}",
-            "--zone": "a zone it may speak for",
+            "--zone": "a zone it may send from",
             "--target-zone": "a zone it may send to",
             "--consumer": "a consumer whose facts it may read",
             "--bucket": "a bucket whose artifacts it may use",

@@ -1,4 +1,4 @@
-"""People and their roles."""
+"""Users of the console and their roles."""
 
 from typing import Any, ClassVar
 
@@ -13,22 +13,31 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
 from ergon_site.access.core.roles import ROLES, Right
+from ergon_site.access.models import Role
 from ergon_site.access.pages import ConsolePage, actor
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
+class RoleFilter(admin.RelatedFieldListFilter):
+    """Filters by group, which the console calls a role."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.title = "role"
+
+
 @admin.register(User)
-class PeoplePage(ConsolePage, UserAdmin):
-    """People are deactivated, not deleted: the audit log goes on naming them."""
+class UsersPage(ConsolePage, UserAdmin):
+    """Users are deactivated, not deleted: the audit log goes on naming them."""
 
     view_right = edit_right = Right.ADMINISTER
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "full_name", "roles", "is_active", "last_login")
-    list_filter: ClassVar = ["is_active", "groups"]
+    list_filter: ClassVar = ["is_active", ("groups", RoleFilter)]
     filter_horizontal = ()
     fieldsets = (
         (None, {"fields": ("username", "password")}),
@@ -42,8 +51,8 @@ class PeoplePage(ConsolePage, UserAdmin):
     export_fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        people: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
-        return people
+        users: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
+        return users
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
         # Nobody can hand out more than they have.
@@ -55,7 +64,7 @@ class PeoplePage(ConsolePage, UserAdmin):
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         widget = UnfoldAdminCheckboxSelectMultipleWidget()
-        label = {"label": "Roles", "help_text": "What this person can do in the console."}
+        label = {"label": "Roles", "help_text": "What this user can do in the console."}
         return super().formfield_for_manytomany(db_field, request, **options, widget=widget, **label)
 
     @display(description="name")
@@ -84,27 +93,27 @@ class PeoplePage(ConsolePage, UserAdmin):
         )
 
 
-@admin.register(Group)
+@admin.register(Role)
 class RolesPage(ConsolePage):
-    """Roles come with Ergon; who holds them is set on the person."""
+    """Roles come with Ergon; who holds them is set on the user's page."""
 
     view_right = Right.ADMINISTER
-    list_display = ("name", "rights", "people")
+    list_display = ("name", "rights", "users")
     fields = ("name", "rights")
     search_fields = ("name",)
-    export_fields = ("name", "people_count")
+    export_fields = ("name", "user_count")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
-        roles: QuerySet[Group] = super().get_queryset(request)
-        return roles.annotate(people_count=Count("user", filter=Q(user__is_active=True)))
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Role]:
+        roles: QuerySet[Role] = super().get_queryset(request)
+        return roles.annotate(user_count=Count("user", filter=Q(user__is_active=True)))
 
     @display(description="rights")
-    def rights(self, role: Group) -> str:
+    def rights(self, role: Role) -> str:
         return ", ".join(right.value.replace("_", " ") for right in ROLES.get(role.name, ())) or "–"
 
-    @display(description="active people", ordering="people_count")
-    def people(self, role: Any) -> int:
-        return int(role.people_count)
+    @display(description="active users", ordering="user_count")
+    def users(self, role: Any) -> int:
+        return int(role.user_count)
 
 
 def _standing(person: User) -> dict[str, Any]:
