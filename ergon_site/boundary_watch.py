@@ -111,6 +111,10 @@ def _lag(one: BoundaryStanding) -> str:
     return f"{span(one.handoff.lag)} behind"
 
 
+def _behind(backlog: int) -> str:
+    return f"{backlog:,} {'fact' if backlog == 1 else 'facts'} behind"
+
+
 def _retention(one: BoundaryStanding) -> str:
     kept = one.retention
     return f"facts are {span(kept.overdue)} past their retention, held back by {', '.join(kept.held_back_by)}"
@@ -127,8 +131,8 @@ BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
 }
 CONSUMER: Mapping[Worry, Callable[[ConsumerStanding], str]] = {
     Worry.HOLDING: lambda one: f"holds back truncation: facts are {span(one.overdue)} past their retention",
-    Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {one.flow.backlog:,} facts behind",
-    Worry.BACKLOG: lambda one: f"{one.flow.backlog:,} facts behind",
+    Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {_behind(one.flow.backlog)}",
+    Worry.BACKLOG: lambda one: _behind(one.flow.backlog),
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import InvalidPage
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.templatetags.static import static
 from django.urls import URLPattern, path, reverse_lazy
@@ -77,7 +78,7 @@ MENU = [
             Entry("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
             Entry("Users", "group", "admin:auth_user_changelist", Right.ADMINISTER),
             Entry("Roles", "badge", "admin:access_role_changelist", Right.ADMINISTER),
-            Entry("Audit log", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT),
+            Entry("Audit entries", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT),
         ],
     ),
     ("Integrate", [Entry("API reference", "integration_instructions", "docs")]),
@@ -99,8 +100,8 @@ class Console(UnfoldAdminSite):
         ]
         return [*own, *super().get_urls()]
 
-    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        request.current_app = self.name  # type: ignore[attr-defined]
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        request.current_app = self.name
         page = PasswordPage.as_view(
             success_url=reverse_lazy("admin:password_change_done"),
             extra_context={**self.each_context(request), **(extra_context or {})},

@@ -12,7 +12,7 @@ from providers.standing import Standing
 
 
 class OpenBreaker(NamedTuple):
-    """What is open, in few words, and until when; without a time until somebody resets it."""
+    """What is open, in few words, and until when; without a time until it is reset."""
 
     what: str
     until: datetime | None

@@ -9,4 +9,5 @@ def refusal(noun: str, name: str) -> str | None:
     """What is wrong with a name, or None."""
     if NAME.fullmatch(name):
         return None
-    return f"a {noun}'s name has at most 100 letters, digits, '.', '_' and '-', not {name!r}"
+    rule = "has 1 to 100 letters, digits, '.', '_' and '-', and starts with a letter or digit"
+    return f"a {noun}'s name {rule}, not {name!r}"

@@ -106,7 +106,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         verbose_name = "audit entry"
-        verbose_name_plural = "audit log"
+        verbose_name_plural = "audit entries"
         ordering: ClassVar = ["-at", "-id"]
         indexes: ClassVar = [
             models.Index(fields=["-at", "-id"], name="access_audit_newest"),

@@ -32,7 +32,7 @@ class ForceForm(ReasonForm):
         widget=UnfoldAdminDecimalFieldWidget,
         help_text="Then the breaker works normally again.",
     )
-    is_endless = forms.BooleanField(label="Until somebody resets it", required=False, widget=UnfoldBooleanWidget)
+    is_endless = forms.BooleanField(label="Until it is reset", required=False, widget=UnfoldBooleanWidget)
     field_order = ("minutes", "is_endless", "reason")
 
     @property

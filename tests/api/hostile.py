@@ -80,7 +80,8 @@ def filters(page: Any) -> list[str]:
     names: list[str] = []
     declared: list[Any] = page.get_list_filter(RequestFactory().get("/"))
     for one in declared:
-        names += [f"{one}__exact", f"{one}__id__exact"] if isinstance(one, str) else [one.parameter_name]
+        column = one[0] if isinstance(one, tuple) else one
+        names += [f"{column}__exact", f"{column}__id__exact"] if isinstance(column, str) else [column.parameter_name]
     return names
 
 

@@ -124,7 +124,7 @@ def test_use_is_noted_but_not_at_every_call(client: Client) -> None:
 
 def test_a_name_belongs_to_one_client() -> None:
     clients.create("press", Grant(scopes=["platform"]), by="ada")
-    with pytest.raises(NameTakenError, match="'press' exists already"):
+    with pytest.raises(NameTakenError, match="'press' already exists"):
         clients.create("press", Grant(scopes=["platform"]), by="ada")
 
 

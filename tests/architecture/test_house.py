@@ -54,9 +54,9 @@ def test_console_pages_write_nothing_themselves() -> None:
     assert {path.name: found for path in pages if (found := list(writes(path)))} == {}
 
 
-def test_console_page_files_stay_short() -> None:
+def test_the_file_of_a_console_page_can_be_read_in_one_go() -> None:
     pages = [path for path in sources() if "admin" in path.parts]
-    assert [path.name for path in pages if path.read_text().count("\n") > 120] == []
+    assert [path.name for path in pages if path.read_text().count("\n") > 300] == []
 
 
 def test_the_core_is_written_once_for_threads_and_asyncio() -> None:

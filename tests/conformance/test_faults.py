@@ -342,7 +342,7 @@ def test_what_a_handler_returns_and_nobody_would_run_is_a_failure(engine: Engine
     assert report.failed == 1
     said = str(report.failures[0].exception)
     assert said.startswith("the process handler" if engine.is_consumer else "the produce handler")
-    assert ("returned a generator, which nobody runs" if kind == "generator" else "returned a Later") in said
+    assert ("returned a generator, which is never run" if kind == "generator" else "returned a Later") in said
 
 
 class Plain(MemoryConnector):

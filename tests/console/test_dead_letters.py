@@ -128,7 +128,7 @@ def test_a_group_is_replayed_after_a_word_on_how_many_it_concerns(browse: Client
     assert (operation.verb, operation.canary, operation.rate, operation.by) == ("replay", 2, 5.0, "ada")
     assert "A bulk operation on this group is running" in read(browse, f"{GROUPS}{group.pk}/change/")
     answer = browse.post(f"{GROUPS}{group.pk}/discard-all/", DIALOG)
-    assert "has not ended yet" in read(browse, answer.headers["HX-Redirect"])
+    assert "has not finished" in read(browse, answer.headers["HX-Redirect"])
 
 
 def test_a_group_is_discarded_by_a_bulk_operation(browse: Client, orders: Pipeline) -> None:
@@ -209,7 +209,7 @@ def test_a_letter_is_discarded_with_a_reason(browse: Client, orders: Pipeline) -
 def test_a_letter_of_no_pipeline_can_be_read_and_discarded_but_not_replayed(browse: Client) -> None:
     letter = stray()
     page = read(browse, f"{LETTERS}{letter.pk}/change/")
-    assert "there is nothing to run it again" in page
+    assert "cannot be replayed" in page
     assert "No attempts are kept of it." in page
     assert f"{LETTERS}{letter.pk}/discard/" in page
     answer = browse.post(f"{LETTERS}{letter.pk}/replay/", DIALOG)

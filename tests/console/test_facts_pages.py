@@ -478,7 +478,7 @@ def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: 
     Consumer.objects.update(confirmed_at=Now() - timedelta(minutes=5))
     shown = scenes.read(browse, "/admin/")
     assert "10,001 facts not handed over yet" in shown
-    assert "10,002 behind" in shown
+    assert "10,002 facts behind" in shown
     assert page(boundary) in shown
     assert page(consumer) in shown
     Boundary.objects.update(frontier=-1, next_offset=0, row_ceiling=100)
@@ -498,7 +498,7 @@ def test_a_consumer_that_confirms_nothing_for_a_minute_needs_a_person(browse: Cl
     Boundary.objects.update(next_offset=6)
     FactFactory.create(boundary=boundary, offset=5, written_at=Now() - timedelta(minutes=3))
     Consumer.objects.update(cursor=4, created_at=Now() - timedelta(minutes=9))
-    assert "nothing confirmed for 3 min, 1 to go" in scenes.read(browse, "/admin/")
+    assert "nothing confirmed for 3 min, 1 fact behind" in scenes.read(browse, "/admin/")
 
 
 def test_names_and_texts_of_any_length_and_script_are_shown_as_they_are(browse: Client) -> None:

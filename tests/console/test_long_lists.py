@@ -169,8 +169,8 @@ def test_a_search_that_no_index_serves_looks_through_a_window_and_can_go_on(brow
 def test_of_very_many_ids_that_begin_alike_the_first_are_listed(browse: Client) -> None:
     seed(20_000)
     page = browse.get(f"{ADDRESS}?q=t-12").content.decode()
-    assert "more than 200 ids begin so" in page
-    assert "more than 200 ids begin so" not in browse.get(f"{ADDRESS}?q=t-123").content.decode()
+    assert "more than 200 ids start with this" in page
+    assert "more than 200 ids start with this" not in browse.get(f"{ADDRESS}?q=t-123").content.decode()
 
 
 def test_a_long_list_is_counted_only_so_far(browse: Client) -> None:

@@ -167,10 +167,10 @@ def test_a_pipeline_is_made_with_a_choice_of_known_tasks(browse: Client) -> None
     ("change", "words"),
     [
         ({"name": "invoices"}, "There is a pipeline named invoices already."),
-        ({"name": "a b"}, "A pipeline&#x27;s name has letters"),
+        ({"name": "a b"}, "A pipeline&#x27;s name has 1 to 100 letters"),
         ({"executor": "press"}, "A pipeline runs a task or an executor: name one of them."),
         ({"task": ""}, "A pipeline runs a task or an executor: name one of them."),
-        ({"direction": "outbound"}, "An outbound pipeline needs a producer policy; &#x27;default&#x27; is none."),
+        ({"direction": "outbound"}, "An outbound pipeline needs a producer policy; &#x27;default&#x27; is not one."),
         ({"policy": "none"}, "Select a valid choice"),
         ({"keep_failed_days": "0"}, "greater than or equal to 1"),
         ({"priority": str(2**31)}, "less than or equal to"),

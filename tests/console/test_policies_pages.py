@@ -194,7 +194,7 @@ def test_a_new_policy_begins_with_the_defaults(browse: Client) -> None:
     ("change", "words"),
     [
         ({"name": "default"}, "There is a policy named default already."),
-        ({"name": "a b"}, "A policy&#x27;s name has letters"),
+        ({"name": "a b"}, "A policy&#x27;s name has 1 to 100 letters"),
         ({"kind": "other"}, "Select a valid choice"),
         ({"reason": ""}, "This field is required."),
     ],

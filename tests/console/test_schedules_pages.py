@@ -88,7 +88,7 @@ def test_a_schedule_is_made(browse: Client, schedule: Schedule) -> None:
         ("cron", "99 * * * *", "is not a cron expression: Bad minute."),
         ("time_zone", "Mars/Olympus", "There is no time zone named &#x27;Mars/Olympus&#x27;."),
         ("name", "nightly", "There is a schedule named nightly already."),
-        ("name", "every night", "A schedule&#x27;s name has letters"),
+        ("name", "every night", "A schedule&#x27;s name has 1 to 100 letters"),
         ("payload", "{", "This is not JSON"),
         ("pipeline", "nowhere", "Select a valid choice"),
         ("reason", "", "This field is required."),

@@ -80,7 +80,7 @@ def test_what_its_verbs_refuse_is_never_kept(calls: Any) -> None:
 def test_its_pages_make_change_compare_and_roll_back(calls: Any, browse: Client) -> None:
     asked = {"provider": "mail", "capability": "send", "reason": "new"}
     page = browse.post(f"{START}add/", asked).headers["Location"]
-    assert "at version 1 now" in browse.post(f"{START}add/", asked).content.decode()
+    assert "has changed to version 1" in browse.post(f"{START}add/", asked).content.decode()
     shown = browse.get(page).content.decode()
     assert "When a call fails." in shown
     assert "of this call policy is active" in shown

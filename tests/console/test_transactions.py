@@ -281,7 +281,7 @@ def test_what_was_edited_in_hidden_fields_stays_hidden(browse: Client, orders: P
         ('{"a": ', "The payload is not JSON"),
         ('{"a": NaN}', "NaN is not a JSON number."),
         ('"' + "x" * 1_048_577 + '"', "The payload has 1,048,579 bytes; the limit is 1,048,576."),
-        ('{"other": {"card": "•••"}, "customer": [{"card": "•••"}]}', "stands where none was"),
+        ('{"other": {"card": "•••"}, "customer": [{"card": "•••"}]}', "stands where no field was hidden"),
         ("", "This field is required."),
     ],
 )

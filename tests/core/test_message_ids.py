@@ -9,7 +9,7 @@ from facts.message_ids import check_message_id, event_id, hash_id, uuid_id
 
 RANDOM = "a random UUID"
 CLOCK_UUID = "a UUID made from the clock"
-CLOCK = "a time of the clock"
+CLOCK = "a timestamp"
 COUNTER = "a counter"
 LIKE_A_COUNTER = "like a counter"
 

@@ -84,7 +84,7 @@ def test_the_end_is_said_in_words(retry: RetryPolicy, sentence: str) -> None:
         (4147, "1 h 9 min"),
         (86400, "1 d"),
         (100_000, "1 d 3 h"),
-        (1e300, "for ever"),
+        (1e300, "forever"),
     ],
 )
 def test_a_duration_is_told_in_units_that_read_well(seconds: float, told: str) -> None:
@@ -99,4 +99,4 @@ def test_a_duration_is_told_in_units_that_read_well(seconds: float, told: str) -
 def test_a_name_is_fit_for_addresses_commands_and_logs(name: str, is_fit: bool) -> None:  # noqa: FBT001
     refusal = naming.refusal("pipeline", name)
     assert (refusal is None) is is_fit
-    assert is_fit or "a pipeline's name has letters" in str(refusal)
+    assert is_fit or "a pipeline's name has 1 to 100 letters" in str(refusal)

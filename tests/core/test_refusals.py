@@ -43,8 +43,8 @@ def test_an_open_dead_letter_is_replayed_where_something_runs_it(
     ("group", "wanted", "words"),
     [
         (GroupState.OPEN, GroupState.MUTED, ""),
-        (GroupState.MUTED, GroupState.MUTED, "It is muted already."),
-        (GroupState.REGRESSED, GroupState.OPEN, "It is regressed already."),
+        (GroupState.MUTED, GroupState.MUTED, "It is already muted."),
+        (GroupState.REGRESSED, GroupState.OPEN, "It is already regressed."),
         (GroupState.RESOLVED, GroupState.OPEN, ""),
     ],
 )

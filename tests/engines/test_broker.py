@@ -213,7 +213,7 @@ def test_what_is_released_is_there_again_in_its_place(connect: Connect) -> None:
         ('["a"]', "a transaction must be a JSON object, not list"),
         ('{"id": "x"}', "a transaction needs the field 'payload'"),
         ('{"payload": 1, "colour": 2}', "a transaction has no field 'colour'"),
-        ('{"payload": 1, "available_at": "2999-01-01T00:00:00Z"}', "a broker does not keep messages for later"),
+        ('{"payload": 1, "available_at": "2999-01-01T00:00:00Z"}', "a broker cannot delay messages"),
         ("[" * 100_000, "the message is not a transaction"),
     ],
 )

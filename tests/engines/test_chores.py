@@ -72,7 +72,7 @@ def test_a_schedule_keeps_to_the_clock_on_the_wall_of_its_zone() -> None:
     [
         ({"cron": "every day"}, "is not a cron expression"),
         ({"time_zone": "Mars/Olympus"}, "no time zone named"),
-        ({"catch_up": "some"}, "catch_up is one, all or none"),
+        ({"catch_up": "some"}, "catch_up must be one, all or none"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(plan: dict[str, str], problem: str) -> None:
@@ -237,7 +237,7 @@ def test_an_operation_can_be_paused_resumed_and_cancelled() -> None:
 def test_two_operations_on_one_group_at_once_are_refused() -> None:
     group = fail_some(2)
     begin(group)
-    with pytest.raises(BulkError, match="has not ended yet"):
+    with pytest.raises(BulkError, match="has not finished"):
         begin(group)
 
 

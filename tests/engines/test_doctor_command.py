@@ -118,7 +118,7 @@ def test_schedules_without_maintenance_are_a_problem() -> None:
     assert code == 1
     assert found["maintenance"][0]["text"].endswith("active schedules: 1")
     upkeep.lead(upkeep.MAINTENANCE, "host:1:ab")
-    assert [finding["text"] for finding in examine()[1]["maintenance"]] == ["done by host:1:ab"]
+    assert [finding["text"] for finding in examine()[1]["maintenance"]] == ["run by host:1:ab"]
 
 
 def test_a_policy_that_is_not_valid_is_named() -> None:

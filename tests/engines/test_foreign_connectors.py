@@ -127,7 +127,7 @@ def test_a_failure_that_cannot_be_kept_before_the_end_is_not_acknowledged(
     assert inbox.outcomes == []
     (error,) = crew.errors
     assert isinstance(error, ConnectorError)
-    assert "the dead letter of 'm0' could not be kept" in str(error)
+    assert "the dead letter of 'm0' could not be stored" in str(error)
 
 
 @pytest.mark.parametrize("task", CONSUMERS)

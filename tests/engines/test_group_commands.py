@@ -47,7 +47,7 @@ def test_a_group_is_replayed_within_its_terms(group: DeadLetterGroup) -> None:
     assert TransactionRecord.objects.exclude(replay_of=None).count() == 2
     assert [row["id"] for row in ask("dead_letters", "operations")] == [begun["id"]]
     assert "replay of ValueError" in run("dead_letters", "operations", "--state", "running")
-    with pytest.raises(CommandError, match="has not ended yet"):
+    with pytest.raises(CommandError, match="has not finished"):
         call_command("dead_letters", "discard-all", str(group.pk), "--reason", "x")
 
 
@@ -70,7 +70,7 @@ def test_an_operation_is_paused_resumed_and_cancelled(group: DeadLetterGroup) ->
     "verb", ["mute", "resolve", "reopen", "replay-all", "discard-all", "pause", "resume", "cancel"]
 )
 def test_what_is_not_there_is_told_in_one_line(verb: str) -> None:
-    with pytest.raises(CommandError, match=r"there is no (group of dead letters|bulk operation) 7$"):
+    with pytest.raises(CommandError, match=r"there is no (dead-letter group|bulk operation) 7$"):
         call_command("dead_letters", verb, "7", "--reason", "x")
 
 

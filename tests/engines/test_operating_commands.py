@@ -56,7 +56,7 @@ def test_the_status_for_people_names_workers_and_dead_letters() -> None:
     submit(pipeline, 2)
     settle(claim(pipeline, 1), failed())
     text = run("status")
-    assert "PIPELINE  RUNS       PENDING  RUNNING  SUCCEEDED  FAILED  OLDEST WAITS  STATE" in text
+    assert "PIPELINE  RUNS       PENDING  RUNNING  SUCCEEDED  FAILED  OLDEST PENDING  STATE" in text
     assert str(workers.alive().get()) in text
     assert text.endswith("1 open dead letters: manage.py dead_letters\n")
 

@@ -106,5 +106,5 @@ def test_an_amended_pipeline_still_runs_a_task_or_an_executor(pipeline: Pipeline
 
 
 def test_a_direction_that_does_not_fit_names_the_policy(pipeline: Pipeline) -> None:
-    with pytest.raises(EngineError, match="an outbound pipeline needs a producer policy; 'default' is none"):
+    with pytest.raises(EngineError, match="an outbound pipeline needs a producer policy; 'default' is not one"):
         pipelines.amend("invoices", Plan(direction="outbound"), by="ada")

@@ -235,7 +235,7 @@ def test_what_cannot_be_kept_is_no_success() -> None:
     secret.enqueue()
     outcome = run_next()
     assert isinstance(outcome, Failure)
-    assert "cannot be kept" in str(outcome.error)
+    assert "cannot be stored" in str(outcome.error)
     with pytest.raises(TypeError):
         double.enqueue(object())  # type: ignore[arg-type]
 

@@ -173,7 +173,7 @@ def test_a_refused_append_says_why_and_where_and_changes_nothing(api: Client, na
 def test_a_producer_that_stamps_anew_is_told_so(api: Client) -> None:
     post(api, "facts", draft(1))
     told = problem(post(api, "facts", draft(1, produced_at_unix_ms=1741248600001)), 409, "conflicting_duplicate")
-    assert "not stamp it anew" in told["detail"]
+    assert "not use a new one" in told["detail"]
 
 
 def test_where_no_boundary_leads_nothing_is_appended(boundary: Boundary) -> None:

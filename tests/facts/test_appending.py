@@ -58,7 +58,7 @@ def test_a_known_id_with_another_content_is_refused_and_changes_nothing() -> Non
     ledger.append(draft(1))
     with pytest.raises(ConflictingDuplicateError, match="object_json differ"):
         ledger.append(draft(1, object_json={"quantity": 13}))
-    with pytest.raises(ConflictingDuplicateError, match="not stamp it anew"):
+    with pytest.raises(ConflictingDuplicateError, match="not use a new one"):
         ledger.append(draft(1, produced_at_unix_ms=1741248600001))
     assert ledger.append(draft(2)).offset == 1
 
@@ -67,7 +67,7 @@ def test_a_known_id_with_another_content_is_refused_and_changes_nothing() -> Non
 def test_what_differs_is_named_even_where_python_sees_no_difference(before: Any, now: Any) -> None:
     make_boundary()
     ledger.append(draft(1, object_json=before))
-    with pytest.raises(ConflictingDuplicateError, match="another content: object_json differ"):
+    with pytest.raises(ConflictingDuplicateError, match="different content: object_json differ"):
         ledger.append(draft(1, object_json=now))
 
 

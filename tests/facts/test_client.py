@@ -62,7 +62,7 @@ def test_a_producer_appends_repeats_and_looks_up(site: Site, token: str) -> None
         results = client.append_many([draft(2), draft(1, object_json=5), draft(3)])
         told = [one.code if isinstance(one, FactError) else one.offset for one in results]
         assert told == [1, "conflicting_duplicate", 2]
-        with pytest.raises(ConflictingDuplicateError, match="stamp it anew"):
+        with pytest.raises(ConflictingDuplicateError, match="not use a new one"):
             client.append(draft(1, produced_at_unix_ms=5))
         with pytest.raises(NotAuthorizedError) as refused:
             client.append(draft(1, from_zone=OFFICE, to_zone=PLANT))

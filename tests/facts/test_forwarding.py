@@ -98,7 +98,7 @@ def test_what_comes_again_counts_as_confirmed() -> None:
 def test_the_frontier_waits_for_what_a_source_leaves_out() -> None:
     make_remote()
     peer = Peer([0, 2], arrivals(1, 2, cursor=0))
-    with pytest.raises(UnreachableError, match="left out offset 1"):
+    with pytest.raises(UnreachableError, match="skipped offset 1"):
         hand_over(peer)
     assert Boundary.objects.get().frontier == 0
     assert hand_over(peer).frontier == 2

@@ -23,8 +23,8 @@ def drain() -> Boundary:
 LIES = {
     "of another zone": (page((0, draft(0)), (1, draft(1, from_zone="Mars"))), "'Mars'"),
     "for another zone": (page((0, draft(0)), (1, draft(1, to_zone="Mars"))), "'Mars'"),
-    "no fact": (page((0, draft(0)), (1, draft(1, unheard=1))), "unheard is not known"),
-    "an id with another content": (page((0, draft(0)), (1, draft(0, object_json=1))), "another content"),
+    "no fact": (page((0, draft(0)), (1, draft(1, unheard=1))), "unheard is unknown"),
+    "an id with another content": (page((0, draft(0)), (1, draft(0, object_json=1))), "different content"),
     "an offset twice": (page((0, draft(0)), (0, draft(1))), "has arrived before"),
     "an offset that is none": (page((0, draft(0)), (-5, draft(1))), "offset -5"),
 }
@@ -56,7 +56,7 @@ def test_an_answer_that_is_none_is_a_failure_and_no_alarm(script: Script, body: 
     script.pages = [body] * 10
     boundary = drain()
     assert (boundary.alarm, boundary.gate, boundary.gate_by) == ("", "autonomous", "")
-    assert "not one of a boundary" in boundary.gate_reason
+    assert "does not come from a boundary" in boundary.gate_reason
     script.pages = []
     run("forward", "--drain")
     assert Boundary.objects.get().gate == "normal"
@@ -77,7 +77,7 @@ def test_a_peer_that_keeps_its_cursor_where_it_is_does_not_keep_a_drain_for_ever
     script.keeps_its_cursor = True
     boundary = drain()
     assert (boundary.frontier, boundary.gate) == (0, "autonomous")
-    assert "keeps its cursor at -1" in boundary.gate_reason
+    assert "its cursor stays at -1" in boundary.gate_reason
 
 
 @pytest.mark.parametrize(

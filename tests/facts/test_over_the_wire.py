@@ -146,7 +146,7 @@ def test_the_doctor_says_what_is_beyond_a_warning_line() -> None:
     found = {(one["check"], one["level"]): one["text"] for one in told["findings"]}
     assert found["boundaries", "problem"] == "Plant A → Enterprise: alarm: other bytes"
     assert found["boundaries", "warning"] == "Plant A → Enterprise: the store buffer is 100 % full"
-    assert "20,000 behind" in found["consumers of facts", "warning"]
+    assert "20,000 facts behind" in found["consumers of facts", "warning"]
 
 
 def test_threads_that_ask_for_gauges_at_once_read_them_once() -> None:

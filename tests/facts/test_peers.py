@@ -133,7 +133,7 @@ REFUSED = [
     ({"source_url": "file:///etc/passwd"}, "without a user"),
     ({"source_url": "https://peer.example:0"}, "without a user"),
     ({"source_url": f"https://peer.example/{'x' * 500}"}, "without a user"),
-    ({"source_token_file": ""}, "asks for a token"),
+    ({"source_token_file": ""}, "needs a token"),
     ({"source_token_file": "/etc/shadow"}, "ERGON_PEER_TOKENS"),
     ({"source_token_file": "../secret_key"}, "ERGON_PEER_TOKENS"),
     ({"source_token_file": ".."}, "ERGON_PEER_TOKENS"),

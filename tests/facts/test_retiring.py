@@ -64,7 +64,7 @@ def test_nobody_reads_as_a_retired_consumer() -> None:
         with pytest.raises(UnknownConsumerError, match="was retired"):
             verb()
     assert "was retired" in refused("consumer", "retire", "erp", *SAID)
-    assert "take another name" in refused("consumer", "create", "erp", "--boundary", PLANT, OFFICE)
+    assert "choose another name" in refused("consumer", "create", "erp", "--boundary", PLANT, OFFICE)
     assert "retired" in run("consumer", "list")
 
 

@@ -79,7 +79,7 @@ def test_facts_that_somebody_else_has_confirmed_at_the_peer_are_skipped_together
     boundary = drain()
     assert (boundary.alarm_offset, boundary.alarm_last) == (1, 3)
     for last in ("0", "4"):
-        with pytest.raises(CommandError, match="about the offsets 1 to 3"):
+        with pytest.raises(CommandError, match="names the offsets 1 to 3"):
             run("boundary", "skip", PLANT, OFFICE, "1", "--through", last, "--reason", "r")
     text = run("boundary", "skip", PLANT, OFFICE, "1", "--through", "3", "--reason", "they are lost")
     assert "skipped offsets 1 to 3" in text
@@ -94,7 +94,7 @@ def test_a_gap_beside_what_is_skipped_is_still_a_gap(script: Script) -> None:
     run("boundary", "skip", PLANT, OFFICE, "2", "--reason", "r")
     assert Boundary.objects.get().frontier == 0
     script.pages = [page((2, draft(2, unheard=1)), cursor=0)] * 10
-    assert "left out offset 1" in drain().gate_reason
+    assert "skipped offset 1" in drain().gate_reason
     script.pages = [page((1, draft(1)), (2, draft(2, unheard=1)), cursor=0)]
     run("forward", "--drain")
     assert Boundary.objects.get().frontier == 2
@@ -114,7 +114,7 @@ def test_nothing_else_is_skipped(script: Script) -> None:
     for offset in (-5, 2**70):
         script.pages = [page((offset, draft(1)), cursor=0)]
         assert f"offset {offset}" in drain().alarm
-        assert "the alarm is about no offset" in refused("1")
+        assert "the alarm names no offset" in refused("1")
         provisioning.open_gate(PLANT, OFFICE, by="ada", reason="looked")
     assert not SkippedFact.objects.exists()
 

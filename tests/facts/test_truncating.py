@@ -64,7 +64,7 @@ def worries() -> list[str]:
 def test_what_is_over_its_time_and_held_back_is_told_without_a_truncation() -> None:
     fill(10)
     age(4)
-    told = "Plant A → Enterprise: facts are kept "
+    told = "Plant A → Enterprise: facts are "
     held_back = [text for text in worries() if "past their retention" in text]
     assert [text.startswith(told) for text in held_back] == [True]
     assert held_back[0].endswith("held back by consumer erp")

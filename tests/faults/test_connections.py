@@ -106,7 +106,7 @@ def test_nothing_is_claimed_while_outcomes_cannot_be_written() -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER ROLE {name} CONNECTION LIMIT 1")
             cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
-        hear(process, "too many connections", "nothing is claimed")
+        hear(process, "too many connections", "no transactions are claimed")
         ids = submit(pipeline, 20)
         assert set(states(*ids)) == {"pending"}
         with connection.cursor() as cursor:

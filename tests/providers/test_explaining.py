@@ -68,25 +68,23 @@ def test_a_breaker_that_opened_by_itself_is_named_too(orders: Pipeline) -> None:
 def test_a_breaker_that_was_forced_open_for_good_is_open_until_somebody_resets_it(orders: Pipeline) -> None:
     uid = wait_for(orders)
     calls.force_open(WHO, lasting=None, **WHY)
-    assert sentence(uid) == f"waiting: {BREAKER}somebody resets it"
+    assert sentence(uid) == f"waiting: {BREAKER}it is reset"
 
 
 def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) -> None:
     letter = scenes.fail(orders, {})
     scripted({}).ask(correlation_id=letter.uid)
     calls.force_open(WHO, lasting=None, **WHY)
-    assert sentence(letter.uid).endswith(
-        f"its dead letter is open; a replay would be blocked:  {BREAKER}somebody resets it"
-    )
+    assert sentence(letter.uid).endswith(f"its dead letter is open; a replay would be blocked: {BREAKER}it is reset")
     new = transactions.replay(letter.uid, by="ada", reason="let us see").id
-    assert sentence(new) == f"waiting: {BREAKER}somebody resets it"
+    assert sentence(new) == f"waiting: {BREAKER}it is reset"
 
 
 def test_calls_under_the_correlation_id_of_a_transaction_that_has_run_are_its_own(orders: Pipeline) -> None:
     letter = scenes.fail(orders, {}, correlation_id="order-7")
     scripted({}).ask(correlation_id="order-7")
     calls.force_open(WHO, lasting=None, **WHY)
-    assert sentence(letter.uid).endswith(f"{BREAKER}somebody resets it")
+    assert sentence(letter.uid).endswith(f"{BREAKER}it is reset")
 
 
 @pytest.mark.parametrize("who", [Who("another", *WHO[1:]), Who(TENANT, "rank", "keyword_volume")])
@@ -105,7 +103,7 @@ def test_what_others_called_is_not_in_the_way(orders: Pipeline) -> None:
 def test_command_api_and_console_say_the_same(orders: Pipeline, browse: Client) -> None:
     uid = wait_for(orders)
     calls.force_open(WHO, lasting=None, **WHY)
-    told = f"waiting: {BREAKER}somebody resets it"
+    told = f"waiting: {BREAKER}it is reset"
     assert ask("explain", uid)["sentence"] == told
     assert client_with("transactions:read").get(f"/api/v1/transactions/{uid}/explain").json()["sentence"] == told
     page = f"/admin/engines/transactionrecord/{transactions.find(uid).pk}/change/"

@@ -238,7 +238,7 @@ def test_an_override_ends_by_itself() -> None:
 
 
 def test_an_override_needs_a_reason() -> None:
-    with pytest.raises(calls.OrderError, match="say why"):
+    with pytest.raises(calls.OrderError, match="needs a reason"):
         calls.force_open(WHO, by="ada", reason=" ")
 
 

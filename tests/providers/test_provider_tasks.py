@@ -157,7 +157,7 @@ def test_a_task_asks_once_in_each_invocation(made: Made) -> None:
             return super().run(**request)
 
     task: Any = app.register_task(Twice())
-    with pytest.raises(ProviderUsageError, match="asks twice"):
+    with pytest.raises(ProviderUsageError, match="calls its provider twice"):
         task.apply(kwargs=REQUEST).get()
     app.tasks.unregister("tests.twice")
 

@@ -150,7 +150,7 @@ def test_a_letter_that_the_broker_does_not_take_stays_open(letter: DeadLetter, m
 
 def test_the_console_replays_it_and_shows_what_it_became(browse: Client, letter: DeadLetter) -> None:
     page = f"{LETTERS}{letter.pk}/change/"
-    assert "there is nothing to run it again" not in read(browse, page)
+    assert "cannot be replayed" not in read(browse, page)
     answer = browse.post(f"{LETTERS}{letter.pk}/replay/", {"_form_submitted": "on", "reason": WHY})
     letter.refresh_from_db()
     assert answer.headers["HX-Redirect"] == page

@@ -220,7 +220,7 @@ class Owner:
                 value = errand.call(self._line)
             except self._line.refused as error:
                 self._line.drop()
-                msg = f"the broker {self._line} refuses the connection:  {told(error)}"
+                msg = f"the broker {self._line} refuses the connection: {told(error)}"
                 raise ConnectorError(msg) from error
             except self._line.broken as error:
                 self._lose(error)

@@ -27,10 +27,6 @@ class Migration(migrations.Migration):
                 ('objects', django.contrib.auth.models.GroupManager()),
             ],
         ),
-        migrations.AlterModelOptions(
-            name='auditentry',
-            options={'ordering': ['-at', '-id'], 'verbose_name': 'audit entry', 'verbose_name_plural': 'audit log'},
-        ),
         migrations.AlterField(
             model_name='apiclient',
             name='certificate',

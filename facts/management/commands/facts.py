@@ -162,5 +162,5 @@ def _told(truncated: Truncated) -> dict[str, Any]:
 def _sentence(truncated: Truncated) -> str:
     text = f"{truncated.boundary}: removed {truncated.removed:,}; the first offset is {truncated.first_offset:,} now"
     if truncated.held_back:
-        text += f"; {truncated.held_back:,} more are kept for {', '.join(truncated.held_back_by)}"
+        text += f"; {truncated.held_back:,} more are held back by {', '.join(truncated.held_back_by)}"
     return text
