@@ -1,3 +1,4 @@
+from django.apps import apps
 from django.contrib.admin.apps import SimpleAdminConfig
 
 
@@ -18,6 +19,8 @@ class ConsoleConfig(SimpleAdminConfig):
         from engines import diagnosis, hindrances
         from ergon_site import boundary_watch, checks, databases, provider_watch
 
+        # Users stand under the same heading in breadcrumbs as in the menu.
+        apps.get_app_config("auth").verbose_name = "Access"
         register(check_dependencies, Tags.admin)
         register(checks.check_console, Tags.admin)
         register(checks.check_tasks)

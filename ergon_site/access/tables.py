@@ -9,6 +9,7 @@ from django.contrib.admin.utils import label_for_field
 from django.urls import reverse
 from django.utils.html import conditional_escape, escape
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 BODY = "block relative lg:table-row-group"
@@ -48,7 +49,7 @@ def body(cl: Any) -> SafeString:
 def _column(cl: Any, name: str, *, is_link: bool) -> Column:
     own = getattr(cl.model_admin, name, None)
     label = str(label_for_field(name, cl.model, model_admin=cl.model_admin))
-    return Column(label, own if callable(own) else lambda row: getattr(row, name), is_link)
+    return Column(capfirst(label), own if callable(own) else lambda row: getattr(row, name), is_link)
 
 
 def _cells(row: Any, shown: list[Column], address: str) -> Iterator[str]:

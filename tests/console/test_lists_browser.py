@@ -8,6 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from engines.models import TransactionRecord, Worker
+from ergon_site.access import audit
 from facts import ledger
 from facts.models import Boundary
 from tests.console import scenes
@@ -90,3 +91,29 @@ def test_workers_keep_their_places_while_the_dashboard_refreshes_itself(inside: 
     Worker.objects.filter(host="c").update(heartbeat_at=timezone.now() - timedelta(minutes=31))
     inside.clock.fast_forward(5000)
     expect(rows).to_have_text(["c:7", "a:7", "b:7"])
+
+
+def test_words_of_the_audit_log_stay_whole(inside: Page) -> None:
+    audit.record(actor="command of ada@host-7.plants.example", action="dead_letter_group.replay_all", target="group 7")
+    inside.set_viewport_size({"width": 1024, "height": 800})
+    inside.goto("/admin/access/auditentry/")
+    action = inside.locator(".result-list").get_by_text("dead_letter_group.replay_all")
+    assert len(action.evaluate("one => [...one.getClientRects()]")) == 1
+    assert inside.get_by_title("command of ada@host-7.plants.example").bounding_box()["width"] >= 160  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["engines/transactionrecord", "engines/worker"])
+def test_headings_beside_the_values_begin_with_one_capital(inside: Page, name: str) -> None:
+    scenes.make_worker("orders")
+    scenes.fail(scenes.make_pipeline("orders"), {})
+    inside.set_viewport_size({"width": 400, "height": 800})
+    inside.goto(f"/admin/{name}/")
+    cells = inside.locator(".result-list [data-label]")
+    expect(cells.first).to_be_visible()
+    shown = cells.evaluate_all(
+        "all => all.map(one => [one.dataset.label, getComputedStyle(one, '::before').textTransform])"
+    )
+    assert shown
+    assert {transform for _, transform in shown} == {"none"}
+    assert all(label[0].isupper() for label, _ in shown)
+    assert not any(word[0].isupper() for label, _ in shown for word in label.split()[1:])

@@ -24,6 +24,14 @@ def test_a_list_has_one_name(browse: Client, entry: Entry) -> None:
     assert BREADCRUMB.findall(page)[-1] == entry.title
 
 
+def test_a_section_has_one_name(browse: Client) -> None:
+    for title, entries in MENU:
+        for entry in entries:
+            if entry in LISTS:
+                page = browse.get(reverse(entry.address)).content.decode()
+                assert BREADCRUMB.findall(page)[0] == title, entry.title
+
+
 def test_the_users_are_filtered_by_role(browse: Client) -> None:
     page = browse.get(reverse("admin:auth_user_changelist")).content.decode()
     assert "By role" in page

@@ -12,7 +12,7 @@ from unfold.decorators import display
 from ergon_site.access import listing
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import Lane
-from ergon_site.access.lists import Choice, KeysetPage, Typed, words
+from ergon_site.access.lists import Choice, KeysetPage, Typed, unbroken, words
 from ergon_site.access.models import AuditEntry
 
 AGES = {
@@ -49,7 +49,7 @@ class TargetFilter(Typed):
 @admin.register(AuditEntry)
 class AuditLogPage(KeysetPage):
     view_right = Right.AUDIT
-    list_display: ClassVar = ("at", "actor", "action", "about", "why")
+    list_display: ClassVar = ("at", "who", "did", "about", "why")
     list_filter: ClassVar = [ActionFilter, AgeFilter, ActorFilter, TargetFilter]
     search_help_text = "Start of an actor, target or action"
     export_fields = ("id", "at", "actor", "action", "target", "reason", "before", "after")
@@ -60,6 +60,14 @@ class AuditLogPage(KeysetPage):
             return listing.entries(wanted, timezone.now())
         except listing.ListingError as error:
             raise IncorrectLookupParameters from error
+
+    @display(description="actor")
+    def who(self, entry: AuditEntry) -> str:
+        return words(entry.actor)
+
+    @display(description="action")
+    def did(self, entry: AuditEntry) -> str:
+        return unbroken(entry.action)
 
     @display(description="target")
     def about(self, entry: AuditEntry) -> str:

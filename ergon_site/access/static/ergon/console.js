@@ -41,6 +41,15 @@ function judge(field) {
 
 for (const field of document.querySelectorAll("[data-json]")) field.addEventListener("input", () => judge(field));
 
+// On narrow screens a list has its headings beside the values, as they are written in the code: in small letters.
+function beginWithCapitals(part) {
+  for (const cell of part.querySelectorAll(".result-list [data-label]")) {
+    cell.dataset.label = cell.dataset.label.charAt(0).toUpperCase() + cell.dataset.label.slice(1);
+  }
+}
+
+beginWithCapitals(document);
+
 // Lists, and pages of what goes on, refresh themselves too: the part that [data-refresh] names is read anew from the
 // page's own address, unless somebody is choosing, typing, or marking something.
 const isBusy = () =>
@@ -61,8 +70,11 @@ async function reread(note) {
     const hasEnded = !told?.dataset.refresh;
     if (!now !== !next || hasEnded) return location.reload();
     if (isBusy()) return;
-    if (now) now.innerHTML = next.innerHTML;
-    if (now) window.htmx?.process(now);
+    if (now) {
+      now.innerHTML = next.innerHTML;
+      beginWithCapitals(now);
+      window.htmx?.process(now);
+    }
     note.innerHTML = told.innerHTML;
   } catch {
     note.querySelector("[data-stale]")?.removeAttribute("hidden");
