@@ -232,8 +232,9 @@ def test_a_worker_whose_slots_worth_of_attempts_is_abandoned_stops_fetching_and_
 
 
 def test_fetching_goes_on_when_the_abandoned_have_ended(consumer: Engine) -> None:
-    script = Script(work=lambda transaction: Pause(1.5, "late") if transaction.id == "t0" else "done")
-    report = consumer.run(script, some(3), work=RetryPolicy(timeout=1), streaming=True, limit=3)
+    late = Until(lambda: "exception" in script.stages(), "late")
+    script = Script(work=lambda transaction: late if transaction.id == "t0" else "done")
+    report = consumer.run(script, some(3), work=RetryPolicy(timeout=0.5), streaming=True, limit=3)
     assert (report.succeeded, report.failed) == (2, 1)
 
 
