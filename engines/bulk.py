@@ -7,13 +7,14 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import QuerySet
 
-from engines import dead_letters, replays
+from engines import dead_letters
 from engines.clock import database_time
 from engines.core.errors import EngineError
 from engines.core.refusals import TURNS
 from engines.core.states import LetterState
 from engines.dead_letters import Fates
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
+from engines.reads import replays
 from ergon_site.access import audit
 from ergon_site.access.database.retrying import retry_conflicts
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from django.db import transaction
 from django.utils.module_loading import import_string
 
-from engines import bulk, dead_letters, schedules, transactions, waiting, workers
+from engines import bulk, dead_letters, schedules, transactions, workers
 from engines.clock import database_time
 from engines.conf import settings
 from engines.models import Leadership, Throughput
+from engines.reads import depth
 from ergon_site.access import idempotency
 from ergon_site.access.database.retrying import retry_conflicts
 
@@ -36,11 +37,11 @@ def chores(lease: float) -> list[Chore]:
         Chore("scheduled", 1.0, schedules.fire),
         Chore("bulk", 1.0, bulk.advance),
         # Asked more often than once a minute, so that no minute is left out; only the first asking in each counts.
-        Chore("sampled", 15.0, waiting.sample),
+        Chore("sampled", 15.0, depth.sample),
         Chore("folded", 60.0, fold),
         Chore("pruned", 600.0, lambda: transactions.prune().total),
         Chore("trends", 3600.0, dead_letters.forget_trends),
-        Chore("samples_forgotten", 3600.0, waiting.forget),
+        Chore("samples_forgotten", 3600.0, depth.forget),
         Chore("workers_forgotten", 3600.0, workers.forget),
         Chore("requests_forgotten", 600.0, idempotency.forget_old),
         *(Chore(name, every, import_string(path)) for name, (every, path) in settings().chores.items()),

@@ -16,7 +16,7 @@ class ConsoleConfig(SimpleAdminConfig):
         from django.core.signals import request_started
         from django.db.backends.signals import connection_created
 
-        from engines import diagnosis, hindrances
+        from engines.reads import blockers, doctor
         from ergon_site import boundary_watch, checks, databases, provider_watch
 
         # Users stand under the same heading in breadcrumbs as in the menu.
@@ -29,6 +29,6 @@ class ConsoleConfig(SimpleAdminConfig):
         connection_created.connect(databases.check_new_connection)
         request_started.connect(databases.close_if_replaced)
         # The engines know nothing of facts and providers; the doctor looks at all of them.
-        diagnosis.REST.extend([provider_watch.findings, boundary_watch.findings])
+        doctor.REST.extend([provider_watch.findings, boundary_watch.findings])
         # Nor do they know breakers; whoever asks why a transaction waits is told of those too.
-        hindrances.SEERS.append(provider_watch.hindrances)
+        blockers.SEERS.append(provider_watch.hindrances)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from django.urls import reverse
 
 from engines.core.explanation import span
-from engines.diagnosis import finding
-from engines.diagnosis.finding import Finding
+from engines.reads.doctor import finding
+from engines.reads.doctor.finding import Finding
 from ergon_site.concerns import Concern, capped
 from facts import standing
 from facts.core.watching import Worry

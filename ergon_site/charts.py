@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from engines.core.explanation import span
 from engines.models import WaitingSample
-from engines.pulse import Pulse
+from engines.reads.dashboard import Pulse
 from ergon_site.access import drawing
 from ergon_site.access.drawing import Chart
 

@@ -12,7 +12,7 @@ from django.urls import URLPattern, path, reverse_lazy
 from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
-from engines import executing
+from engines.reads import executors
 from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import holds
@@ -136,7 +136,7 @@ class Console(UnfoldAdminSite):
 def _executors(request: HttpRequest) -> dict[str, Any]:
     if not holds(request, Right.VIEW):
         raise PermissionDenied
-    return {"executors": executing.executors(), "read_at": timezone.now()}
+    return {"executors": executors.list_executors(), "read_at": timezone.now()}
 
 
 def menu(request: HttpRequest) -> list[dict[str, Any]]:

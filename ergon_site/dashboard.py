@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from engines import pulse
-from engines.pulse import Pulse
+from engines.reads import dashboard
+from engines.reads.dashboard import Pulse
 from ergon_site import boundary_watch, charts, database_watch, engine_room, provider_watch
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
@@ -33,7 +33,7 @@ def of(request: HttpRequest) -> dict[str, Any]:
         return shown
     span = request.GET.get("span", "")
     minutes, size = charts.SPANS[span if span in charts.SPANS else "hour"]
-    taken = pulse.take(now, minutes=minutes, shown=SHOWN_OF_A_KIND)
+    taken = dashboard.take(now, minutes=minutes, shown=SHOWN_OF_A_KIND)
     concerns = list(_concerns(request, taken, now))
     return shown | {
         "concerns": concerns,

@@ -9,9 +9,9 @@ from django.db.models import QuerySet, TextField, Value
 from django.db.models.expressions import RawSQL
 from django.urls import reverse
 
-from engines import old_snapshots
 from engines.models import Pipeline
-from engines.old_snapshots import Holder
+from engines.reads import old_snapshots
+from engines.reads.old_snapshots import Holder
 from ergon_site.concerns import SHOWN_OF_A_KIND, Concern, capped
 
 

@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from engines.core.explanation import span
-from engines.pulse import Pulse
+from engines.reads.dashboard import Pulse
 from ergon_site.concerns import Concern, capped
 
 LAST_HOUR = 60

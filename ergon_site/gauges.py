@@ -9,10 +9,11 @@ from django.db import DatabaseError, connections
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engines import executing, overview, standings, workers
+from engines import workers
 from engines.clock import database_time
 from engines.core.errors import headline
 from engines.models import Pipeline
+from engines.reads import executors, pipelines, status
 from facts import standing
 from facts.core.gates import Gate
 from providers import standing as calling
@@ -79,7 +80,7 @@ def _of_pipelines() -> list[Metric]:
     running = GaugeMetricFamily("ergon_pipeline_running", "Running transactions", labels=["pipeline"])
     paused = GaugeMetricFamily("ergon_pipeline_paused", "1 while the pipeline is paused", labels=["pipeline"])
     rows = list(Pipeline.objects.all())
-    stands = standings.of([pipeline.pk for pipeline in rows], database_time())
+    stands = pipelines.of([pipeline.pk for pipeline in rows], database_time())
     for pipeline in rows:
         standing = stands[pipeline.pk]
         waiting.add_metric([pipeline.name], standing.waiting)
@@ -91,7 +92,7 @@ def _of_pipelines() -> list[Metric]:
 
 def _of_the_whole() -> list[Metric]:
     letters = GaugeMetricFamily("ergon_dead_letters_open", "Open dead letters")
-    letters.add_metric([], overview.open_letters())
+    letters.add_metric([], status.open_letters())
     alive = GaugeMetricFamily("ergon_workers_alive", "Live workers")
     alive.add_metric([], workers.alive().count())
     return [letters, alive]
@@ -103,7 +104,7 @@ def _of_executors() -> list[Metric]:
     failing = GaugeMetricFamily(
         "ergon_executors_failing", "Workers on which the executor keeps dying", labels=["executor"]
     )
-    for executor in executing.executors():
+    for executor in executors.list_executors():
         busy = sum(share.busy for share in executor.shares)
         processes.add_metric([executor.name, "busy"], busy)
         processes.add_metric([executor.name, "idle"], sum(share.total for share in executor.shares) - busy)

@@ -10,9 +10,9 @@ from django.db.models.functions import Cast, JSONObject
 from django.urls import reverse
 
 from engines.core.explanation import span
-from engines.diagnosis import finding
-from engines.diagnosis.finding import Finding
-from engines.hindrances import Hindrance
+from engines.reads.blockers import Hindrance
+from engines.reads.doctor import finding
+from engines.reads.doctor.finding import Finding
 from ergon_site.concerns import Concern, capped
 from providers import breakers, policies, registry, standing
 from providers.calls import now_of_database

@@ -12,7 +12,7 @@ from factory.django import DjangoModelFactory
 
 from engines import pipelines
 from engines.models import DeadLetterHour, Pipeline, Policy, PolicyVersion, Throughput, WaitingSample, Worker
-from engines.waiting import ALL_PIPELINES
+from engines.reads.depth import ALL_PIPELINES
 from ergon_site.access.models import ApiClient, AuditEntry
 from facts.models import Artifact, Boundary, Fact, ForwardedFact
 from providers.models import Gate, ProviderHealthState, QuotaState, TaskExecution

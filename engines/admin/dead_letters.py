@@ -10,10 +10,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import reverse
 from unfold.decorators import action
 
-from engines import dead_letters, listing
+from engines import dead_letters
 from engines.admin import editing, letter_page, parts
 from engines.admin.letter_list import LetterColumns
 from engines.models import DeadLetter, TransactionRecord
+from engines.reads.dead_letters import list_letters
+from engines.reads.filters import ListingError
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
@@ -42,8 +44,8 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         try:
-            return listing.letters(wanted)
-        except listing.ListingError as error:
+            return list_letters(wanted)
+        except ListingError as error:
             raise IncorrectLookupParameters from error
 
     def details(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:

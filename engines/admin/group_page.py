@@ -8,11 +8,11 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from engines import listing
 from engines.admin.parts import Act
 from engines.core import refusals
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
+from engines.reads.dead_letters import list_letters
 from ergon_site.access import drawing, keyset
 from ergon_site.access.buttons import Button, bar
 from ergon_site.access.core.roles import Right
@@ -48,7 +48,7 @@ def sparkline(trend: Sequence[int]) -> str:
 
 
 def of(request: HttpRequest, group: DeadLetterGroup) -> dict[str, Any]:
-    members = keyset.cut(listing.letters({"group": str(group.pk)}), size=SHOWN, at=request.GET.get("at", ""))
+    members = keyset.cut(list_letters({"group": str(group.pk)}), size=SHOWN, at=request.GET.get("at", ""))
     operation = group.operations.order_by("-pk").first()
     is_busy = operation is not None and operation.state in {"running", "paused"}
     return {

@@ -8,12 +8,14 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from engines import bulk, dead_letters, listing
+from engines import bulk, dead_letters
 from engines.admin import group_page, parts
 from engines.admin.forms import GroupForm, ReplayGroupForm
 from engines.admin.group_list import GroupColumns
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup
+from engines.reads.dead_letters import list_groups
+from engines.reads.filters import ListingError
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
@@ -40,8 +42,8 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         try:
-            return listing.groups(wanted)
-        except listing.ListingError as error:
+            return list_groups(wanted)
+        except ListingError as error:
             raise IncorrectLookupParameters from error
 
     def dressed(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:

@@ -5,12 +5,13 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils import timezone
 
-from engines import dead_letters, executing, explaining
+from engines import dead_letters
 from engines.admin import parts
 from engines.admin.parts import Act
 from engines.core import explanation, redaction, refusals
 from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
+from engines.reads import executors, explain
 from ergon_site.access.buttons import Button, bar
 from ergon_site.access.core.roles import Right
 
@@ -25,7 +26,7 @@ def of(request: HttpRequest, letter: DeadLetter, *, is_revealed: bool = False) -
     pipeline = record.pipeline if record else Pipeline.objects.filter(name=letter.source).first()
     redacted = pipeline.redacted if pipeline else []
     payload = record.payload if record else letter.payload
-    attempts = parts.attempts(explaining.attempts_of(record), pipeline) if record else []
+    attempts = parts.attempts(explain.attempts_of(record), pipeline) if record else []
     details = (letter.details or {}) | _names(letter, attempts)
     return {
         "letter": letter,
@@ -33,7 +34,7 @@ def of(request: HttpRequest, letter: DeadLetter, *, is_revealed: bool = False) -
         "sentence": _sentence(letter),
         "attempts": attempts,
         "payload": parts.payload(payload, redacted, is_revealed=is_revealed),
-        "job": executing.job_of(pipeline, redaction.redact(payload, redacted)),
+        "job": executors.job_of(pipeline, redaction.redact(payload, redacted)),
         "traceback_title": parts.details_title(pipeline, letter.error_type, letter.traceback),
         "details": {name.replace("_", " "): value for name, value in details.items() if value is not None},
         "trace": {"id": details.get("trace_id"), "address": parts.trace_link(details.get("trace_id"))},

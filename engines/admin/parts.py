@@ -10,11 +10,11 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from engines import executing
 from engines.conf import settings
 from engines.core import explanation, redaction, timeline
 from engines.core.errors import EngineError
 from engines.models import Pipeline
+from engines.reads import executors
 from ergon_site.access import json_view
 from ergon_site.access.buttons import Button
 from ergon_site.access.core.roles import Right, reason_missing
@@ -40,7 +40,7 @@ def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[
 
 def details_title(pipeline: Pipeline | None, error_type: str | None, text: str | None) -> str:
     """What is kept of a failure beside its message: where it was raised, or what its executor said at last."""
-    return "Last lines on the executor's stderr" if executing.is_stderr(pipeline, error_type, text) else "Traceback"
+    return "Last lines on the executor's stderr" if executors.is_stderr(pipeline, error_type, text) else "Traceback"
 
 
 def trace_link(trace_id: str | None) -> str:

@@ -7,13 +7,13 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from engines import explaining, overview, standings
 from engines.admin import links
 from engines.admin.pausing import PausableColumns
 from engines.clock import database_time
 from engines.core.explanation import span
 from engines.models import Pipeline
-from engines.standings import Standing
+from engines.reads import explain, pipelines, status
+from engines.reads.pipelines import Standing
 from ergon_site.access import minutes
 from ergon_site.access.pages import ConsoleList
 
@@ -31,7 +31,7 @@ class PipelineList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        figures = standings.of([row.pk for row in rows], database_time())
+        figures = pipelines.of([row.pk for row in rows], database_time())
         for row in rows:
             row.standing = figures[row.pk]
         self.result_list = rows
@@ -90,9 +90,9 @@ def live(row: Pipeline) -> dict[str, Any]:
     """What changes by itself on a pipeline's page."""
     now = database_time()
     return {
-        "figures": list(_figures(row, standings.of([row.pk], now)[row.pk])),
-        "chart": minutes.of(overview.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
-        "serving": explaining.serving(row),
+        "figures": list(_figures(row, pipelines.of([row.pk], now)[row.pk])),
+        "chart": minutes.of(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
+        "serving": explain.serving(row),
         "read_at": now,
     }
 

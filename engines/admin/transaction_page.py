@@ -5,12 +5,12 @@ from typing import Any
 from django.db.models import Q
 from django.http import HttpRequest
 
-from engines import executing, explaining
 from engines.admin import parts
 from engines.admin.parts import Act
 from engines.core import explanation, redaction, refusals
 from engines.core.states import State
 from engines.models import PolicyVersion, TransactionRecord
+from engines.reads import executors, explain
 from ergon_site.access.buttons import Button, bar
 from ergon_site.access.core.roles import Right
 
@@ -21,8 +21,8 @@ REVEAL = Act("Reveal", "reveal", Right.OPERATE, is_dialog=False)
 
 
 def of(request: HttpRequest, record: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
-    facts = explaining.facts_of(record)
-    attempts = parts.attempts(explaining.attempts_of(record), record.pipeline)
+    facts = explain.facts_of(record)
+    attempts = parts.attempts(explain.attempts_of(record), record.pipeline)
     redacted, family = record.pipeline.redacted, _family(record)
     trace_id = next((one["trace_id"] for one in reversed(attempts) if one["trace_id"]), "")
     return {
@@ -35,7 +35,7 @@ def of(request: HttpRequest, record: TransactionRecord, *, is_revealed: bool = F
         "waited": _between(record.created_at, record.started_at),
         "took": _between(record.started_at, record.finished_at),
         "payload": parts.payload(record.payload, redacted, is_revealed=is_revealed),
-        "job": executing.job_of(record.pipeline, redaction.redact(record.payload, redacted)),
+        "job": executors.job_of(record.pipeline, redaction.redact(record.payload, redacted)),
         "result": None if record.result is None else parts.json_part(record.result),
         "changes": parts.changes(record.payload_changes, [] if is_revealed else redacted),
         "ancestor": next((one for one in family if one.pk == record.replay_of), None),

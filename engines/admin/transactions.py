@@ -9,11 +9,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from unfold.decorators import action
 
-from engines import listing, transactions
+from engines import transactions
 from engines.admin import editing, parts, transaction_page
 from engines.admin.transaction_filters import pipelines
 from engines.admin.transaction_list import TransactionColumns
 from engines.models import TransactionRecord
+from engines.reads import filters
+from engines.reads.transactions import list_transactions
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import Lane
@@ -40,8 +42,8 @@ class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         known = pipelines(request)
         try:
-            return listing.transactions(listing.wanted(wanted, known), known)
-        except listing.ListingError as error:
+            return list_transactions(filters.parse(wanted, known), known)
+        except filters.ListingError as error:
             raise IncorrectLookupParameters from error
 
     def dressed(self, request: HttpRequest, rows: list[TransactionRecord]) -> list[TransactionRecord]:

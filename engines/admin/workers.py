@@ -9,12 +9,13 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from engines import executing, workers
+from engines import workers
 from engines.admin import links
 from engines.admin.pausing import tag
 from engines.core.explanation import span
 from engines.core.states import WorkerState
 from engines.models import Worker
+from engines.reads import executors
 from ergon_site.access.detail import DetailPage
 
 KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended": "plain", "dead": "bad"}
@@ -100,7 +101,7 @@ class WorkersPage(DetailPage):
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         word = standing(row)
         told = {"standing": word, "tag": tag(word, KINDS[word]), "heartbeat": self.heartbeat(row)}
-        return {"worker": row, "shares": executing.of_worker(row), **told}
+        return {"worker": row, "shares": executors.of_worker(row), **told}
 
 
 def standing(worker: Any) -> str:

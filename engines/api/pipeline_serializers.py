@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from engines import waiting
 from engines.api.serializers import Anything
 from engines.core import redaction
 from engines.models import DIRECTIONS, Pipeline, Schedule
+from engines.reads.depth import COUNTED
 from engines.schedules import LONGEST_CRON
 from ergon_site.access.api.bodies import LONGEST_NAME, DecisionSerializer
 
@@ -44,7 +44,7 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
     @extend_schema_field(DepthSerializer)
     def get_depth(self, pipeline: Pipeline) -> dict[str, Any]:
         found = self.context["waiting"][pipeline.pk]
-        return {"pending": min(found.count, waiting.COUNTED), "is_capped": found.is_capped}
+        return {"pending": min(found.count, COUNTED), "is_capped": found.is_capped}
 
 
 class AmendmentSerializer(DecisionSerializer):

@@ -9,13 +9,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from engines import pipelines, waiting
+from engines import pipelines
 from engines.api import bodies, hiding
 from engines.api.pipeline_serializers import AmendmentSerializer, NewPipelineSerializer, PipelineSerializer
 from engines.api.problems import Refusing
 from engines.models import Pipeline
 from engines.pipelines import Plan
-from engines.waiting import Waiting
+from engines.reads import depth
+from engines.reads.depth import Waiting
 from ergon_site.access import callers
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import ByName
@@ -36,7 +37,7 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
 
     def paginate_queryset(self, queryset: Any) -> Any:
         page = super().paginate_queryset(queryset)
-        self.waiting = waiting.of([pipeline.pk for pipeline in page or ()])
+        self.waiting = depth.of([pipeline.pk for pipeline in page or ()])
         return page
 
     def get_serializer_context(self) -> dict[str, Any]:
@@ -101,4 +102,4 @@ class ResumeView(Refusing, APIView):
 
 
 def told(pipeline: Pipeline) -> Any:
-    return PipelineSerializer(pipeline, context={"waiting": waiting.of([pipeline.pk])}).data
+    return PipelineSerializer(pipeline, context={"waiting": depth.of([pipeline.pk])}).data

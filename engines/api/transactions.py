@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from engines import explaining, transactions
+from engines import transactions
 from engines.api import bodies, filters, hiding
 from engines.api.addresses import ID
 from engines.api.problems import Refusing
@@ -25,6 +25,7 @@ from engines.api.serializers import (
     TransactionSerializer,
 )
 from engines.models import TransactionRecord
+from engines.reads import explain
 from engines.transactions import Submitted
 from ergon_site.access import callers
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
@@ -107,7 +108,7 @@ class ExplainView(Refusing, APIView):
 
     @extend_schema(responses=ExplanationSerializer)
     def get(self, request: Request, uid: str) -> Response:
-        return Response(explaining.explain(uid))
+        return Response(explain.explain(uid))
 
 
 @extend_schema(parameters=[ID])

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError
 
-from engines import pipelines, policies, telemetry, transactions, waiting
+from engines import pipelines, policies, telemetry, transactions
 from engines.connectors.outage import Outage
 from engines.connectors.station import OnLost, Station
 from engines.core.journal import Attempted
 from engines.core.outcome import Outcome
 from engines.core.pace import Pace
 from engines.models import Pipeline
+from engines.reads import depth
 from engines.transaction import Transaction
 from engines.transactions import Draft, LeasedTransaction, Settlement
 
@@ -89,7 +90,7 @@ class DatabaseConnector:
             self.given_back += released
 
     def count(self) -> int:
-        return self._outage.try_once(lambda: waiting.count(self.pipeline.pk, cap=DEPTH_CAP)) or 0
+        return self._outage.try_once(lambda: depth.count(self.pipeline.pk, cap=DEPTH_CAP)) or 0
 
     def flush(self) -> None:
         self._station.flush()

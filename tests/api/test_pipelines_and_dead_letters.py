@@ -51,7 +51,7 @@ def test_pipelines_come_in_pages(api: Client) -> None:
 
 
 def test_a_long_queue_is_counted_only_so_far(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.waiting.COUNTED", 3)
+    monkeypatch.setattr("engines.reads.depth.COUNTED", 3)
     transactions.submit_many("invoices", [{"payload": number} for number in range(5)])
     assert api.get("/api/v1/pipelines").json()["results"][0]["depth"] == {"pending": 3, "is_capped": True}
 

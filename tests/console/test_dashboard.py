@@ -11,10 +11,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from engines import bulk, dead_letters, pipelines, transactions, waiting, workers
+from engines import bulk, dead_letters, pipelines, transactions, workers
 from engines.bulk import Terms
 from engines.core.states import GroupState
 from engines.models import BulkOperation, DeadLetterGroup, Pipeline, TransactionRecord
+from engines.reads import depth
 from tests.console import scenes
 from tests.factories import ThroughputFactory, WaitingSampleFactory
 
@@ -156,7 +157,7 @@ def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pi
     assert "Backlog: No samples: manage.py maintain takes one a minute." in read(browse)
     now = timezone.now()
     transactions.submit_many("orders", [{"payload": {}, "available_at": now - timedelta(minutes=7)} for _ in range(5)])
-    assert waiting.sample() == 1
+    assert depth.sample() == 1
     minute = now.replace(second=0, microsecond=0)
     WaitingSampleFactory.create(minute=minute - timedelta(hours=5), waiting=20_000, is_capped=True)
     hour, day = read(browse), read(browse, "/admin/live/?span=day")

@@ -9,12 +9,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from engines import conf, executing, pipelines, transactions, workers
+from engines import conf, pipelines, transactions, workers
 from engines.core.errors import RetryLater
 from engines.core.outcome import Failure, Later
 from engines.executors.settings import executors_in
 from engines.executors.task import JobFailed
 from engines.models import Pipeline
+from engines.reads import executors
 from tests.console import scenes
 from tests.executors.telling import beat, process, told, working
 
@@ -34,7 +35,7 @@ def _configured(monkeypatch: pytest.MonkeyPatch) -> None:
     about = {"command": ["/usr/bin/python3", "-m", "shop", "--password", "in-the-command"], "pool_size": 4}
     about["env"] = {"API_KEY": "in-the-environment"}
     known = replace(conf.settings(), executors=executors_in({"python": about}))
-    monkeypatch.setattr(executing, "settings", lambda: known)
+    monkeypatch.setattr(executors, "settings", lambda: known)
 
 
 def test_without_executors_the_page_says_how_to_configure_one(browse: Client) -> None:
@@ -85,7 +86,7 @@ def test_an_executor_that_only_a_worker_knows_is_marked(browse: Client) -> None:
 def test_many_processes_are_counted_and_the_busy_ones_shown(browse: Client) -> None:
     working(told("python", *(process(number) for number in range(1, 200))))
     page = scenes.read(browse, PAGE)
-    assert page.count('data-label="Process"') == executing.SHOWN
+    assert page.count('data-label="Process"') == executors.SHOWN
     assert "and 179 more processes" in page
 
 

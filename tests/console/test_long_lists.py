@@ -11,8 +11,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from engines import listing
 from engines.models import Pipeline, TransactionRecord
+from engines.reads import filters
+from engines.reads.transactions import list_transactions
 from ergon_site.access import keyset
 from tests.console import scenes
 
@@ -142,8 +143,8 @@ def test_every_list_of_transactions_is_found_by_an_index(browse: Client) -> None
 def test_paging_shows_every_row_once_and_in_order(query: str) -> None:
     seed(5_000)
     known = list(Pipeline.objects.all())
-    filters = dict(part.split("=") for part in query.removeprefix("?").split("&") if part)
-    lane = listing.transactions(listing.wanted(filters, known), known)
+    asked = dict(part.split("=") for part in query.removeprefix("?").split("&") if part)
+    lane = list_transactions(filters.parse(asked, known), known)
     pages, at = [], ""
     while True:
         page = keyset.cut(lane, size=60, at=at)

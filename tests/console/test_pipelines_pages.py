@@ -67,7 +67,7 @@ def test_each_number_of_the_list_leads_to_the_transactions_behind_it(browse: Cli
 
 
 def test_a_long_queue_is_told_as_such(browse: Client, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.waiting.COUNTED", 20)
+    monkeypatch.setattr("engines.reads.depth.COUNTED", 20)
     transactions.submit_many("invoices", [{"payload": number} for number in range(30)])
     assert "20+</a>" in browse.get("/admin/engines/pipeline/").content.decode()
 

@@ -7,9 +7,10 @@ from importlib import import_module
 
 import pytest
 
-from engines import Transaction, dead_letters, overview, policies, transactions
+from engines import Transaction, dead_letters, policies, transactions
 from engines.connectors.broker import BrokerConnector
 from engines.models import DeadLetter, Pipeline
+from engines.reads import status
 from engines.running import Crew, Options
 from tests.durable import make_pipeline, make_policy
 from tests.engines.test_database_connector import wait_for
@@ -31,7 +32,7 @@ def publish(pipeline: Pipeline, *payloads: dict[str, object]) -> None:
 
 
 def ended(pipeline: Pipeline) -> tuple[int, int]:
-    totals = overview.totals_by_pipeline().get(pipeline.pk, {})
+    totals = status.totals_by_pipeline().get(pipeline.pk, {})
     return totals.get("succeeded", 0), totals.get("failed", 0)
 
 

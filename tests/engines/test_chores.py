@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from engines import bulk, dead_letters, overview, schedules, transactions, upkeep
+from engines import bulk, dead_letters, schedules, transactions, upkeep
 from engines.bulk import BulkError, Terms
 from engines.core.states import GroupState
 from engines.dead_letters import Grave
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
+from engines.reads import status
 from engines.schedules import Plan, ScheduleError
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
 from tests.factories import ThroughputFactory
@@ -255,9 +256,9 @@ def test_counts_of_workers_and_of_old_days_are_put_together_without_changing_sum
     for worker in (1, 2):
         for age in (timedelta(0), timedelta(minutes=30), timedelta(days=5), timedelta(days=5, minutes=7)):
             ThroughputFactory.create(pipeline=pipeline, minute=now - age, worker=worker, succeeded=10, failed=1)
-    before = overview.totals_by_pipeline()[pipeline.pk]
+    before = status.totals_by_pipeline()[pipeline.pk]
     assert upkeep.fold() > 0
-    assert overview.totals_by_pipeline()[pipeline.pk] == before
+    assert status.totals_by_pipeline()[pipeline.pk] == before
     assert Throughput.objects.count() <= 2 + 1 + 2
     assert upkeep.fold() == 0
 
@@ -268,7 +269,7 @@ def test_status_counts_without_looking_at_the_whole_table() -> None:
     batch = claim(pipeline, 3)
     settle(batch[:1])
     settle(batch[1:2], failed())
-    (told,) = overview.status()["pipelines"]
+    (told,) = status.read_status()["pipelines"]
     assert {name: told[name] for name in ("name", "paused", "pending", "running", "succeeded", "failed")} == {
         "name": "orders",
         "paused": False,
@@ -278,6 +279,6 @@ def test_status_counts_without_looking_at_the_whole_table() -> None:
         "failed": 1,
     }
     assert told["oldest_pending_age"] >= 0
-    assert overview.status()["dead_letters"]["open"] == 1
+    assert status.read_status()["dead_letters"]["open"] == 1
     assert states(batch[2].id) == ["running"]
     assert transactions.find(batch[0].id).word == "succeeded"

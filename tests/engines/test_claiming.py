@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from engines import dead_letters, explaining, pipelines, policies, transactions, workers
+from engines import dead_letters, pipelines, policies, transactions, workers
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.states import State
 from engines.dead_letters import Grave
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
+from engines.reads import explain
 from engines.transactions import NotFinishedError, NotPendingError, Settlement, pruning
 from tests.durable import claim, failed, make_pipeline, settle, states, submit
 
@@ -59,7 +60,7 @@ def test_settling_writes_outcome_attempts_and_counts() -> None:
     assert (attempt.number, attempt.outcome, attempt.policy_version) == (1, 0, pipeline.policy.active_id)
     assert abs((timezone.now() - attempt.started_at).total_seconds()) < 60
     assert (minute.succeeded, minute.failed) == (1, 0)
-    assert explaining.explain(uid)["sentence"].startswith("succeeded")
+    assert explain.explain(uid)["sentence"].startswith("succeeded")
 
 
 def test_a_settled_one_is_not_settled_again() -> None:
@@ -129,7 +130,7 @@ def test_the_third_rescue_without_an_end_makes_a_dead_letter() -> None:
     letter = DeadLetter.objects.get()
     assert states(uid) == ["failed"]
     assert (letter.error_type, letter.uid, letter.state) == ("PoisonTransaction", uid, "open")
-    assert "PoisonTransaction" in explaining.explain(uid)["sentence"]
+    assert "PoisonTransaction" in explain.explain(uid)["sentence"]
 
 
 def test_what_its_workers_never_began_is_not_taken_for_poison() -> None:
@@ -346,6 +347,6 @@ def test_attempts_are_told_in_the_time_of_the_database() -> None:
     batch = claim(pipeline)
     time.sleep(0.02)
     settle(batch)
-    (attempt,) = explaining.explain(uid)["attempts"]
+    (attempt,) = explain.explain(uid)["attempts"]
     assert attempt["policy_version"] == "default v1"
     assert (attempt["step"], attempt["outcome"], attempt["number"]) == ("process", "success", 1)

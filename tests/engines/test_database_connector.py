@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from engines import Transaction, explaining, pipelines, policies, transactions
+from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import ClaimedBatch, DatabaseConnector
 from engines.connectors.station import Station
 from engines.core.errors import UnrunnableError
 from engines.core.states import State
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
+from engines.reads import explain
 from engines.running import Crew, Options, Runner
 from tests.durable import make_pipeline, make_policy, states, submit
 from tests.processes import LIMIT
@@ -137,8 +138,8 @@ def test_handlers_that_an_author_wrote_are_recorded_too() -> None:
     (bad,) = submit(pipeline, fail="broken", catch={"fail": "and the handler"})
     policies.write("default", {}, by="tests", reason="one attempt")
     drain(pipeline)
-    assert [one["step"] for one in explaining.explain(good)["attempts"]] == ["process", "success"]
-    assert [one["step"] for one in explaining.explain(bad)["attempts"]] == ["process", "exception"]
+    assert [one["step"] for one in explain.explain(good)["attempts"]] == ["process", "success"]
+    assert [one["step"] for one in explain.explain(bad)["attempts"]] == ["process", "exception"]
     assert DeadLetter.objects.get().details["exception_handler"]["message"] == "and the handler"
 
 
@@ -148,7 +149,7 @@ def test_retries_are_recorded_with_their_numbers_and_the_version_they_ran_under(
     pipeline = make_pipeline(task=task, policy=make_policy("thrice", body))
     (uid,) = submit(pipeline, fail="broken")
     drain(pipeline)
-    attempts = explaining.explain(uid)["attempts"]
+    attempts = explain.explain(uid)["attempts"]
     assert [(one["number"], one["of"], one["policy_version"]) for one in attempts] == [
         (1, 3, "thrice v1"),
         (2, 3, "thrice v1"),
@@ -163,7 +164,7 @@ def test_a_business_failure_is_not_tried_again_and_has_its_dead_letter() -> None
     pipeline = make_pipeline(policy=make_policy("thrice", body))
     (uid,) = submit(pipeline, reject="no such customer")
     drain(pipeline)
-    assert len(explaining.explain(uid)["attempts"]) == 1
+    assert len(explain.explain(uid)["attempts"]) == 1
     assert DeadLetter.objects.get().category == "BUSINESS"
 
 
@@ -172,7 +173,7 @@ def test_a_timeout_is_told_as_one() -> None:
     pipeline = make_pipeline(policy=make_policy("brief", body))
     (uid,) = submit(pipeline, sleep=3)
     drain(pipeline)
-    assert explaining.explain(uid)["error"]["category"] == "TIMEOUT"
+    assert explain.explain(uid)["error"]["category"] == "TIMEOUT"
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
@@ -193,8 +194,8 @@ def test_a_policy_edited_while_a_consumer_runs_counts_from_its_next_batch_on(tas
         wait_for(lambda: states(after) == ["failed"])
         many = submit(pipeline, 30, sleep=0.01)
         wait_for(lambda: set(states(*many)) == {"succeeded"})
-    assert [len(explaining.explain(uid)["attempts"]) for uid in (before, after)] == [1, 3]
-    assert {one["policy_version"] for one in explaining.explain(after)["attempts"]} == {"live v2"}
+    assert [len(explain.explain(uid)["attempts"]) for uid in (before, after)] == [1, 3]
+    assert {one["policy_version"] for one in explain.explain(after)["attempts"]} == {"live v2"}
 
 
 @pytest.mark.parametrize("task", CONSUMERS)

@@ -14,11 +14,12 @@ from django.db import connection
 from django.utils import timezone
 
 import engines
-from engines import diagnosis, pipelines, schedules, transactions, upkeep, workers
+from engines import pipelines, schedules, transactions, upkeep, workers
 from engines.conf import settings
-from engines.diagnosis import fleet, ground
-from engines.diagnosis.finding import Finding
 from engines.models import Worker
+from engines.reads import doctor
+from engines.reads.doctor import fleet, ground
+from engines.reads.doctor.finding import Finding
 from tests.commands import run
 from tests.durable import make_pipeline, submit
 from tests.factories import PolicyVersionFactory
@@ -171,7 +172,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch: pytes
         msg = "out of order"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(diagnosis, "REST", [broken, fleet.maintenance])
+    monkeypatch.setattr(doctor, "REST", [broken, fleet.maintenance])
     code, found = examine()
     assert code == 1
     assert found["broken"][0]["text"] == "could not be checked: RuntimeError: out of order"

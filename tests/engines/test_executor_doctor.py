@@ -11,10 +11,11 @@ import psutil
 import pytest
 from django.core.management import CommandError, call_command
 
-from engines import conf, executing
-from engines.diagnosis import executors as diagnosis
+from engines import conf
 from engines.executors.settings import ExecutorConfigurationError, executors_in
 from engines.management.base import EngineCommand
+from engines.reads import executors as executor_reads
+from engines.reads.doctor import executors as diagnosis
 from tests.executors.telling import told, working
 from tests.processes import eventually, manage
 
@@ -26,7 +27,7 @@ BROKEN = {"command": ["sh", "-c", "echo no such module >&2; exit 3"]}
 
 def configure(monkeypatch: pytest.MonkeyPatch, **executors: Any) -> None:
     known = replace(conf.settings(), executors=executors_in(executors))
-    for module in (executing, diagnosis):
+    for module in (executor_reads, diagnosis):
         monkeypatch.setattr(module, "settings", lambda: known)
 
 

@@ -10,11 +10,12 @@ import httpx
 import pytest
 from django.test import Client
 
-from engines import conf, executing, pipelines, transactions, workers
+from engines import conf, pipelines, transactions, workers
 from engines.core.errors import RetryLater
 from engines.core.outcome import Failure, Later
 from engines.executors.settings import executors_in
 from engines.models import Worker
+from engines.reads import executors as executor_reads
 from tests import durable
 from tests.commands import ask, run
 from tests.executors.telling import process, told, working
@@ -28,14 +29,14 @@ POLICY = {"steps": {"process": {"retry": {"max_attempts": 2, "timeout": 20, "bac
 
 def configure(monkeypatch: pytest.MonkeyPatch, **executors: Any) -> None:
     known = replace(conf.settings(), executors=executors_in(executors))
-    monkeypatch.setattr(executing, "settings", lambda: known)
+    monkeypatch.setattr(executor_reads, "settings", lambda: known)
 
 
 def test_an_executor_is_known_by_its_settings_by_a_worker_or_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, here={"command": ["/bin/here", "--secret"], "pool_size": 3, "env": {"KEY": "hidden"}})
     working(told("seen", process()))
     durable.make_pipeline("jobs", task="", executor="named")
-    here, named, seen = executing.executors()
+    here, named, seen = executor_reads.list_executors()
     assert (here.name, here.program, here.pool_size, here.is_configured) == ("here", "/bin/here", 3, True)
     assert (here.standing, here.shares) == ("not started", [])
     assert (named.program, named.is_configured, [str(one) for one in named.pipelines]) == ("", False, ["jobs"])
@@ -55,14 +56,14 @@ def test_an_executor_is_known_by_its_settings_by_a_worker_or_by_a_pipeline(monke
 )
 def test_how_an_executor_stands_takes_a_word(heard: dict[str, Any], standing: str) -> None:
     working(heard)
-    (executor,) = executing.executors()
+    (executor,) = executor_reads.list_executors()
     assert executor.standing == standing
 
 
 def test_the_job_in_hand_is_found_as_a_transaction() -> None:
     durable.make_pipeline("jobs", task="", executor="python")
     made = transactions.submit("jobs", {"function": "echo"}, id="job 1")
-    (share,) = executing.of_worker(working(told("python", process(1, made.id), process(2, "from a broker"))))
+    (share,) = executor_reads.of_worker(working(told("python", process(1, made.id), process(2, "from a broker"))))
     assert [one.record for one in share.processes] == [transactions.find(made.id).pk, None]
     assert (share.busy, share.total, share.unshown) == (2, 2, 0)
 
@@ -70,9 +71,9 @@ def test_the_job_in_hand_is_found_as_a_transaction() -> None:
 def test_the_processes_of_a_worker_that_has_ended_are_not_shown() -> None:
     worker = working(told("python", process()))
     workers.retire(worker.pk, executors=[told("python", process(), answered=9)])
-    (share,) = executing.of_worker(Worker.objects.get())
+    (share,) = executor_reads.of_worker(Worker.objects.get())
     assert (share.is_alive, share.processes, share.total, share.told["answered"]) == (False, [], 0, 9)
-    assert executing.executors() == []
+    assert executor_reads.list_executors() == []
 
 
 def test_the_status_tells_executors_with_their_worker() -> None:
@@ -95,7 +96,7 @@ def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_
         durable.wait_until_started(running)
         eventually(lambda: durable.states(*handlers) == ["succeeded", "failed", "failed"], "all jobs have ended")
         eventually(lambda: bool(_answered() and _answered() >= 4), "the worker's row says so")
-        (share,) = executing.of_worker(Worker.objects.get())
+        (share,) = executor_reads.of_worker(Worker.objects.get())
         page = browse.get("/admin/engines/executor/").content.decode()
         exposed = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT).text
     assert share.total >= 1
@@ -150,20 +151,20 @@ def test_a_job_that_asked_to_be_tried_again_is_explained() -> None:
 def test_what_a_job_is_can_be_read_from_its_payload() -> None:
     jobs = pipelines.create("jobs", pipelines.Plan(executor="python"), by="tests")
     task = pipelines.create("task", pipelines.Plan(task="tests.act"), by="tests")
-    assert executing.job_of(jobs, {"function": "node#a#b"}) == ("node", "a#b")
-    assert executing.job_of(jobs, {"function": "a"}) == ("python", "a")
+    assert executor_reads.job_of(jobs, {"function": "node#a#b"}) == ("node", "a#b")
+    assert executor_reads.job_of(jobs, {"function": "a"}) == ("python", "a")
     for payload in (None, {}, {"function": 1}, {"function": "node#"}):
-        assert executing.job_of(jobs, payload) == ("python", "")
-    assert executing.job_of(task, {"function": "a"}) is None
-    assert executing.job_of(None, {"function": "a"}) is None
+        assert executor_reads.job_of(jobs, payload) == ("python", "")
+    assert executor_reads.job_of(task, {"function": "a"}) is None
+    assert executor_reads.job_of(None, {"function": "a"}) is None
 
 
 def test_stderr_and_tracebacks_are_told_apart() -> None:
     jobs = pipelines.create("jobs", pipelines.Plan(executor="python"), by="tests")
     task = pipelines.create("task", pipelines.Plan(task="tests.act"), by="tests")
-    assert executing.is_stderr(jobs, "ExecutorDied", "Traceback (most recent call last):\nMemoryError")
-    assert executing.is_stderr(jobs, "ValueError", "it was not found")
-    assert not executing.is_stderr(jobs, "TimeoutError", "engines.core.errors.TransactionException: too late")
-    assert not executing.is_stderr(jobs, "ExecutorDied", "")
-    assert not executing.is_stderr(task, "ExecutorDied", "anything")
-    assert not executing.is_stderr(None, "ExecutorDied", "anything")
+    assert executor_reads.is_stderr(jobs, "ExecutorDied", "Traceback (most recent call last):\nMemoryError")
+    assert executor_reads.is_stderr(jobs, "ValueError", "it was not found")
+    assert not executor_reads.is_stderr(jobs, "TimeoutError", "engines.core.errors.TransactionException: too late")
+    assert not executor_reads.is_stderr(jobs, "ExecutorDied", "")
+    assert not executor_reads.is_stderr(task, "ExecutorDied", "anything")
+    assert not executor_reads.is_stderr(None, "ExecutorDied", "anything")

@@ -10,9 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from engines import explaining, transactions
+from engines import transactions
 from engines.core.states import State
 from engines.models import Attempt, DeadLetter, TransactionRecord
+from engines.reads import explain
 from tests.durable import Run, consume, consumer, make_pipeline, make_policy, states, wait_until_started
 from tests.processes import LIMIT, eventually
 
@@ -118,7 +119,7 @@ def test_one_that_asks_for_a_later_attempt_goes_back_and_its_attempts_count() ->
         waiting = TransactionRecord.objects.get(uid=far)
         # The policy's ceiling, not what the handler asked for.
         assert 0 < (waiting.available_at - waiting.created_at).total_seconds() < 60
-        assert "asked" in explaining.explain(far)["sentence"] or explaining.explain(far)["facts"]["due_in"] > 0
+        assert "asked" in explain.explain(far)["sentence"] or explain.explain(far)["facts"]["due_in"] > 0
         eventually(lambda: states(twice, never, far) == ["succeeded", "failed", "succeeded"], "all have ended")
     assert [one[:2] for one in attempts(twice)] == [(1, 3), (2, 3), (3, 3)]
     assert TransactionRecord.objects.get(uid=twice).result == "done at attempt 3"
@@ -182,7 +183,7 @@ def test_jobs_of_an_executor_that_backs_off_hold_up_no_others_and_spend_no_attem
         error: Any = record.error
         assert error["spent"] == len(attempts(record.uid)), "to wait is no attempt"
         assert record.attempts <= error["spent"], "nor a delivery"
-        assert "waiting for the executor 'broken'" in explaining.explain(record.uid)["sentence"]
+        assert "waiting for the executor 'broken'" in explain.explain(record.uid)["sentence"]
 
 
 def parked() -> list[TransactionRecord]:

@@ -9,10 +9,11 @@ import pytest
 from django.core.management import CommandError
 from django.test import Client
 
-from engines import dead_letters, explaining, pipelines, policies, schedules, transactions
+from engines import dead_letters, pipelines, policies, schedules, transactions
 from engines.core.errors import EngineError
 from engines.models import TransactionRecord
 from engines.pipelines import Plan
+from engines.reads import explain
 from engines.transactions import Draft
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
@@ -70,7 +71,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "cancel": lambda: transactions.cancel(HALF, **DECISION),
     "replay": lambda: transactions.replay(HALF, **DECISION),
     "reveal": lambda: transactions.reveal(HALF, by="ada"),
-    "explain": lambda: explaining.explain(HALF),
+    "explain": lambda: explain.explain(HALF),
     "find a dead letter": lambda: dead_letters.find(HALF),
     "make a pipeline": lambda: pipelines.create(HALF, Plan(task="t"), by="ada"),
     "make a pipeline with a task": lambda: pipelines.create("new", Plan(task=HALF), by="ada"),

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from engines import explaining, transactions
+from engines import transactions
 from engines.core.errors import wrapped
 from engines.core.outcome import Failure, Success
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from engines.payloads import encode_result
+from engines.reads import explain
 from tests.api.ground import client_with
 from tests.commands import run
 from tests.console.scenes import read
@@ -105,7 +106,7 @@ def test_a_result_that_is_not_kept_is_said_wherever_the_transaction_is_shown(ord
         *("succeeded", None),
         *(TOO_LARGE, None),
     )
-    explained = explaining.explain(record.uid)
+    explained = explain.explain(record.uid)
     assert explained["sentence"].endswith(f"; its result is {TOO_LARGE}")
     assert (explained["facts"]["result_note"], explained["error"]) == (TOO_LARGE, None)
     assert TOO_LARGE in run("explain", record.uid)
@@ -121,7 +122,7 @@ def test_a_result_that_is_kept_with_changes_is_shown_with_what_was_changed(order
     assert "Kept with changes: U+0000 and halves" in page
     assert "a?" in page
     whole = succeeded(orders, {"a": 1})
-    assert (whole.result_note, explaining.explain(whole.uid)["facts"]["result_note"]) == (None, None)
+    assert (whole.result_note, explain.explain(whole.uid)["facts"]["result_note"]) == (None, None)
 
 
 class Unwritable(dict[str, Any]):

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from engines import overview, waiting
+from engines.reads import depth, status
 from tests.commands import ask, run
 from tests.durable import make_pipeline, submit
 
@@ -59,29 +59,29 @@ def plan(statement: str) -> str:
 def test_very_many_pipelines_cost_no_more_statements_than_many(browse: Client) -> None:
     seed(100, 25)
     browse.get(PAGE)
-    many = [len(statements(act)) for act in (overview.status, lambda: browse.get(PAGE))]
+    many = [len(statements(act)) for act in (status.read_status, lambda: browse.get(PAGE))]
     assert many[0] < 10
     for number in range(25):
         submit(make_pipeline(f"more{number}"), 1)
-    assert [len(statements(act)) for act in (overview.status, lambda: browse.get(PAGE))] == many
+    assert [len(statements(act)) for act in (status.read_status, lambda: browse.get(PAGE))] == many
 
 
 @pytest.mark.parametrize("rows", [200, 3_000])
 def test_many_queues_are_counted_alike_together_and_each(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.waiting.COUNTED", 100)
+    monkeypatch.setattr("engines.reads.depth.COUNTED", 100)
     seed(rows, 25)
-    told = waiting.of_all()
+    told = depth.of_all()
     assert {one.count for one in told.values()} == {min(rows // 25, 101)}
     assert {one.is_capped for one in told.values()} == {rows == 3_000}
     assert {one.oldest_at is None for one in told.values()} == {False}
-    each = waiting.question(waiting.BY_ID, 0, waiting.LAST_ID, is_few=True)
+    each = depth.question(depth.BY_ID, 0, depth.LAST_ID, is_few=True)
     with connection.cursor() as cursor:
         cursor.execute(*each)
         assert {row[0]: row[2] for row in cursor.fetchall()} == {one.pk: told[one].count for one in told}
 
 
 def test_what_waits_is_exact_up_to_the_cap_and_told_as_more_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.waiting.COUNTED", 20)
+    monkeypatch.setattr("engines.reads.depth.COUNTED", 20)
     submit(make_pipeline("long"), 50)
     submit(make_pipeline("short"), 20)
     told = {row["name"]: (row["pending"], row["is_pending_capped"]) for row in ask("status")["pipelines"]}
@@ -96,7 +96,7 @@ def test_status_finds_what_waits_by_the_index_of_claims() -> None:
     with connection.cursor() as cursor:
         # So few rows may well be read one by one, by what autovacuum has last seen; but they need not be.
         cursor.execute("SET LOCAL enable_seqscan = off")
-    asked = [one for one in statements(overview.status) if "engines_transactionrecord" in one]
+    asked = [one for one in statements(status.read_status) if "engines_transactionrecord" in one]
     assert asked
     assert [one for one in asked if "Seq Scan on engines_transactionrecord" in plan(one)] == []
 
@@ -105,14 +105,14 @@ def test_status_finds_what_waits_by_the_index_of_claims() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_million_in_two_hundred_pipelines_are_told_quickly(browse: Client) -> None:
     seed(1_000_000, 200)
-    figures = {row["pending"] for row in overview.status()["pipelines"]}
+    figures = {row["pending"] for row in status.read_status()["pipelines"]}
     assert figures == {5_000}
     slow = {}
     for state, step in STATES[connection.vendor].items():
         with connection.cursor() as cursor:
             cursor.execute(step)
         least = shortest(f"the least, {state}", count_all)
-        for name, act in {"status": overview.status, "pipelines page": lambda: browse.get(PAGE)}.items():
+        for name, act in {"status": status.read_status, "pipelines page": lambda: browse.get(PAGE)}.items():
             taken = shortest(f"{name}, {state}", act)
             if taken > TIMES_LEAST * least:
                 slow[f"{name}, {state}"] = taken / least

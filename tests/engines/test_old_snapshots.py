@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from engines import old_snapshots
-from engines.diagnosis.finding import Level
-from engines.diagnosis.snapshots import snapshots
+from engines.reads import old_snapshots
+from engines.reads.doctor.finding import Level
+from engines.reads.doctor.snapshots import snapshots
 from tests.durable import make_pipeline
 from tests.processes import database_url
 

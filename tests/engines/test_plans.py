@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from engines import waiting
 from engines.models import Pipeline
+from engines.reads import depth
 from engines.transactions import postgresql, sqlite
 from tests.durable import make_pipeline, submit
 
@@ -104,17 +104,17 @@ def scans(statement: str, parameters: list[Any], *, is_tuned: bool = False) -> d
 def nodes(found: Any) -> Iterator[dict[str, Any]]:
     """The parts of a plan."""
     plan = json.loads(found) if isinstance(found, str) else found
-    waiting = [plan[0]["Plan"]]
-    while waiting:
-        node = waiting.pop()
+    rest = [plan[0]["Plan"]]
+    while rest:
+        node = rest.pop()
         yield node
-        waiting += node.get("Plans", [])
+        rest += node.get("Plans", [])
 
 
 def check_plans(pipeline: Pipeline) -> None:
     queues = {
         f"queues, few: {is_few}": (
-            *waiting.question(waiting.BY_PIPELINE, 0, waiting.LAST_ID, is_few=is_few),
+            *depth.question(depth.BY_PIPELINE, 0, depth.LAST_ID, is_few=is_few),
             {"t_claim"},
         )
         for is_few in (True, False)

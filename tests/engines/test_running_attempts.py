@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from engines import explaining, transactions
+from engines import transactions
 from engines.core.journal import Attempted
 from engines.core.outcome import Outcome, Success
 from engines.core.steps import Stage
 from engines.models import Attempt, Pipeline
+from engines.reads import explain
 from engines.transactions import LeasedTransaction, Settlement
 from tests.durable import claim, consumer, failed, make_pipeline, make_policy, submit
 from tests.engines.test_database_connector import ENGINES, running, wait_for
@@ -36,7 +37,7 @@ def stubborn(task: str, direction: str = "inbound") -> Pipeline:
 
 
 def attempts(uid: str) -> list[dict[str, Any]]:
-    return explaining.attempts_of(transactions.find(uid))
+    return explain.attempts_of(transactions.find(uid))
 
 
 def is_retried(uid: str, count: int = 2) -> bool:

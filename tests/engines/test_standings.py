@@ -7,12 +7,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from engines import pipelines, standings, transactions
+from engines import pipelines, transactions
 from engines.clock import database_time
 from engines.core.errors import EngineError
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
-from engines.standings import Standing
+from engines.reads import pipelines as standings
+from engines.reads.pipelines import Standing
 from ergon_site.access.models import AuditEntry
 from tests.factories import ThroughputFactory
 
@@ -56,7 +57,7 @@ def test_work_that_is_due_later_has_a_negative_age(pipeline: Pipeline) -> None:
 
 
 def test_a_long_queue_is_counted_only_so_far(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.waiting.COUNTED", 20)
+    monkeypatch.setattr("engines.reads.depth.COUNTED", 20)
     transactions.submit_many("invoices", [{"payload": number} for number in range(50)])
     found = standing(pipeline)
     assert (found.waiting, found.depth) == (21, "20+")

@@ -6,10 +6,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from engines import executing, explaining, overview, pulse, workers
+from engines import workers
 from engines.clock import database_time
-from engines.diagnosis import fleet
 from engines.models import Worker
+from engines.reads import dashboard, executors, explain, status
+from engines.reads.doctor import fleet
 from ergon_site.gauges import Gauges
 from tests.durable import consumer, make_pipeline, make_policy, submit, wait_until_started
 from tests.processes import eventually
@@ -66,14 +67,14 @@ def test_every_reader_goes_by_the_heartbeat(is_here: bool) -> None:  # noqa: FBT
     worker = enrol(1 if is_here else 90)
     there = [worker] if is_here else []
     now = database_time()
-    taken = pulse.take(now, minutes=1, shown=1)
-    assert explaining.serving(pipeline) == there
-    assert explaining.explain(uid)["sentence"] == ("waiting: it is next" if is_here else NO_WORKER)
-    assert [one["id"] for one in overview.status()["workers"]] == [one.pk for one in there]
+    taken = dashboard.take(now, minutes=1, shown=1)
+    assert explain.serving(pipeline) == there
+    assert explain.explain(uid)["sentence"] == ("waiting: it is next" if is_here else NO_WORKER)
+    assert [one["id"] for one in status.read_status()["workers"]] == [one.pk for one in there]
     assert (taken.workers, taken.served) == (there, {"orders"} if is_here else set())
     assert alive_by_the_gauge() == len(there)
-    assert [one.name for one in executing.executors()] == ["python"] * len(there)
-    assert [share.is_alive for share in executing.of_worker(worker)] == [is_here]
+    assert [one.name for one in executors.list_executors()] == ["python"] * len(there)
+    assert [share.is_alive for share in executors.of_worker(worker)] == [is_here]
     assert any("silent" in one.text for one in fleet.lost_workers()) is not is_here
 
 
@@ -82,10 +83,10 @@ def test_a_killed_worker_serves_nobody_though_nobody_has_noticed() -> None:
     pipeline = make_pipeline(policy=make_policy())
     with consumer("orders") as process:
         wait_until_started(process)
-        eventually(lambda: bool(explaining.serving(pipeline)), "it serves the pipeline")
+        eventually(lambda: bool(explain.serving(pipeline)), "it serves the pipeline")
         process.send_signal(signal.SIGKILL)
         process.wait(30)
     (uid,) = submit(pipeline)
-    eventually(lambda: explaining.explain(uid)["sentence"] == NO_WORKER, "it is known to be gone")
-    assert overview.status()["workers"] == []
+    eventually(lambda: explain.explain(uid)["sentence"] == NO_WORKER, "it is known to be gone")
+    assert status.read_status()["workers"] == []
     assert Worker.objects.get().state == "running"

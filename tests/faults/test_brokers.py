@@ -21,10 +21,11 @@ import psutil
 import pytest
 from django.db import connection
 
-from engines import Transaction, overview
+from engines import Transaction
 from engines.connectors.broker import BrokerConnector
 from engines.connectors.broker.on_rabbitmq import TRUSTED
 from engines.models import DeadLetter, Pipeline
+from engines.reads import status
 from ergon_site import embedded
 from facts import ledger, provisioning
 from facts.models import Consumer
@@ -89,7 +90,7 @@ def consuming(pipeline: Pipeline, address: str, *arguments: str) -> Any:
 
 
 def ended(pipeline: Pipeline) -> tuple[int, int]:
-    totals = overview.totals_by_pipeline().get(pipeline.pk, {})
+    totals = status.totals_by_pipeline().get(pipeline.pk, {})
     return totals.get("succeeded", 0), totals.get("failed", 0)
 
 

@@ -13,8 +13,9 @@ import psutil
 import pytest
 from django.utils import timezone
 
-from engines import explaining, transactions
+from engines import transactions
 from engines.models import Attempt, DeadLetter, TransactionRecord, Worker
+from engines.reads import explain
 from tests.commands import next_event
 from tests.database import refusing
 from tests.durable import (
@@ -158,7 +159,7 @@ def test_a_transaction_that_kills_its_worker_every_time_is_dead_lettered_after_t
         assert parent.returncode == 0
     record, letter = transactions.find(poison), DeadLetter.objects.get()
     assert (record.rescues, letter.error_type) == (3, "PoisonTransaction")
-    assert "PoisonTransaction" in explaining.explain(poison)["sentence"]
+    assert "PoisonTransaction" in explain.explain(poison)["sentence"]
 
 
 def test_an_order_to_end_in_mid_batch_burns_nothing(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from engines import explaining, transactions
+from engines import transactions
 from engines.models import Pipeline
+from engines.reads import explain
 from providers import BreakerPolicy, calls
 from providers.core import errors
 from providers.core.exchange import Who
@@ -40,7 +41,7 @@ def wait_for(orders: Pipeline, called_under: str | None = None, **fields: str) -
 
 
 def sentence(uid: str) -> str:
-    told: str = explaining.explain(uid)["sentence"]
+    told: str = explain.explain(uid)["sentence"]
     return told
 
 
@@ -48,7 +49,7 @@ def test_a_transaction_that_meets_an_open_breaker_says_so_and_until_when(orders:
     uid = wait_for(orders)
     assert sentence(uid) == "waiting: it is next"
     calls.force_open(WHO, lasting=timedelta(hours=1), **WHY)
-    told = explaining.explain(uid)
+    told = explain.explain(uid)
     (hindrance,) = told["facts"]["hindrances"]
     until = datetime.fromisoformat(hindrance["until"])
     assert told["sentence"] == f"waiting: {BREAKER}{until.astimezone(UTC):%H:%M:%S} UTC"

@@ -4,13 +4,14 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from engines import dead_letters, executing
+from engines import dead_letters
 from engines.core.errors import ExceptionType
 from engines.core.states import LetterState
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import actor, json_file, moment, pretty
 from engines.management.letter_groups import GroupVerbs
 from engines.models import DeadLetter, Pipeline
+from engines.reads import executors
 from ergon_site.access.shell.options import add_reason, whole
 from ergon_site.access.shell.tables import printable
 
@@ -122,6 +123,6 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
 def _traceback(letter: DeadLetter) -> Iterator[str]:
     pipeline = Pipeline.objects.filter(name=letter.source).first()
     if letter.traceback:
-        is_stderr = executing.is_stderr(pipeline, letter.error_type, letter.traceback)
+        is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
         yield from ["", "last lines on the executor's stderr:"] if is_stderr else [""]
         yield from map(printable, letter.traceback.splitlines())

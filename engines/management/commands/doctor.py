@@ -4,9 +4,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from engines import diagnosis
-from engines.diagnosis import Finding, Level
 from engines.management.base import EngineCommand
+from engines.reads import doctor
+from engines.reads.doctor import Finding, Level
 from ergon_site.access.shell.tables import printable
 
 WIDTH = max(map(len, Level))
@@ -20,7 +20,7 @@ class Command(EngineCommand):
 
     def run(self, **_: Any) -> None:
         findings = []
-        for finding in diagnosis.examine():
+        for finding in doctor.examine():
             findings.append(finding)
             if not self.is_json:
                 self._print(finding)

@@ -4,9 +4,9 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from engines import explaining
 from engines.core.explanation import span
 from engines.management.base import EngineCommand, pretty
+from engines.reads import explain
 from ergon_site.access.shell.tables import printable, told
 
 LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}
@@ -20,7 +20,7 @@ class Command(EngineCommand):
         parser.add_argument("id", metavar="ID", help="the transaction's id")
 
     def run(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
-        explained = explaining.explain(id)
+        explained = explain.explain(id)
         self.tell(explained, self._lines(explained))
 
     def _lines(self, explained: dict[str, Any]) -> Iterator[str]:

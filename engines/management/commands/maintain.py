@@ -12,9 +12,9 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from engines import diagnosis
 from engines.maintenance import DatabaseLostError, Maintenance
 from engines.management.base import EngineCommand, as_json
+from engines.reads import doctor
 from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
 
 # The log on standard error tells these already.
@@ -35,7 +35,7 @@ class Command(EngineCommand):
 
     def run(self, *, once: bool, metrics_port: int | None, **_: Any) -> None:
         connection.ensure_connection()
-        if waiting := diagnosis.waiting_migrations():
+        if waiting := doctor.waiting_migrations():
             msg = f"{len(waiting)} migrations are not applied: run manage.py migrate"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)

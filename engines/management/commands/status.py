@@ -5,9 +5,9 @@ from typing import Any
 
 from django.db import connection
 
-from engines import overview
 from engines.core.explanation import span
 from engines.management.base import EngineCommand
+from engines.reads.status import read_status
 from ergon_site.access.database.description import describe
 from ergon_site.access.shell.tables import printable
 
@@ -21,7 +21,7 @@ class Command(EngineCommand):
     )
 
     def run(self, **_: Any) -> None:
-        status = {"database": describe(connection), **overview.status()}
+        status = {"database": describe(connection), **read_status()}
         self.tell(status, self._lines(status))
 
     def _lines(self, status: dict[str, Any]) -> Iterator[str]:

@@ -8,9 +8,9 @@ from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTransform
 
 from engines.core import redaction
-from engines.listing.asking import ListingError
-from engines.listing.finding import all_of, any_of
 from engines.models import Pipeline, TransactionRecord
+from engines.reads.filters import ListingError
+from engines.reads.prefix_search import all_of, any_of
 from ergon_site.access.core import json_text
 from ergon_site.access.keyset import Lane
 

@@ -9,8 +9,8 @@ from engines import upkeep, workers
 from engines.clock import database_time
 from engines.core.explanation import span
 from engines.core.states import State, WorkerState
-from engines.diagnosis.finding import Finding, ok, problem, warning
 from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord, Worker
+from engines.reads.doctor.finding import Finding, ok, problem, warning
 
 RECENTLY = timedelta(days=1)
 COUNTED = 10_000

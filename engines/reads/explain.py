@@ -5,11 +5,12 @@ from typing import Any
 
 from django.db.models import Q
 
-from engines import hindrances, transactions, workers
+from engines import transactions, workers
 from engines.clock import database_time
 from engines.core import explanation
 from engines.core.states import CATEGORY_OF, STAGE_OF, AttemptOutcome, State
 from engines.models import Attempt, DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
+from engines.reads import blockers
 
 AHEAD_CAP = 10_000
 
@@ -92,7 +93,7 @@ def serving(pipeline: Pipeline) -> list[Worker]:
     return [worker for worker in workers.alive() if pipeline.name in worker.pipelines]
 
 
-def _hindrances(record: TransactionRecord) -> list[hindrances.Hindrance]:
+def _hindrances(record: TransactionRecord) -> list[blockers.Hindrance]:
     """What it, or what it is a replay of, met when it ran, and would meet again."""
     if record.state not in {State.PENDING, State.FAILED}:
         return []
@@ -101,7 +102,7 @@ def _hindrances(record: TransactionRecord) -> list[hindrances.Hindrance]:
         record.parent_id if record.replay_of else None,
         record.correlation_id if record.attempts else None,
     }
-    return hindrances.of({one for one in ids if one})
+    return blockers.of({one for one in ids if one})
 
 
 def _ahead(record: TransactionRecord) -> int:

@@ -11,11 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Self
 
-from engines import executing
 from engines.conf import settings
 from engines.core.explanation import span
-from engines.diagnosis.finding import Finding, ok, problem, warning
 from engines.executors.settings import ExecutorSettings
+from engines.reads.doctor.finding import Finding, ok, problem, warning
+from engines.reads.executors import list_executors
 
 # An executor waits for its first request; one that has ended by then never would have answered.
 MOMENT = 2.0
@@ -117,7 +117,7 @@ class Trial:
 
 def _struggling() -> Iterator[Finding]:
     """Those that keep dying on a worker."""
-    for executor in executing.executors():
+    for executor in list_executors():
         for share in executor.shares:
             if deaths := share.deaths_in_a_row:
                 wait = f", and starts again in {span(share.waits)}" if share.waits else ""

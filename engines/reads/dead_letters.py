@@ -8,16 +8,16 @@ from django.db.models import Q, QuerySet
 
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState, LetterState
-from engines.listing.asking import ListingError
-from engines.listing.finding import all_of, beginning
 from engines.models import DeadLetter, DeadLetterGroup
+from engines.reads.filters import ListingError
+from engines.reads.prefix_search import all_of, beginning
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import Lane
 
 NEWEST = ("-id",)
 
 
-def letters(asked: Mapping[str, str]) -> Lane:
+def list_letters(asked: Mapping[str, str]) -> Lane:
     """The lane of a list of dead letters: there is an index for each filter, and the narrowest one leads."""
     _check(asked, {"state": LetterState, "category": ExceptionType})
     text = asked.get("q", "").strip()
@@ -31,7 +31,7 @@ def letters(asked: Mapping[str, str]) -> Lane:
     return replace(_led(rows, conditions, NEWEST), note=note)
 
 
-def groups(asked: Mapping[str, str]) -> Lane:
+def list_groups(asked: Mapping[str, str]) -> Lane:
     """The lane of the groups of dead letters, those seen last first."""
     _check(asked, {"state": GroupState, "category": ExceptionType})
     conditions = {name: Q(**{name: asked[name]}) for name in ("source", "state") if name in asked}

@@ -6,21 +6,22 @@ from typing import Any
 from django.db.models import Count, Max, Sum
 from django.db.models.functions import Coalesce
 
-from engines import waiting, workers
+from engines import workers
 from engines.clock import database_time
 from engines.models import DeadLetterGroup, Pipeline, Throughput, TransactionRecord, Worker
-from engines.waiting import Waiting
+from engines.reads import depth
+from engines.reads.depth import Waiting
 
 # Whatever is leased. A range: of "IS NOT NULL" a planner without statistics believes that it is most of the table.
 ANY_TIME = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 
 
-def status() -> dict[str, Any]:
+def read_status() -> dict[str, Any]:
     """What `manage.py status` tells."""
     now = database_time()
     totals, running = totals_by_pipeline(), running_by_pipeline()
     pipelines = list(Pipeline.objects.select_related("policy__active"))
-    waits = waiting.of([pipeline.pk for pipeline in pipelines])
+    waits = depth.of([pipeline.pk for pipeline in pipelines])
     return {
         "at": now.isoformat(),
         "pipelines": [
@@ -86,7 +87,7 @@ def _pipeline(pipeline: Pipeline, totals: dict[str, Any], wait: Waiting, now: da
         "direction": pipeline.direction,
         "policy": f"{pipeline.policy.name} v{active.number if active else 0}",
         "paused": pipeline.is_paused,
-        "pending": min(wait.count, waiting.COUNTED),
+        "pending": min(wait.count, depth.COUNTED),
         "is_pending_capped": wait.is_capped,
         "running": totals["running"],
         "succeeded": totals.get("succeeded", 0),

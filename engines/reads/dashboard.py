@@ -7,10 +7,11 @@ from typing import Any
 
 from django.db.models import Case, Count, Q, QuerySet, Sum, When, Window
 
-from engines import overview, waiting, workers
+from engines import workers
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, Pipeline, TransactionRecord, WaitingSample, Worker
-from engines.waiting import Waiting
+from engines.reads import depth, status
+from engines.reads.depth import Waiting
 from engines.workers import ALIVE
 
 CONCERNING = (GroupState.OPEN.value, GroupState.REGRESSED.value)
@@ -63,7 +64,7 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     groups = list(_groups()[:shown])
     counts = groups[0] if groups else None
     return Pulse(
-        queues=waiting.of_all(),
+        queues=depth.of_all(),
         workers=[worker for worker in known.values() if workers.is_alive(worker, now)],
         holdings=[
             Holding(worker=known.get(lease["lease_owner"]), count=lease["count"], lapsed=lease["lapsed"])
@@ -72,13 +73,13 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
         groups=[group for group in groups if group.state in CONCERNING],
         open_groups=counts.concerning if counts else 0,
         open_letters=counts.open_in_all if counts else 0,
-        series=overview.series(minutes, now=now),
-        samples=waiting.series(minutes, now=now),
+        series=status.series(minutes, now=now),
+        samples=depth.series(minutes, now=now),
     )
 
 
 def _leases(now: datetime) -> Iterable[Any]:
-    held = TransactionRecord.objects.filter(lease_expires_at__range=overview.ANY_TIME).order_by("lease_owner")
+    held = TransactionRecord.objects.filter(lease_expires_at__range=status.ANY_TIME).order_by("lease_owner")
     return held.values("lease_owner").annotate(
         count=Count("pk"), lapsed=Count("pk", filter=Q(lease_expires_at__lt=now))
     )

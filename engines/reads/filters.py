@@ -54,7 +54,7 @@ class Wanted:
         return self.kind is not None and self.kind.is_final and self.pipeline is not None
 
 
-def wanted(asked: Mapping[str, str], pipelines: Iterable[Pipeline]) -> Wanted:
+def parse(asked: Mapping[str, str], pipelines: Iterable[Pipeline]) -> Wanted:
     """The words of an address as values; a word that means nothing is refused."""
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
     try:

@@ -10,7 +10,7 @@ from kombu.connection import Connection
 from engines.clock import database_time
 from engines.conf import settings
 from engines.core.errors import headline
-from engines.diagnosis.finding import Finding, ok, problem, warning
+from engines.reads.doctor.finding import Finding, ok, problem, warning
 from ergon_site.access.database import pooler
 from ergon_site.access.waiting import migrations as waiting_migrations
 

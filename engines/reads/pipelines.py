@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from engines import overview, waiting
-from engines.waiting import Waiting
+from engines.reads import depth, status
+from engines.reads.depth import Waiting
 
 LATELY = timedelta(hours=1)
 
@@ -37,8 +37,8 @@ def of(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
     """How each of these pipelines is doing."""
     if not pipeline_ids:
         return {}
-    waits = waiting.of(pipeline_ids)
-    ended, running = overview.rates(LATELY.total_seconds(), now=now), overview.running_by_pipeline()
+    waits = depth.of(pipeline_ids)
+    ended, running = status.rates(LATELY.total_seconds(), now=now), status.running_by_pipeline()
     return {one: _standing(waits[one], running.get(one, 0), ended.get(one, {}), now) for one in pipeline_ids}
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from django.db import connection
 
-from engines import old_snapshots
 from engines.core.explanation import span
-from engines.diagnosis.finding import Finding, ok, problem, warning
+from engines.reads import old_snapshots
+from engines.reads.doctor.finding import Finding, ok, problem, warning
 
 
 def snapshots() -> Iterator[Finding]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from engines import registry
 from engines.conf import settings
 from engines.core.errors import PolicyError
-from engines.diagnosis.finding import Finding, ok, problem
 from engines.discovery import DiscoveryError, discover
 from engines.models import Pipeline, Policy
+from engines.reads.doctor.finding import Finding, ok, problem
 
 CONNECTORS = ("broker", "database")
 

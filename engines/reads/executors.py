@@ -84,7 +84,7 @@ class Executor:
         return {name: sum(int(share.told.get(name, 0)) for share in self.shares) for name in names}
 
 
-def executors() -> list[Executor]:
+def list_executors() -> list[Executor]:
     """Every executor that anybody here knows, by name."""
     shares = _shares(workers.alive())
     pipelines: dict[str, list[Pipeline]] = {}

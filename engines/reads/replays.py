@@ -5,10 +5,11 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 
-from engines import dead_letters, hindrances
+from engines import dead_letters
 from engines.core.states import State
 from engines.dead_letters import Fates
 from engines.models import DeadLetter, TransactionRecord
+from engines.reads import blockers
 
 OUT = (State.PENDING.value, State.RUNNING.value)
 
@@ -29,4 +30,4 @@ def hindrance(letters: Sequence[DeadLetter]) -> str:
         return ""
     if (replayer := dead_letters.replayer_of(letters[0])) is not None:
         return replayer.hindrance(letters)
-    return next((str(one) for one in hindrances.of({letter.uid for letter in letters})), "")
+    return next((str(one) for one in blockers.of({letter.uid for letter in letters})), "")

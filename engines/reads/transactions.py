@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping
 from django.db.models import Q
 
 from engines.core.states import CATEGORIES, State
-from engines.listing.asking import Age, Wanted
-from engines.listing.finding import all_of, beginning, first_since
-from engines.listing.looking import IN_PAYLOAD, look_into
 from engines.models import Pipeline, TransactionRecord
+from engines.reads.filters import Age, Wanted
+from engines.reads.payload_search import IN_PAYLOAD, look_into
+from engines.reads.prefix_search import all_of, beginning, first_since
 from ergon_site.access.keyset import Lane
 
 HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
 NEWEST = ("-id",)
 
 
-def transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> Lane:
+def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> Lane:
     """The lane of a list of transactions. Payloads and results stay where they are."""
     conditions, rows, note = _conditions(asked), TransactionRecord.objects.defer(*HEAVY), ""
     if asked.text and not IN_PAYLOAD.fullmatch(asked.text):
