@@ -17,7 +17,8 @@ class ConsoleConfig(SimpleAdminConfig):
         from django.db.backends.signals import connection_created
 
         from engines.reads import blockers, doctor
-        from ergon_site import boundary_watch, checks, databases, provider_watch
+        from ergon_site import checks, databases
+        from ergon_site.dashboard import facts, providers
 
         # Users stand under the same heading in breadcrumbs as in the menu.
         apps.get_app_config("auth").verbose_name = "Access"
@@ -29,6 +30,6 @@ class ConsoleConfig(SimpleAdminConfig):
         connection_created.connect(databases.check_new_connection)
         request_started.connect(databases.close_if_replaced)
         # The engines know nothing of facts and providers; the doctor looks at all of them.
-        doctor.REST.extend([provider_watch.findings, boundary_watch.findings])
+        doctor.REST.extend([providers.findings, facts.findings])
         # Nor do they know breakers; whoever asks why a transaction waits is told of those too.
-        blockers.SEERS.append(provider_watch.hindrances)
+        blockers.SEERS.append(providers.hindrances)

@@ -13,10 +13,10 @@ from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
 from engines.reads import executors
-from ergon_site import dashboard
 from ergon_site.access.core.roles import Right
 from ergon_site.access.pages import holds
 from ergon_site.access.password_forms import LoginForm, PasswordPage
+from ergon_site.dashboard import page as dashboard
 
 
 def style_sheet(_request: HttpRequest) -> str:

@@ -5,14 +5,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from engines.models import TransactionRecord
-from ergon_site import demo_data
+from ergon_site.demo import data
 from tests.console.scenes import read
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db]
 
 
 def test_a_viewer_of_the_demo_sees_no_iban(client: Client) -> None:
-    demo_data.fill("correct horse")
+    data.fill("correct horse")
     client.force_login(User.objects.get(username="viewer"))
     pipelines = TransactionRecord.objects.filter(payload__has_key="iban").values_list("pipeline__name", flat=True)
     assert set(pipelines) == {"invoices", "archive"}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from engines.models import WaitingSample
-from ergon_site import charts
 from ergon_site.access import drawing, json_view
+from ergon_site.dashboard import charts
 
 pytestmark = pytest.mark.once
 

@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from ergon_site.demo import PROCESSES
+from ergon_site.demo.__main__ import PROCESSES
 from tests.processes import LIMIT, ROOT, eventually, free_port, wait_for
 
 pytestmark = pytest.mark.once

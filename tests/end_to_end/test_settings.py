@@ -74,7 +74,7 @@ def test_secure_mode_requires_a_key(tmp_path: Path) -> None:
 
 def test_a_module_of_tasks_that_is_not_there_is_found_by_the_checks(tmp_path: Path) -> None:
     for name in ("nope", "nope.tasks", "engines.nope"):
-        variables = {"ERGON_DATA_DIR": str(tmp_path), "ERGON_TASKS": f"ergon_site.demo_tasks,{name}"}
+        variables = {"ERGON_DATA_DIR": str(tmp_path), "ERGON_TASKS": f"ergon_site.demo.tasks,{name}"}
         failed = manage("check", "--fail-level", "WARNING", **variables)
         assert failed.returncode == 1
         assert f"ERGON_TASKS names a module that is not there: '{name}'" in failed.stderr

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ergon_site import boundary_watch
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from ergon_site.dashboard import facts
 from facts import artifacts, conf, ledger
 from facts.artifacts import Announced
 from facts.core.errors import ArtifactUnavailableError, ObjectConflictError, UnknownArtifactError
@@ -154,12 +154,12 @@ def test_the_sweep_finds_what_is_damaged_and_says_so() -> None:
     assert not Artifact.objects.filter(verified_at__isnull=True).exists()
     with pytest.raises(ArtifactUnavailableError):
         artifacts.find(BUCKET, "spoiled")
-    concerns = [concern.title for concern in boundary_watch.concerns()]
+    concerns = [concern.title for concern in facts.concerns()]
     assert [title for title in concerns if "bytes of the artifact" in title] == [
         f"The bytes of the artifact {BUCKET}/spoiled are corrupt",
         f"The bytes of the artifact {BUCKET}/lost are missing",
     ]
-    problems = [one for one in boundary_watch.findings() if "missing or corrupt" in one.text]
+    problems = [one for one in facts.findings() if "missing or corrupt" in one.text]
     assert len(problems) == 1
     assert b"".join(artifacts.open_slice(artifacts.find(BUCKET, whole.key))) == LARGE
 

@@ -7,8 +7,8 @@ import pytest
 from django.core.management import CommandError
 from django.db.models.functions import Now
 
-from ergon_site import boundary_watch
 from ergon_site.access.models import AuditEntry
+from ergon_site.dashboard import facts
 from ergon_site.gauges import Gauges
 from facts import ledger, provisioning, retiring
 from facts.core.errors import FactError, ProvisioningError, UnknownBoundaryError, UnknownConsumerError
@@ -38,16 +38,16 @@ def labels(name: str) -> list[dict[str, str]]:
 def test_a_consumer_that_holds_truncation_is_told_of_and_retired() -> None:
     fill(5)
     age(5)
-    told = [one.text for one in boundary_watch.findings() if one.check == "consumers of facts"]
+    told = [one.text for one in facts.findings() if one.check == "consumers of facts"]
     assert any(text.startswith("erp: holds back truncation: facts are ") for text in told)
-    hints = [one.hint for one in boundary_watch.findings() if one.check == "consumers of facts"]
+    hints = [one.hint for one in facts.findings() if one.check == "consumers of facts"]
     assert any("consumer retire" in hint for hint in hints)
-    concern = next(one for one in boundary_watch.concerns() if "holds back truncation" in one.title)
+    concern = next(one for one in facts.concerns() if "holds back truncation" in one.title)
     assert concern.address.endswith(f"/consumer/{Consumer.objects.get().pk}/change/")
     assert ledger.truncate(PLANT, OFFICE, by="ada").held_back_by == ["consumer erp"]
     assert ask("consumer", "retire", "erp", *SAID)["retired_at"]
     assert ledger.truncate(PLANT, OFFICE, by="ada").removed == 5
-    assert list(boundary_watch.concerns()) == []
+    assert list(facts.concerns()) == []
     assert labels("bsfg_consumer_backlog") == []
     entry = AuditEntry.objects.get(action="consumer.retire")
     assert (entry.target, entry.reason, entry.before) == (

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.db.models.functions import Now
 
-from ergon_site import boundary_watch
+from ergon_site.dashboard import facts
 from ergon_site.gauges import Gauges
 from facts import standing
 from facts.core import gates, watching
@@ -71,7 +71,7 @@ def prove_a_silent_link(link: tuple[Script, Relay], **variables: str) -> None:
         assert "does not answer" in now().gate_reason
         before = lag()
         eventually(lambda: lag() > before + 1, "the lag grows by the clock")
-        told = " ".join(one.title + one.detail for one in boundary_watch.concerns())
+        told = " ".join(one.title + one.detail for one in facts.concerns())
         assert "The peer has not responded for" in told
         script.newest = 1
         relay.resume()

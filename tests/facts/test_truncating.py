@@ -7,8 +7,8 @@ from django.db import connection
 from django.db.models import Sum
 from django.db.models.functions import Length
 
-from ergon_site import boundary_watch
 from ergon_site.access.models import AuditEntry
+from ergon_site.dashboard import facts
 from facts import ledger, provisioning
 from facts.core.errors import HistoryTruncatedError
 from facts.ledger import truncating
@@ -58,7 +58,7 @@ def test_what_is_old_and_what_all_have_goes(monkeypatch: pytest.MonkeyPatch) -> 
 
 def worries() -> list[str]:
     """What the doctor says of boundaries."""
-    return [one.text for one in boundary_watch.findings() if one.check == "boundaries"]
+    return [one.text for one in facts.findings() if one.check == "boundaries"]
 
 
 def test_what_is_over_its_time_and_held_back_is_told_without_a_truncation() -> None:
@@ -68,7 +68,7 @@ def test_what_is_over_its_time_and_held_back_is_told_without_a_truncation() -> N
     held_back = [text for text in worries() if "past their retention" in text]
     assert [text.startswith(told) for text in held_back] == [True]
     assert held_back[0].endswith("held back by consumer erp")
-    assert any("past their retention" in one.title + one.detail for one in boundary_watch.concerns())
+    assert any("past their retention" in one.title + one.detail for one in facts.concerns())
     ledger.confirm("erp", 3)
     assert not any("past their retention" in text for text in worries()), "what is left is young"
 

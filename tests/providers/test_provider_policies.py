@@ -8,7 +8,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 
 from engines import upkeep
 from engines.core.errors import PolicyError
-from ergon_site import provider_watch
+from ergon_site.dashboard import providers
 from ergon_site.gauges import NAMES, Gauges
 from providers import (
     BreakerPolicy,
@@ -166,11 +166,11 @@ def test_classes_and_brokers_that_cannot_work_are_found(settings: Any) -> None:
 def test_the_doctor_finds_quotas_that_nobody_counts_without_the_database() -> None:
     free = scripted({}, on_store_failure="local", provider_name="free", capability="read")
     calls.set_quota(WHO._replace(provider_name="free", capability="read"), limit=5, window=60, by="ada")
-    assert [one.text for one in provider_watch.findings() if "free read" in one.text] == [
+    assert [one.text for one in providers.findings() if "free read" in one.text] == [
         "free read has quotas, but its calls are not counted while the database is unavailable"
     ]
     policies.write(free.provider_name, free.capability, body={"on_store_failure": "closed"}, by="ada", reason="x")
-    assert not [one for one in provider_watch.findings() if "free read" in one.text]
+    assert not [one for one in providers.findings() if "free read" in one.text]
 
 
 def test_maintenance_rates_and_prunes_providers() -> None:

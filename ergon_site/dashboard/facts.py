@@ -7,7 +7,7 @@ from django.urls import reverse
 from engines.core.explanation import span
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
-from ergon_site.concerns import Concern, capped
+from ergon_site.dashboard.attention import Concern, capped
 from facts import standing
 from facts.core.watching import Worry
 from facts.standing import BoundaryStanding, ConsumerStanding

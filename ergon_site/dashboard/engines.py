@@ -9,7 +9,7 @@ from django.utils.http import urlencode
 
 from engines.core.explanation import span
 from engines.reads.dashboard import Pulse
-from ergon_site.concerns import Concern, capped
+from ergon_site.dashboard.attention import Concern, capped
 
 LAST_HOUR = 60
 SHOWN_WORKERS = 8

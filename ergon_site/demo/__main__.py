@@ -22,10 +22,10 @@ from honcho.printer import Message
 
 from ergon_site import embedded
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
 LOGIN = {"username": "admin", "password": "demo"}
 
-REPORTS = ["python", "-m", "engines.executors", "--handlers", "ergon_site.demo_handlers"]
+REPORTS = ["python", "-m", "engines.executors", "--handlers", "ergon_site.demo.handlers"]
 # What honcho says of a process that was told to end.
 ENDED_WELL = {f"stopped (rc={code})" for code in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)}
 PROCESSES = {
@@ -63,7 +63,7 @@ def run(port: int) -> int:
             "DATABASE_URL": database,
             "CELERY_BROKER_URL": broker,
             "ERGON_ZONE": "Plant A",
-            "ERGON_TASKS": "ergon_site.demo_tasks",
+            "ERGON_TASKS": "ergon_site.demo.tasks",
             "ERGON_EXECUTORS": json.dumps({"reports": {"command": REPORTS, "pool_size": 1}}),
         }
         os.environ |= variables | {"DJANGO_SETTINGS_MODULE": "ergon_site.settings", "PYTHONWARNINGS": "ignore"}
@@ -84,7 +84,7 @@ def prepare() -> None:
     django.setup()
     from django.contrib.auth.models import User
 
-    from ergon_site import demo_data
+    from ergon_site.demo import data as demo_data
 
     call_command("migrate", verbosity=0)
     if not User.objects.exists():

@@ -13,7 +13,7 @@ from engines.core.explanation import span
 from engines.reads.blockers import Hindrance
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
-from ergon_site.concerns import Concern, capped
+from ergon_site.dashboard.attention import Concern, capped
 from providers import breakers, policies, registry, standing
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState

@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from engines.reads import dashboard
 from engines.reads.dashboard import Pulse
-from ergon_site import boundary_watch, charts, database_watch, engine_room, provider_watch
 from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import holds
-from ergon_site.concerns import SHOWN_OF_A_KIND, Concern, capped
+from ergon_site.dashboard import charts, database, engines, facts, providers as provider_watch
+from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Concern, capped
 
 EXPIRY_NOTICE = timedelta(days=14)
 RECENT = 8
@@ -38,13 +38,13 @@ def of(request: HttpRequest) -> dict[str, Any]:
     return shown | {
         "concerns": concerns,
         "concern_count": sum(concern.count for concern in concerns),
-        "figures": [_figure(*one) for one in engine_room.figures(taken)],
+        "figures": [_figure(*one) for one in engines.figures(taken)],
         "ground": list(_ground()),
         "charts": [*charts.of(taken.series, size), *charts.of_waiting(taken.samples, size)],
         "backlog": charts.backlog(taken),
-        "crew": engine_room.crew(taken, now),
-        "unshown_crew": max(0, len(taken.workers) - engine_room.SHOWN_WORKERS),
-        "span": "day" if minutes > engine_room.LAST_HOUR else "hour",
+        "crew": engines.crew(taken, now),
+        "unshown_crew": max(0, len(taken.workers) - engines.SHOWN_WORKERS),
+        "span": "day" if minutes > engines.LAST_HOUR else "hour",
         "begins_at": taken.series[0]["minute"],
         "recent": AuditEntry.objects.all()[:RECENT] if holds(request, Right.AUDIT) else None,
     }
@@ -52,10 +52,10 @@ def of(request: HttpRequest) -> dict[str, Any]:
 
 def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
     told = _told(now, is_administrator=holds(request, Right.ADMINISTER))
-    yield from engine_room.concerns(taken, now)
+    yield from engines.concerns(taken, now)
     yield from provider_watch.concerns((text for kind, _, text in told if kind == "provider"), now)
-    yield from boundary_watch.concerns()
-    yield from database_watch.concerns(text for kind, _, text in told if kind == "snapshots")
+    yield from facts.concerns()
+    yield from database.concerns(text for kind, _, text in told if kind == "snapshots")
     if holds(request, Right.ADMINISTER):
         yield from capped(_expiring_clients(told), reverse("admin:access_apiclient_changelist"))
         yield from capped(_people_without_role(told), reverse("admin:auth_user_changelist"))
@@ -65,7 +65,7 @@ def _told(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]
     """What is wrong with providers; who holds old snapshots; clients whose last token expires, and people without a
     role, for those whom that concerns. Kind, key and name, in one statement.
     """
-    others = [*database_watch.rows(), *(_people_and_clients() if is_administrator else ())]
+    others = [*database.rows(), *(_people_and_clients() if is_administrator else ())]
     providers = provider_watch.rows(now)
     return sorted(providers.union(*others, all=True) if others else providers)
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from engines import pipelines, policies, schedules, transactions
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-from ergon_site.demo_tasks import FROM, TENANT, TO, Rank, release
+from ergon_site.demo.tasks import FROM, TENANT, TO, Rank, release
 from facts import artifacts, ledger, provisioning
 from facts.models import Zone
 from providers import calls

@@ -12,7 +12,7 @@ from django.urls import reverse
 from engines.models import Pipeline
 from engines.reads import old_snapshots
 from engines.reads.old_snapshots import Holder
-from ergon_site.concerns import SHOWN_OF_A_KIND, Concern, capped
+from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Concern, capped
 
 
 def rows() -> Iterator[QuerySet[Any, Any]]:

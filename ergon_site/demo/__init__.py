@@ -1,0 +1,1 @@
+"""`make demo`: everything on one machine, with data to look at."""
