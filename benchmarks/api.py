@@ -32,7 +32,7 @@ def _contenders() -> dict[str, Callable[[], object]]:
     from rest_framework.response import Response
     from rest_framework.views import APIView
 
-    from ergon_site.access import callers, clients
+    from ergon_site.access import api_identity, clients
     from ergon_site.access.clients import Grant
 
     class Bare(APIView):
@@ -45,7 +45,7 @@ def _contenders() -> dict[str, Callable[[], object]]:
         required_scope = None
 
         def get(self, request: Request) -> Response:
-            return Response({"name": callers.of(request).name})
+            return Response({"name": api_identity.of(request).name})
 
     token = clients.create("benchmark", Grant(), by="benchmark").token.text
     request = RequestFactory().get

@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 
 from engines import dead_letters
 from engines.clock import database_time
+from engines.core.allowed_actions import TURNS
 from engines.core.errors import EngineError
-from engines.core.refusals import TURNS
 from engines.core.states import LetterState
 from engines.dead_letters import Fates
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup

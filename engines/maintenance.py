@@ -16,7 +16,7 @@ from engines import upkeep
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
-from engines.core.rota import Rota
+from engines.core.intervals import Rota
 from engines.upkeep import MAINTENANCE, RESCUE, Chore
 
 # Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, OperationalError, connections
 
 from ergon_site import telemetry
-from ergon_site.access import waiting
+from ergon_site.access import pending_migrations
 from ergon_site.access.database.description import describe
 
 DEPENDENCY_MISSING = os.EX_UNAVAILABLE
@@ -47,7 +47,7 @@ def _why(error: DatabaseError) -> str | None:
     """What is wrong with the database itself; None if something else is."""
     if isinstance(error, OperationalError) and not _is_reachable():
         return f"DATABASE_URL: the database does not answer: {_first_line(error)}"
-    if not waiting.migrations():
+    if not pending_migrations.migrations():
         return None
     return f"the database is not up to date: run manage.py migrate (it is {describe(connections['default'])})"
 

@@ -14,10 +14,10 @@ from engines.clock import database_time
 from engines.core.errors import headline
 from engines.models import Pipeline
 from engines.reads import executors, pipelines, status
-from facts import standing
 from facts.core.gates import Gate
-from providers import standing as calling
+from facts.reads import health
 from providers.core.breaker import BreakerState
+from providers.reads import health as calling
 
 log = structlog.get_logger("ergon.gauges")
 
@@ -82,10 +82,10 @@ def _of_pipelines() -> list[Metric]:
     rows = list(Pipeline.objects.all())
     stands = pipelines.of([pipeline.pk for pipeline in rows], database_time())
     for pipeline in rows:
-        standing = stands[pipeline.pk]
-        waiting.add_metric([pipeline.name], standing.waiting)
-        oldest.add_metric([pipeline.name], max(0.0, standing.oldest_age or 0.0))
-        running.add_metric([pipeline.name], standing.running)
+        one = stands[pipeline.pk]
+        waiting.add_metric([pipeline.name], one.waiting)
+        oldest.add_metric([pipeline.name], max(0.0, one.oldest_age or 0.0))
+        running.add_metric([pipeline.name], one.running)
         paused.add_metric([pipeline.name], int(pipeline.is_paused))
     return [waiting, oldest, running, paused]
 
@@ -126,8 +126,8 @@ def _of_boundaries() -> list[Metric]:
         "bsfg_consumer_backlog", "Facts that the consumer has not confirmed", labels=["consumer", *zones]
     )
     orphans = GaugeMetricFamily("bsfg_orphan_objects", "Artifacts that no fact refers to")
-    orphans.add_metric([], standing.orphans())
-    for one in standing.of_boundaries():
+    orphans.add_metric([], health.orphans())
+    for one in health.of_boundaries():
         pair = [one.boundary.from_zone.name, one.boundary.to_zone.name]
         lag.add_metric(pair, one.flow.lag)
         frontier.add_metric(pair, one.reached)

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ergon_site import telemetry
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api import problems, throttling
 from ergon_site.access.api.throttling import ClientRate
 
@@ -74,7 +74,7 @@ class MetricsRate(ClientRate):
     """Each client may ask as often as the deployment says, whatever its rate of other calls."""
 
     def allow_request(self, request: Request, view: object) -> bool:
-        client = callers.of(request).client_id
+        client = api_identity.of(request).client_id
         self.verdict = throttling.admit(f"metrics:client {client}", settings.ERGON_METRICS_RATE)
         return self.verdict.is_admitted
 

@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from providers import calls, standing
+from providers import calls
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric
-from providers.standing import Standing
+from providers.reads import health
+from providers.reads.health import Standing
 
 
 class OpenBreaker(NamedTuple):
@@ -27,7 +28,7 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
         return []
     names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
     now = calls.now_of_database()
-    stands = (standing.of_row(gate, now) for gate in Gate.objects.filter(**names))
+    stands = (health.of_row(gate, now) for gate in Gate.objects.filter(**names))
     return [_told(one) for one in stands if one.who in capabilities and one.state is BreakerState.OPEN]
 
 

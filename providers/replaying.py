@@ -26,19 +26,19 @@ def replay(letter: Any, payload: Any) -> str:
 
     An unchanged request keeps its key: a failed one is made again by it, and one that has succeeded since is not.
     """
-    from providers import sending  # noqa: PLC0415 (Celery is loaded only where it is wanted)
+    from providers import dispatch  # noqa: PLC0415 (Celery is loaded only where it is wanted)
 
     task_name, request = letter.details["task_name"], letter.details["request"]
     is_edited = payload is not AS_IT_WAS
     asked = payload if is_edited else letter.payload
-    if task_name not in {task.name for task in sending.provider_tasks()}:
+    if task_name not in {task.name for task in dispatch.provider_tasks()}:
         raise NotReplayableError(letter, f"its task {task_name!r} is not known here")
     if not isinstance(asked, dict):
         raise NotReplayableError(letter, "the request of a provider call must be an object")
     key = f"replay-{letter.pk}" if is_edited else request["idempotency_key"]
     task_id = str(uuid4())
     try:
-        sending.send(task_name, _sent(request, asked), {"payload": asked, "idempotency_key": key}, task_id=task_id)
+        dispatch.send(task_name, _sent(request, asked), {"payload": asked, "idempotency_key": key}, task_id=task_id)
     except Exception as error:
         # Of the broker's library or its transport: the letter stays open.
         raise NotReplayableError(letter, f"the broker refused it ({type(error).__name__})") from error

@@ -9,10 +9,10 @@ from providers.registry import UnknownProviderError
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
     """Every task finds the provider that it names."""
-    from providers import sending  # noqa: PLC0415 (Celery is loaded only where it is wanted)
+    from providers import dispatch  # noqa: PLC0415 (Celery is loaded only where it is wanted)
 
     found: list[CheckMessage] = []
-    for task in sending.provider_tasks():
+    for task in dispatch.provider_tasks():
         try:
             task.find_provider()
         except UnknownProviderError as error:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from engines import policies, transactions, workers
+from engines.core.attempt import Attempted
 from engines.core.errors import TransactionException, wrap
-from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
 from engines.models import Pipeline, TransactionRecord

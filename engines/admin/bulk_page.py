@@ -9,7 +9,7 @@ from django.utils import timezone
 from engines import bulk
 from engines.admin.parts import Act
 from engines.admin.transaction_list import KINDS
-from engines.core import refusals
+from engines.core import allowed_actions
 from engines.core.states import State
 from engines.models import BulkItem, BulkOperation, TransactionRecord
 from ergon_site.access import keyset
@@ -33,7 +33,8 @@ def of(request: HttpRequest, operation: BulkOperation) -> dict[str, Any]:
     gone = operation.done + operation.skipped + operation.failed
     whole = min(operation.expected, operation.cap)
     turns = [
-        act.button(request, operation, refusals.of_turning(operation.state, wanted)) for act, wanted in TURNS.items()
+        act.button(request, operation, allowed_actions.of_turning(operation.state, wanted))
+        for act, wanted in TURNS.items()
     ]
     return {
         "operation": operation,

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from engines.admin.parts import Act
-from engines.core import refusals
+from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_letters
@@ -61,6 +61,6 @@ def of(request: HttpRequest, group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def buttons(request: HttpRequest, group: DeadLetterGroup, operation: str | None) -> list[Button]:
-    acting, state = refusals.of_acting_on_all(group.open_count, operation), GroupState(group.state)
-    deciding = {act: refusals.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
+    acting, state = allowed_actions.of_acting_on_all(group.open_count, operation), GroupState(group.state)
+    deciding = {act: allowed_actions.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
     return [act.button(request, group, why) for act, why in {**dict.fromkeys(BULK, acting), **deciding}.items()]

@@ -8,7 +8,7 @@ from django.utils import timezone
 from engines import dead_letters
 from engines.admin import parts
 from engines.admin.parts import Act
-from engines.core import explanation, redaction, refusals
+from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import executors, explain
@@ -46,7 +46,10 @@ def of(request: HttpRequest, letter: DeadLetter, *, is_revealed: bool = False) -
 
 def buttons(request: HttpRequest, letter: DeadLetter, *, can_run: bool) -> list[Button]:
     state = LetterState(letter.state)
-    running, settling = refusals.of_settling(state, can_run=can_run), refusals.of_settling(state, can_run=True)
+    running, settling = (
+        allowed_actions.of_settling(state, can_run=can_run),
+        allowed_actions.of_settling(state, can_run=True),
+    )
     refusal = {REPLAY: running, EDIT: running, DISCARD: settling}
     return [act.button(request, letter, why) for act, why in refusal.items()]
 

@@ -3,9 +3,9 @@
 from dataclasses import fields
 from typing import Any
 
-from engines.core import outlook
-from engines.core.outlook import Outlook
+from engines.core import retry_preview
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
+from engines.core.retry_preview import Outlook
 from ergon_site.access.core import ruled
 from ergon_site.access.policies.sections import Drawing, Layout
 
@@ -27,4 +27,4 @@ def _attempts(path: str) -> Drawing:
 
 
 def _outlook(values: dict[str, Any]) -> Outlook:
-    return outlook.of(RetryPolicy(**values))
+    return retry_preview.of(RetryPolicy(**values))

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from engines.admin import parts
 from engines.admin.parts import Act
-from engines.core import explanation, redaction, refusals
+from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import State
 from engines.models import PolicyVersion, TransactionRecord
 from engines.reads import executors, explain
@@ -47,8 +47,8 @@ def of(request: HttpRequest, record: TransactionRecord, *, is_revealed: bool = F
 
 def buttons(request: HttpRequest, record: TransactionRecord, letter: str | None) -> list[Button]:
     state = State(record.state)
-    replaying = refusals.of_replaying(state, letter)
-    refusal = {REPLAY: replaying, EDIT: replaying, CANCEL: refusals.of_cancelling(state)}
+    replaying = allowed_actions.of_replaying(state, letter)
+    refusal = {REPLAY: replaying, EDIT: replaying, CANCEL: allowed_actions.of_cancelling(state)}
     return [act.button(request, record, why) for act, why in refusal.items()]
 
 

@@ -8,7 +8,7 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 from engines import dead_letters, transactions
 from engines.core import redaction
 from engines.models import DeadLetter, Pipeline
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import scopes
 
 LEFT = (

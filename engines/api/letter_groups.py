@@ -22,10 +22,10 @@ from engines.api.problems import Refusing
 from engines.bulk import Terms
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.schema import also_refuses
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 
 # A person who replays many is shown these first, too.
 CANARY = 1
@@ -38,10 +38,10 @@ class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
     serializer_class = DeadLetterGroupSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetterGroup]:
-        return tenants.visible_groups(callers.of(self.request), filters.groups(self.request.GET))
+        return tenants.visible_groups(api_identity.of(self.request), filters.groups(self.request.GET))
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        return tenants.narrowed(callers.of(self.request), super().paginate_queryset(queryset) or ())
+        return tenants.narrowed(api_identity.of(self.request), super().paginate_queryset(queryset) or ())
 
     @extend_schema(parameters=filters.FOR_GROUPS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -55,7 +55,7 @@ class GroupView(Refusing, APIView):
 
     @extend_schema(responses=DeadLetterGroupSerializer)
     def get(self, request: Request, group_id: int) -> Response:
-        group, caller = dead_letters.find_group(group_id), callers.of(request)
+        group, caller = dead_letters.find_group(group_id), api_identity.of(request)
         tenants.check_group(caller, group)
         return Response(_told(caller, group))
 
@@ -67,7 +67,7 @@ class DecideView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=DeadLetterGroupSerializer)
     def post(self, request: Request, group_id: int) -> Response:
-        asked, caller = shaped(DecisionSerializer, request.data), callers.of(request)
+        asked, caller = shaped(DecisionSerializer, request.data), api_identity.of(request)
         tenants.check_all(caller, dead_letters.find_group(group_id))
         group = dead_letters.decide(group_id, self.state, by=caller.actor, **asked)
         return Response(_told(caller, group))
@@ -126,7 +126,7 @@ def _told(caller: Caller, group: DeadLetterGroup) -> Any:
 
 
 def _begun(request: Request, verb: str, group_id: int, asked: dict[str, Any]) -> Response:
-    caller, reason = callers.of(request), asked.pop("reason")
+    caller, reason = api_identity.of(request), asked.pop("reason")
     tenants.check_all(caller, dead_letters.find_group(group_id))
     operation = bulk.begin(verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
     return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)

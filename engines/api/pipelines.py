@@ -17,7 +17,7 @@ from engines.models import Pipeline
 from engines.pipelines import Plan
 from engines.reads import depth
 from engines.reads.depth import Waiting
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import ByName
 from ergon_site.access.api.schema import also_refuses
@@ -51,7 +51,7 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
         """Make a pipeline. The task need not be known here yet."""
         plan = shaped(NewPipelineSerializer, request.data)
         name, reason = plan.pop("name"), plan.pop("reason")
-        pipeline = pipelines.create(name, Plan(**plan), by=callers.of(request).actor, reason=reason)
+        pipeline = pipelines.create(name, Plan(**plan), by=api_identity.of(request).actor, reason=reason)
         return Response(told(pipeline), status=HTTPStatus.CREATED)
 
 
@@ -73,7 +73,7 @@ class AmendView(Refusing, APIView):
 
     @extend_schema(request=AmendmentSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
-        plan, caller = shaped(AmendmentSerializer, request.data), callers.of(request)
+        plan, caller = shaped(AmendmentSerializer, request.data), api_identity.of(request)
         hiding.check_bared(caller, pipelines.find(name), plan.get("redacted"))
         reason = plan.pop("reason")
         return Response(told(pipelines.amend(name, pipelines.amendment(**plan), by=caller.actor, reason=reason)))
@@ -87,7 +87,7 @@ class PauseView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
-        return Response(told(pipelines.pause(name, by=callers.of(request).actor, **bodies.decision(request.data))))
+        return Response(told(pipelines.pause(name, by=api_identity.of(request).actor, **bodies.decision(request.data))))
 
 
 class ResumeView(Refusing, APIView):
@@ -98,7 +98,9 @@ class ResumeView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
-        return Response(told(pipelines.resume(name, by=callers.of(request).actor, **bodies.decision(request.data))))
+        return Response(
+            told(pipelines.resume(name, by=api_identity.of(request).actor, **bodies.decision(request.data)))
+        )
 
 
 def told(pipeline: Pipeline) -> Any:

@@ -18,7 +18,7 @@ from engines.api.serializers import (
     PolicyVersionSerializer,
 )
 from engines.models import Policy
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api import preconditions
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.pagination import ByName
@@ -60,7 +60,7 @@ class VersionsView(Refusing, APIView):
     def post(self, request: Request, name: str) -> Response:
         condition = preconditions.of_writing(request)
         asked = bodies.first_version(request.data) if condition.is_for_new else bodies.version(request.data)
-        body, by = asked.pop("policy"), callers.of(request).actor
+        body, by = asked.pop("policy"), api_identity.of(request).actor
         version = policies.write(name, body, by=by, expected=condition.expected, **asked)
         headers = preconditions.etag(version.number)
         return Response(PolicyVersionSerializer(version).data, status=HTTPStatus.CREATED, headers=headers)
@@ -79,6 +79,6 @@ class ActivateView(Refusing, APIView):
     )
     def post(self, request: Request, name: str, number: int) -> Response:
         condition = preconditions.of_change(request)
-        asked, by = bodies.decision(request.data), callers.of(request).actor
+        asked, by = bodies.decision(request.data), api_identity.of(request).actor
         version = policies.activate(name, number, by=by, expected=condition.expected, **asked)
         return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))

@@ -11,7 +11,7 @@ from rest_framework.exceptions import PermissionDenied
 
 from engines.core.states import LetterState
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import scopes
 
 ONE = "This client may not see the tenant of this dead letter."

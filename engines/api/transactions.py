@@ -27,7 +27,7 @@ from engines.api.serializers import (
 from engines.models import TransactionRecord
 from engines.reads import explain
 from engines.transactions import Submitted
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
 from ergon_site.access.api.idempotency import KEY, answer_once
 from ergon_site.access.api.parsers import BATCH_BOUNDS
@@ -64,7 +64,7 @@ class TransactionsView(Refusing, ListAPIView[TransactionRecord]):
     def post(self, request: Request) -> Response:
         """Keep a transaction until it has ended. One whose id or dedupe key is there already is not kept twice: 200."""
         asked = bodies.submission(request.data)
-        source = callers.of(request).actor
+        source = api_identity.of(request).actor
         return answer_once(request, lambda: _kept(transactions.submit(**asked, source=source)))
 
 
@@ -85,7 +85,7 @@ class BatchView(Refusing, APIView):
     )
     def post(self, request: Request) -> Response:
         with freed(request) as body:
-            entries = bodies.batch(body, source=callers.of(request).actor)
+            entries = bodies.batch(body, source=api_identity.of(request).actor)
             return answer_once(request, lambda: _kept_all(transactions.submit_together(entries)))
 
 
@@ -123,7 +123,7 @@ class CancelView(Refusing, APIView):
         responses={(200, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, uid: str) -> Response:
-        record = transactions.cancel(uid, by=callers.of(request).actor, **bodies.decision(request.data))
+        record = transactions.cancel(uid, by=api_identity.of(request).actor, **bodies.decision(request.data))
         return Response({"id": record.uid, "state": record.word})
 
 
@@ -143,7 +143,7 @@ class ReplayView(Refusing, APIView):
     )
     def post(self, request: Request, uid: str) -> Response:
         asked = hiding.for_transaction(uid, bodies.replay(request.data))
-        new = transactions.replay(uid, by=callers.of(request).actor, **asked)
+        new = transactions.replay(uid, by=api_identity.of(request).actor, **asked)
         return Response({"id": new.id, "state": new.state}, status=HTTPStatus.CREATED)
 
 

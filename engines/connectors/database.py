@@ -11,9 +11,9 @@ from django.db import DatabaseError, InterfaceError
 from engines import pipelines, policies, telemetry, transactions
 from engines.connectors.outage import Outage
 from engines.connectors.station import OnLost, Station
-from engines.core.journal import Attempted
+from engines.core.attempt import Attempted
 from engines.core.outcome import Outcome
-from engines.core.pace import Pace
+from engines.core.prefetch import Pace
 from engines.models import Pipeline
 from engines.reads import depth
 from engines.transaction import Transaction

@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from engines.core import failures
-from engines.core.journal import Attempted
+from engines.core.attempt import Attempted
 from engines.core.outcome import Failure
 
 # A log line is for finding the transaction: its dead letter has the whole text and the traceback.

@@ -13,8 +13,8 @@ from engines.connectors.failure_log import log_failure
 from engines.connectors.outage import Outage
 from engines.connectors.station import Station
 from engines.core import failures
+from engines.core.attempt import Attempted
 from engines.core.errors import ConnectorError
-from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.dead_letters import Grave
 from engines.models import Pipeline

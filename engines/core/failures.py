@@ -4,8 +4,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
+from engines.core.attempt import Attempted
 from engines.core.errors import ExceptionType, TransactionException, category_in, raised, told
-from engines.core.journal import Attempted
 from engines.core.outcome import Failure
 from engines.core.steps import Stage
 from engines.core.text_redaction import redact_text

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from engines.core.journal import Attempted
+from engines.core.attempt import Attempted
 from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success

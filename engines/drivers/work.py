@@ -11,8 +11,8 @@ from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, TypeAlias
 
+from engines.core.attempt import Attempted
 from engines.core.errors import FetchTimeoutException, LoopTimeout
-from engines.core.journal import Attempted
 from engines.core.lifecycle import Plan, lifecycle, plan_of
 from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
 from engines.core.policy import ConsumerPolicy, ProducerPolicy

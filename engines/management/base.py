@@ -16,9 +16,9 @@ from engines.discovery import DiscoveryError
 from engines.models import Pipeline
 from engines.task_backend import RUNNER
 from engines.transactions import PipelineUnknownError
-from ergon_site.access.shell import commands
-from ergon_site.access.shell.commands import actor, as_json, moment, one_line, pretty
-from ergon_site.access.shell.tables import printable
+from ergon_site.access.cli import commands
+from ergon_site.access.cli.commands import actor, as_json, moment, one_line, pretty
+from ergon_site.access.cli.tables import printable
 
 __all__ = [
     "EngineCommand",

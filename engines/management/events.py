@@ -14,8 +14,8 @@ from django.db import connection
 from engines import policies
 from engines.models import Pipeline
 from engines.running import Crew
+from ergon_site.access.cli import tables
 from ergon_site.access.database.description import describe
-from ergon_site.access.shell import tables
 
 EVERY = 0.5
 

@@ -8,8 +8,8 @@ from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.core.states import GroupState
 from engines.management.base import VerbsCommand, actor, moment
 from engines.models import BulkOperation, DeadLetterGroup
-from ergon_site.access.shell.options import add_reason, whole
-from ergon_site.access.shell.tables import printable
+from ergon_site.access.cli.options import add_reason, whole
+from ergon_site.access.cli.tables import printable
 
 SHOWN = 50
 LARGEST = 10**12 - 1

@@ -23,8 +23,8 @@ from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
 from engines.running import Crew, Options
-from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
-from ergon_site.access.shell.options import seconds, some_seconds, whole
+from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
+from ergon_site.access.cli.options import seconds, some_seconds, whole
 
 MOST = 1_000_000
 # How long pipelines may take to give back what they hold, once they are told to wait for nothing.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engines.core.journal import Attempted
+from engines.core.attempt import Attempted
 from engines.freshness import Moment, age
 from engines.transaction import Transaction
 

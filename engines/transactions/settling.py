@@ -10,8 +10,8 @@ from django.db import transaction
 from engines import dead_letters, payloads
 from engines.conf import settings
 from engines.core import failures
+from engines.core.attempt import Attempted
 from engines.core.errors import category_in
-from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
 from engines.transactions.leases import Lease, LeasedTransaction

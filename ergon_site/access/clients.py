@@ -13,7 +13,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
-from ergon_site.access import audit, callers
+from ergon_site.access import api_identity, audit
 from ergon_site.access.core import certificates, scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.database.retrying import retry_conflicts
@@ -231,8 +231,8 @@ def _note_switch(client_id: int, action: str, *, by: str, reason: str) -> bool:
 
 def _forget() -> None:
     """In this process it counts at once, and again with the commit: until then others may have looked."""
-    callers.forget()
-    transaction.on_commit(callers.forget)
+    api_identity.forget()
+    transaction.on_commit(api_identity.forget)
 
 
 def _target(client: ApiClient) -> str:

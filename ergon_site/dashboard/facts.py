@@ -8,9 +8,9 @@ from engines.core.explanation import span
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
 from ergon_site.dashboard.attention import Concern, capped
-from facts import standing
 from facts.core.watching import Worry
-from facts.standing import BoundaryStanding, ConsumerStanding
+from facts.reads import health
+from facts.reads.health import BoundaryStanding, ConsumerStanding
 
 HINTS = {
     Worry.ALARM: "compare both sides; fix the source and open the gate, or skip the offset (boundary skip)",
@@ -33,7 +33,7 @@ RESTORE = "upload the same content again under the same key, or restore the file
 
 def concerns() -> Iterator[Concern]:
     """One for each boundary and consumer that needs a person, however much is wrong with it."""
-    stands = standing.of_boundaries()
+    stands = health.of_boundaries()
     yield from capped(_of_boundaries(stands), reverse("admin:facts_boundary_changelist"))
     readers = [reader for one in stands for reader in one.readers]
     yield from capped(_of_consumers(readers), reverse("admin:facts_consumer_changelist"))
@@ -43,7 +43,7 @@ def concerns() -> Iterator[Concern]:
 
 def findings() -> Iterator[Finding]:
     """The same for the doctor. A boundary that has stopped by an alarm is a problem, all else is worth a look."""
-    stands, told = standing.of_boundaries(), 0
+    stands, told = health.of_boundaries(), 0
     readers = [reader for one in stands for reader in one.readers]
     for one in stands:
         for worry in one.worries:
@@ -55,7 +55,7 @@ def findings() -> Iterator[Finding]:
             told += 1
             text = f"{reader.consumer}: {_sentence(CONSUMER, worry, reader)}"
             yield finding.warning("consumers of facts", text, READER_HINTS[worry])
-    if damaged := standing.damaged().count():
+    if damaged := health.damaged().count():
         text = f"the bytes of {damaged:,} {'artifact' if damaged == 1 else 'artifacts'} are missing or corrupt"
         yield finding.problem("artifacts", text, RESTORE)
     if not told:
@@ -87,7 +87,7 @@ def _of_consumers(stands: Iterable[ConsumerStanding]) -> Iterator[Concern]:
 
 
 def _of_artifacts() -> Iterator[Concern]:
-    for artifact in standing.damaged():
+    for artifact in health.damaged():
         yield Concern(
             title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:200],
             detail=f"{RESTORE[:1].upper()}{RESTORE[1:]}.",

@@ -18,7 +18,7 @@ from ergon_site.access import clients
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import holds
-from ergon_site.dashboard import charts, database, engines, facts, providers as provider_watch
+from ergon_site.dashboard import charts, database, engines, facts, providers
 from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Concern, capped
 
 EXPIRY_NOTICE = timedelta(days=14)
@@ -53,7 +53,7 @@ def of(request: HttpRequest) -> dict[str, Any]:
 def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
     told = _told(now, is_administrator=holds(request, Right.ADMINISTER))
     yield from engines.concerns(taken, now)
-    yield from provider_watch.concerns((text for kind, _, text in told if kind == "provider"), now)
+    yield from providers.concerns((text for kind, _, text in told if kind == "provider"), now)
     yield from facts.concerns()
     yield from database.concerns(text for kind, _, text in told if kind == "snapshots")
     if holds(request, Right.ADMINISTER):
@@ -66,8 +66,8 @@ def _told(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]
     role, for those whom that concerns. Kind, key and name, in one statement.
     """
     others = [*database.rows(), *(_people_and_clients() if is_administrator else ())]
-    providers = provider_watch.rows(now)
-    return sorted(providers.union(*others, all=True) if others else providers)
+    rows = providers.rows(now)
+    return sorted(rows.union(*others, all=True) if others else rows)
 
 
 def _people_and_clients() -> Iterator[QuerySet[Any, Any]]:

@@ -14,12 +14,13 @@ from engines.reads.blockers import Hindrance
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
 from ergon_site.dashboard.attention import Concern, capped
-from providers import breakers, policies, registry, standing
+from providers import breakers, policies, registry
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
 from providers.models import Gate, ProviderPolicyRow
-from providers.standing import Standing
+from providers.reads import health
+from providers.reads.health import Standing
 
 SHOWN = 200
 READ = (
@@ -32,27 +33,27 @@ STUCK_AFTER = timedelta(minutes=15)
 
 def rows(now: datetime) -> QuerySet[Any, Any]:
     """The capabilities that need a person: a kind, a key, and each as a text; to be asked for together with others."""
-    chosen = Gate.objects.filter(pk__in=standing.concerning(now).values("pk")[:SHOWN])
+    chosen = Gate.objects.filter(pk__in=health.concerning(now).values("pk")[:SHOWN])
     row = Cast(JSONObject(**{name: name for name in READ}), TextField())
     return chosen.order_by().annotate(kind=Value("provider"), row=row).values_list("kind", "pk", "row")
 
 
 def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
     """One for each capability that needs a person, however much is wrong with it."""
-    stands = (standing.of_row(Gate(**json.loads(text)), now) for text in texts)
+    stands = (health.of_row(Gate(**json.loads(text)), now) for text in texts)
     yield from capped(_of_capabilities(stands), reverse("admin:providers_gate_changelist"))
 
 
 def findings() -> Iterator[Finding]:
     """The same for the doctor; none of it is a fault of this deployment, so all are worth a look."""
     now = now_of_database()
-    found = [standing.of_row(gate, now) for gate in standing.concerning(now)[:SHOWN]]
+    found = [health.of_row(gate, now) for gate in health.concerning(now)[:SHOWN]]
     for one in found:
         text = f"{one.gate}: {', '.join(sentences(one))}"
         yield finding.warning("providers", text, "see manage.py breaker show, manage.py quota show")
-    age = standing.oldest_letter_age()
+    age = health.oldest_letter_age()
     if age is not None and age > STUCK_AFTER.total_seconds():
-        count = f"{standing.waiting_letters():,} dead letters are not published, the oldest for {span(age)}"
+        count = f"{health.waiting_letters():,} dead letters are not published, the oldest for {span(age)}"
         yield finding.warning("outbox of providers", count, "check that the broker is up and manage.py maintain runs")
     for name in uncounted():
         text = f"{name} has quotas, but its calls are not counted while the database is unavailable"
@@ -88,7 +89,7 @@ def sentences(one: Standing) -> Iterator[str]:
         yield f"the breaker is open after {one.failures:,} consecutive failures, next probe in {wait}"
     elif one.state is BreakerState.HALF_OPEN:
         yield "the breaker is half open: the next calls probe the provider"
-    if one.quota and standing.is_near(one.quota):
+    if one.quota and health.is_near(one.quota):
         left = span((one.quota.end - one.read_at).total_seconds())
         used = "used up" if not one.quota.remaining else f"{int(one.quota.percent)} % used"
         yield f"the quota is {used}: {one.quota.used:,} of {one.quota.limit:,}, {left} left in the window"

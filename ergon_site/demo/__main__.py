@@ -84,12 +84,12 @@ def prepare() -> None:
     django.setup()
     from django.contrib.auth.models import User
 
-    from ergon_site.demo import data as demo_data
+    from ergon_site.demo.data import fill
 
     call_command("migrate", verbosity=0)
     if not User.objects.exists():
         User.objects.create_superuser(**LOGIN)
-        demo_data.fill(LOGIN["password"])
+        fill(LOGIN["password"])
     connections.close_all()
 
 

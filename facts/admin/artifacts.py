@@ -13,10 +13,10 @@ from ergon_site.access import keyset
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
-from facts import listing
 from facts.admin import amounts, links
 from facts.admin.fact_list import boundaries
 from facts.models import Artifact
+from facts.reads import lists
 
 KINDS = {"referenced": "good", "orphan": "warning", "missing": "bad", "corrupt": "bad"}
 SHOWN = 50
@@ -46,8 +46,8 @@ class ArtifactsPage(KeysetPage, DetailPage):
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         try:
-            return listing.artifacts(wanted)
-        except listing.ListingError as error:
+            return lists.artifacts(wanted)
+        except lists.ListingError as error:
             raise IncorrectLookupParameters from error
 
     @display(description="name")
@@ -71,7 +71,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
         return words(row.created_by)
 
     def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
-        found = keyset.cut(listing.references(row), size=SHOWN, at=request.GET.get("at", ""))
+        found = keyset.cut(lists.references(row), size=SHOWN, at=request.GET.get("at", ""))
         names = {one.pk: one for one in boundaries(request)}
         references = [
             {

@@ -8,11 +8,11 @@ from unfold.decorators import display
 
 from ergon_site.access.lists import tag, unbroken, words
 from ergon_site.access.pages import ConsoleList
-from facts import standing
 from facts.admin import amounts, links
 from facts.admin.boundary_page import KINDS, frontier, offset
 from facts.core.watching import Worry
 from facts.models import Boundary
+from facts.reads import health
 
 
 class BoundaryList(ConsoleList):
@@ -23,7 +23,7 @@ class BoundaryList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        found = standing.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in rows]))
+        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in rows]))
         stands = {one.boundary.pk: one for one in found}
         for row in rows:
             row.standing = stands[row.pk]

@@ -7,11 +7,11 @@ from typing import Any
 from django.utils import timezone
 
 from ergon_site.access.lists import tag
-from facts import standing
 from facts.admin import amounts, links
 from facts.ledger import remembering
 from facts.models import Boundary
-from facts.standing import BoundaryStanding
+from facts.reads import health
+from facts.reads.health import BoundaryStanding
 
 SHOWN = 20
 KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
@@ -19,7 +19,7 @@ KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm
 
 def live(row: Boundary) -> dict[str, Any]:
     """What changes by itself on a boundary's page."""
-    stand = standing.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
+    stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
     return {
         "boundary": stand.boundary,
         "standing": stand,

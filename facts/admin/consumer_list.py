@@ -10,10 +10,10 @@ from unfold.decorators import display
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.lists import two_lines, words
 from ergon_site.access.pages import ConsoleList
-from facts import standing
 from facts.admin import amounts, links
 from facts.admin.fact_list import boundaries
 from facts.models import Consumer
+from facts.reads import health
 
 
 class ConsumerList(ConsoleList):
@@ -24,7 +24,7 @@ class ConsumerList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = [row.pk for row in self.result_list]
-        stands = {one.consumer.pk: one for one in standing.of_consumers(Consumer.objects.filter(pk__in=rows))}
+        stands = {one.consumer.pk: one for one in health.of_consumers(Consumer.objects.filter(pk__in=rows))}
         self.result_list = [stands[key].consumer for key in rows]
         for row in self.result_list:
             row.standing = stands[row.pk]

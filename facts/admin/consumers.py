@@ -13,7 +13,7 @@ from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor
-from facts import provisioning, retiring, standing
+from facts import provisioning, retiring
 from facts.admin import amounts, links
 from facts.admin.consumer_form import ConsumerForm
 from facts.admin.consumer_list import ConsumerColumns, ConsumerList, ReadFilter
@@ -21,6 +21,7 @@ from facts.admin.dialogs import Verbs
 from facts.core.errors import FactError
 from facts.core.watching import Worry
 from facts.models import Boundary, Consumer
+from facts.reads import health
 
 RETIRE = {
     "title": "Retire the consumer",
@@ -58,7 +59,7 @@ class ConsumersPage(ConsumerColumns, Verbs):
         return ConsumerList
 
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
-        stand = standing.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
+        stand = health.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
         address = links.fact(links.buffer(row.boundary), row.boundary_id, row.cursor + 1)
         following = address if stand.flow.backlog else ""
         lag = amounts.span(stand.flow.lag)

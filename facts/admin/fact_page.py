@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 
 from ergon_site.access import json_view
-from facts import lineage
 from facts.admin import amounts, links
 from facts.core import drafts
 from facts.ledger import references
-from facts.lineage import Relative
 from facts.models import Boundary, Fact, Written
+from facts.reads import lineage
+from facts.reads.lineage import Relative
 
 LATEST = 253_402_300_799_000
 MOST_ARTIFACTS = 50

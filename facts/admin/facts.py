@@ -11,10 +11,10 @@ from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
-from facts import listing
 from facts.admin import fact_page
 from facts.admin.fact_list import FactColumns, boundaries
 from facts.models import Fact, ForwardedFact, Written
+from facts.reads import lists
 
 
 class WrittenPage(FactColumns, KeysetPage, DetailPage):
@@ -38,8 +38,8 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
 
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         try:
-            return listing.facts(self.model, wanted, boundaries(request))
-        except listing.ListingError as error:
+            return lists.facts(self.model, wanted, boundaries(request))
+        except lists.ListingError as error:
             raise IncorrectLookupParameters from error
 
     def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:

@@ -16,11 +16,12 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import two_lines, words
 from ergon_site.access.pages import ReasonForm, actor
-from facts import provisioning, retiring, standing
+from facts import provisioning, retiring
 from facts.admin.dialogs import Verbs
 from facts.admin.forms import ZoneForm
 from facts.core.errors import FactError
 from facts.models import Boundary, Zone
+from facts.reads import health
 
 RETIRE = {
     "title": "Retire the zone",
@@ -55,7 +56,7 @@ class ZonesPage(Verbs):
         retire = button(request, "Retire", reverse("admin:facts_zone_retire", args=[row.pk]), right=Right.LEAD)
         shown = [] if row.is_retired or self.is_here(row) else [retire]
         told = {"zone": row, "is_here": self.is_here(row), "bar": bar(*shown)}
-        return {**told, "standings": standing.of_boundaries(beside)}
+        return {**told, "standings": health.of_boundaries(beside)}
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:

@@ -7,7 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.parsers import StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from facts import ledger
@@ -26,7 +26,7 @@ class ConsumerView(Refusing, APIView):
 
     @extend_schema(responses=ConsumerSerializer)
     def get(self, request: Request, name: str) -> HttpResponse:
-        rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
+        rights.check_named(api_identity.of(request), "consumer", name, api_identity.of(request).consumers)
         consumer = reading.find_consumer(name)
         boundary = consumer.boundary
         return answer(
@@ -57,7 +57,7 @@ class ConsumerFactsView(Refusing, APIView):
         responses={(200, JSON): FactPageSerializer, **also_refuses(410)},
     )
     def get(self, request: Request, name: str) -> HttpResponse:
-        rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
+        rights.check_named(api_identity.of(request), "consumer", name, api_identity.of(request).consumers)
         limit = _number(request, "limit", int, default=100, least=1, most=reading.MOST)
         wait = _number(request, "wait", float, default=0.0, least=0, most=reading.LONGEST_WAIT)
         with waiting.patience(wait) as patience:
@@ -75,7 +75,7 @@ class ConfirmView(Refusing, APIView):
 
     @extend_schema(request=ConfirmSerializer, responses={(200, JSON): ConfirmedSerializer, **also_refuses(409, 410)})
     def post(self, request: Request, name: str) -> HttpResponse:
-        rights.check_named(callers.of(request), "consumer", name, callers.of(request).consumers)
+        rights.check_named(api_identity.of(request), "consumer", name, api_identity.of(request).consumers)
         body = request.data
         if not isinstance(body, dict):
             msg = "the body must be an object with an offset"

@@ -11,12 +11,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api import problems
 from ergon_site.access.api.bodies import freed
 from ergon_site.access.api.parsers import BATCH_BOUNDS, BATCH_LIMIT, StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from facts import ledger, telemetry
 from facts.api import rights
 from facts.api.problems import Refusing, problem_of
@@ -55,7 +55,7 @@ class FactsView(Refusing, APIView):
         },
     )
     def post(self, request: Request) -> HttpResponse:
-        entry = _prepared(callers.of(request), request.data)
+        entry = _prepared(api_identity.of(request), request.data)
         if isinstance(entry, FactError):
             raise entry
         appended = ledger.append(entry)
@@ -75,7 +75,7 @@ class BatchView(Refusing, APIView):
 
     @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
-        caller = callers.of(request)
+        caller = api_identity.of(request)
         with freed(request) as body:
             prepared = [_prepared(caller, draft) for draft in _drafts(body)]
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
@@ -107,7 +107,7 @@ class FactView(Refusing, APIView):
 
 def _found(request: Request, message_id: str) -> HttpResponse:
     from_zone, to_zone = (_asked(request, name) for name in ("from_zone", "to_zone"))
-    rights.check_boundary(callers.of(request), from_zone, to_zone)
+    rights.check_boundary(api_identity.of(request), from_zone, to_zone)
     found = ledger.look_up(message_id, from_zone, to_zone)
     head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'
     return HttpResponse(head.encode() + found.content[1:].encode(), content_type=JSON)

@@ -12,7 +12,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.problems import Problem
 from ergon_site.access.api.schema import also_refuses
 from facts import artifacts
@@ -74,7 +74,7 @@ class ObjectView(Refusing, APIView):
             bucket,
             key,
             stream,
-            by=callers.of(request).actor,
+            by=api_identity.of(request).actor,
             media_type=request.headers.get("Content-Type") or rules.UNKNOWN_TYPE,
             announced=announced,
         )
@@ -114,7 +114,7 @@ class ObjectView(Refusing, APIView):
 
 def _check(request: Request, bucket: str, key: str) -> None:
     rules.check_name(bucket, key)
-    rights.check_named(callers.of(request), "bucket", bucket, callers.of(request).buckets)
+    rights.check_named(api_identity.of(request), "bucket", bucket, api_identity.of(request).buckets)
 
 
 def _asked(request: Request, artifact: Artifact) -> Span | None:

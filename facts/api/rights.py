@@ -4,7 +4,7 @@ from collections.abc import Container
 
 from django.db.models import Q
 
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import scopes
 from facts.core.errors import NotAuthorizedError
 from facts.ledger import Entry

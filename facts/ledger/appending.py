@@ -11,9 +11,9 @@ from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.ledger import boundaries, postgresql, references, remembering
+from facts.ledger.connections import Lane, Own
 from facts.ledger.entries import Entry
-from facts.ledger.grouping import Group
-from facts.ledger.lanes import Lane, Own
+from facts.ledger.group_commit import Group
 from facts.ledger.preparing import Preparing
 from facts.models import Boundary, Fact
 

@@ -9,7 +9,7 @@ import orjson
 from django.db import DatabaseError, IntegrityError, transaction
 
 from ergon_site.access.database import pooler
-from facts.ledger import directly
+from facts.ledger import libpq
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -123,7 +123,7 @@ def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
     if wrapper.in_atomic_block or not wrapper.autocommit or not pooler.may_prepare(wrapper):
         found = _execute(wrapper, statement, given).fetchone()
         return found and int(found[0])
-    return directly.number(wrapper.connection, statement, given)
+    return libpq.number(wrapper.connection, statement, given)
 
 
 def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from shlex import quote
 
-from ergon_site.access.shell import commands
+from ergon_site.access.cli import commands
 from facts.core.errors import FactError, UnusableZoneError
 
 

@@ -6,7 +6,7 @@ from django.utils.html import format_html
 
 from engines.core.explanation import span
 from ergon_site.access.lists import unbroken
-from providers.standing import NEARLY, QuotaStanding
+from providers.reads.health import NEARLY, QuotaStanding
 
 UNKNOWN = "–"
 FULL = 100.0

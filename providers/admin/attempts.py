@@ -8,11 +8,11 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines
-from providers import listing
 from providers.admin import amounts, filters, links
 from providers.admin.lanes import LanePage
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric
+from providers.reads import lists
 
 KINDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
 SHOWN = 50
@@ -20,7 +20,7 @@ SHOWN = 50
 
 @admin.register(ProviderExecutionMetric)
 class AttemptsPage(LanePage):
-    looked_for = staticmethod(listing.attempts)
+    looked_for = staticmethod(lists.attempts)
     detail_template = "console/provider_attempt.html"
     empty_text = "No attempts yet: each call to a provider is recorded here."
     list_display = ("made", "whose", "what", "ended", "took")

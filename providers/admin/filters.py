@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from ergon_site.access.lists import Choice, Typed
-from providers.listing import OFFERED
+from providers.reads.lists import OFFERED
 
 
 class Offered(Choice):

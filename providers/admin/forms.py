@@ -13,7 +13,7 @@ from unfold.widgets import (
 
 from ergon_site.access.fields import WhyField
 from ergon_site.access.pages import ReasonForm
-from providers.calls.operating import FORCED_FOR, LARGEST, LONGEST, LONGEST_NAME
+from providers.calls.overrides import FORCED_FOR, LARGEST, LONGEST, LONGEST_NAME
 from providers.core.exchange import Who
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from providers import standing
 from providers.models import Gate
-from providers.standing import Standing
+from providers.reads import health
+from providers.reads.health import Standing
 
 AT_ONCE = 500
 COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
@@ -39,5 +39,5 @@ COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
 def written(rows: QuerySet[Gate]) -> Iterator[tuple[Any, ...]]:
     gates = rows.iterator(chunk_size=AT_ONCE)
     while some := list(islice(gates, AT_ONCE)):
-        for one in standing.of_gates(some):
+        for one in health.of_gates(some):
             yield tuple(tell(one) for tell in COLUMNS.values())

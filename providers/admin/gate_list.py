@@ -9,9 +9,8 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines, unbroken
-from providers import standing
 from providers.admin import amounts, filters, gate_export, links
-from providers.standing import Standing
+from providers.reads.health import Standing, of_gates
 
 KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
 
@@ -34,7 +33,7 @@ class GateColumns:
         return gate_export.written(rows)
 
     def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
-        for row, stand in zip(rows, standing.of_gates(rows), strict=True):
+        for row, stand in zip(rows, of_gates(rows), strict=True):
             row.standing = stand
         return rows
 

@@ -5,12 +5,13 @@ from typing import Any
 
 from engines.core.explanation import span
 from ergon_site.access import minutes
-from providers import returning, standing
+from providers import rescheduled
 from providers.admin import amounts, links
 from providers.admin.gate_list import tags
 from providers.core.breaker import BreakerState
 from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
-from providers.standing import Standing
+from providers.reads import health
+from providers.reads.health import Standing
 
 RECENT = 10
 # Often enough asked for that it must be quick: the list behind it counts further.
@@ -21,7 +22,7 @@ SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerSt
 
 def live(row: Gate) -> dict[str, Any]:
     """What changes by itself on a capability's page."""
-    stand = standing.of_gates([row])[0]
+    stand = health.of_gates([row])[0]
     return {
         "standing": stand,
         "tags": tags(stand),
@@ -29,7 +30,7 @@ def live(row: Gate) -> dict[str, Any]:
         "says": SAYS[stand.state],
         "figures": list(_figures(stand)),
         "quota": amounts.quota(stand.quota),
-        "chart": minutes.of(standing.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
+        "chart": minutes.of(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
         "waiting": _waiting(stand),
         "recent": [_recent(one) for one in _newest(stand)],
         "attempts_address": links.attempts(stand.who),
@@ -82,8 +83,8 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
 
 def _waiting(one: Standing) -> dict[str, Any]:
     """The tasks that were sent away and will come back, with how many there are."""
-    rows = returning.preview(one.who, one.read_at, shown=RECENT)
-    many = returning.waiting(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == RECENT else len(rows)
+    rows = rescheduled.preview(one.who, one.read_at, shown=RECENT)
+    many = rescheduled.waiting(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == RECENT else len(rows)
     return {
         "count": f"{COUNTED:,}+" if many > COUNTED else f"{many:,}",
         "address": links.waiting(one.who),

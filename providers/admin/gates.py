@@ -11,18 +11,18 @@ from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import holds
-from providers import listing
 from providers.admin.gate_changes import GateChanges
 from providers.admin.gate_list import GateColumns
 from providers.admin.gate_page import live
 from providers.models import Gate
+from providers.reads import lists
 
 SHOWN = 10
 
 
 @admin.register(Gate)
 class GatesPage(GateColumns, GateChanges):
-    looked_for = staticmethod(listing.gates)
+    looked_for = staticmethod(lists.gates)
     detail_template = "console/provider.html"
     new_title = "Set quota"
     empty_text = "Capabilities are listed after their first call, or once they have a quota."

@@ -10,7 +10,7 @@ from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import Lane
 from ergon_site.access.lists import KeysetPage
-from providers import listing
+from providers.reads import lists
 
 
 class LanePage(KeysetPage, DetailPage):
@@ -21,7 +21,7 @@ class LanePage(KeysetPage, DetailPage):
     def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
         try:
             found: Lane = type(self).looked_for(wanted)
-        except listing.ListingError as error:
+        except lists.ListingError as error:
             raise IncorrectLookupParameters from error
         return found
 

@@ -8,17 +8,17 @@ from unfold.decorators import display
 
 from ergon_site.access import json_view
 from ergon_site.access.lists import tag, two_lines, words
-from providers import listing
 from providers.admin import filters, links
 from providers.admin.lanes import LanePage
 from providers.models import OutboxLetter
+from providers.reads import lists
 
 KINDS = {"waiting": "warning", "published": "good"}
 
 
 @admin.register(OutboxLetter)
 class OutboxPage(LanePage):
-    looked_for = staticmethod(listing.letters)
+    looked_for = staticmethod(lists.letters)
     detail_template = "console/outbox_letter.html"
     empty_text = "No final failures yet. Final failures of tasks are published from here to queue.deadletter."
     list_display = ("made", "whose", "why", "standing", "failures", "task")

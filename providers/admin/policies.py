@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from engines.core.errors import PolicyError
-from engines.core.outlook import Outlook, Wait, span
+from engines.core.retry_preview import Outlook, Wait, span
 from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout

@@ -8,10 +8,10 @@ from unfold.decorators import display
 
 from engines.core.explanation import span
 from ergon_site.access.lists import tag, unbroken, words
-from providers import listing
 from providers.admin import amounts, filters, links
 from providers.admin.lanes import LanePage
 from providers.models import ProviderExecutionMetric, TaskExecution
+from providers.reads import lists
 
 KINDS = {"started": "busy", "succeeded": "good", "rescheduled": "warning", "failed": "bad"}
 SHOWN = 50
@@ -19,7 +19,7 @@ SHOWN = 50
 
 @admin.register(TaskExecution)
 class TaskExecutionsPage(LanePage):
-    looked_for = staticmethod(listing.tasks)
+    looked_for = staticmethod(lists.tasks)
     detail_template = "console/task_execution.html"
     empty_text = "No task executions yet: each run of a CeleryProviderTask is recorded here."
     list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")

@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import PermissionDenied, ValidationError
 
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import scopes
 from ergon_site.access.core.texts import LONGEST_REASON
 from providers.calls import FORCED_FOR

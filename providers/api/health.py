@@ -5,12 +5,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
-from providers import calls, standing
+from ergon_site.access import api_identity
+from providers import calls
 from providers.api import asking
 from providers.api.problems import Refusing
 from providers.api.serializers import OverrideSerializer, StandingSerializer, StandingsSerializer, SummarySerializer
 from providers.core.exchange import Who
+from providers.reads import health
 
 BODY_LIMIT = 16 * 1024
 
@@ -22,8 +23,8 @@ class SummaryView(Refusing, APIView):
 
     @extend_schema(parameters=[asking.TENANT], responses=SummarySerializer)
     def get(self, request: Request) -> Response:
-        tenant_id = asking.tenant(callers.of(request), request.GET.get("tenant_id"))
-        found = standing.of_tenant(tenant_id)
+        tenant_id = asking.tenant(api_identity.of(request), request.GET.get("tenant_id"))
+        found = health.of_tenant(tenant_id)
         told = {"tenant_id": tenant_id, "generated_at": calls.now_of_database(), "providers": found}
         return Response(SummarySerializer(told).data)
 
@@ -35,9 +36,9 @@ class ProvidersView(Refusing, APIView):
 
     @extend_schema(parameters=[asking.TENANT], responses=StandingsSerializer)
     def get(self, request: Request) -> Response:
-        tenant_id = asking.tenant(callers.of(request), request.GET.get("tenant_id"))
+        tenant_id = asking.tenant(api_identity.of(request), request.GET.get("tenant_id"))
         # A tenant has as many as there are capabilities: they fit on one page.
-        page = {"results": standing.of_tenant(tenant_id), "next": None, "previous": None}
+        page = {"results": health.of_tenant(tenant_id), "next": None, "previous": None}
         return Response(StandingsSerializer(page).data)
 
 
@@ -50,7 +51,7 @@ class OverrideView(Refusing, APIView):
     @extend_schema(request=OverrideSerializer, responses={(200, "application/json"): StandingSerializer})
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
         asked = asking.override(request.data)
-        caller = callers.of(request)
+        caller = api_identity.of(request)
         who = Who(asking.tenant(caller, asked["tenant_id"]), provider_name, capability)
         why = {"by": caller.actor, "reason": asked["reason"].strip()}
         match asked["action"]:
@@ -60,4 +61,4 @@ class OverrideView(Refusing, APIView):
                 gate = calls.force_closed(who, lasting=asked["lasting"], **why)
             case _:
                 gate = calls.reset(who, **why)
-        return Response(StandingSerializer(standing.of_gates([gate])[0]).data)
+        return Response(StandingSerializer(health.of_gates([gate])[0]).data)

@@ -8,7 +8,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from providers.api import asking
 from providers.api.problems import Refusing
 from providers.api.serializers import MetricSerializer
@@ -23,7 +23,7 @@ class MetricsView(Refusing, ListAPIView[ProviderExecutionMetric]):
     queryset = ProviderExecutionMetric.objects.all()
 
     def get_queryset(self) -> QuerySet[ProviderExecutionMetric]:
-        return super().get_queryset().filter(asking.metrics(callers.of(self.request), self.request.GET))
+        return super().get_queryset().filter(asking.metrics(api_identity.of(self.request), self.request.GET))
 
     @extend_schema(parameters=asking.FOR_METRICS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api import preconditions
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import NewestFirst
@@ -64,7 +64,7 @@ class ProviderVersionsView(Refusing, APIView):
     )
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
         condition = preconditions.of_writing(request)
-        asked, by = shaped(NewProviderVersionSerializer, request.data), callers.of(request).actor
+        asked, by = shaped(NewProviderVersionSerializer, request.data), api_identity.of(request).actor
         if not condition.is_for_new:
             policies.POLICIES.find(provider_name, capability)
         body = asked.pop("policy")
@@ -87,7 +87,7 @@ class ActivateProviderVersionView(Refusing, APIView):
     )
     def post(self, request: Request, provider_name: str, capability: str, number: int) -> Response:
         condition = preconditions.of_change(request)
-        terms = {**shaped(DecisionSerializer, request.data), "by": callers.of(request).actor}
+        terms = {**shaped(DecisionSerializer, request.data), "by": api_identity.of(request).actor}
         version = policies.activate(provider_name, capability, number=number, expected=condition.expected, **terms)
         told = ProviderPolicyVersionSerializer(version).data
         return Response(told, headers=preconditions.etag(version.number))

@@ -8,15 +8,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.core.texts import LONGEST_REASON
-from providers import calls, standing
+from providers import calls
 from providers.api import asking
 from providers.api.problems import Refusing
 from providers.api.serializers import StandingSerializer
-from providers.calls.operating import LARGEST, LONGEST
+from providers.calls.overrides import LARGEST, LONGEST
 from providers.core.exchange import Who
+from providers.reads import health
 
 WHY = OpenApiParameter(
     "reason", str, required=True, description=f"1 to {LONGEST_REASON:,} characters, kept in the audit log."
@@ -41,7 +42,7 @@ class QuotaView(Refusing, APIView):
     def put(self, request: Request, provider_name: str, capability: str) -> Response:
         """Allow so many calls in each window. What the present window has used stays used."""
         terms = shaped(NewQuotaSerializer, request.data)
-        caller = callers.of(request)
+        caller = api_identity.of(request)
         who = Who(asking.tenant(caller, str(terms.pop("tenant_id"))), provider_name, capability)
         calls.set_quota(who, by=caller.actor, **terms)
         return _told(who)
@@ -49,7 +50,7 @@ class QuotaView(Refusing, APIView):
     @extend_schema(parameters=[asking.TENANT, WHY], responses={(200, "application/json"): StandingSerializer})
     def delete(self, request: Request, provider_name: str, capability: str) -> Response:
         """No quota from now on: calls are not counted any more."""
-        caller = callers.of(request)
+        caller = api_identity.of(request)
         terms = shaped(DecisionSerializer, _named(request, "reason"))
         who = Who(asking.tenant(caller, request.GET.get("tenant_id")), provider_name, capability)
         calls.drop_quota(who, by=caller.actor, **terms)
@@ -61,4 +62,4 @@ def _named(request: Request, name: str) -> dict[str, Any]:
 
 
 def _told(who: Who) -> Response:
-    return Response(StandingSerializer(standing.of(who)).data)
+    return Response(StandingSerializer(health.of(who)).data)

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from ergon_site.access.core.texts import LONGEST_REASON
 from providers.core.breaker import BreakerState
 from providers.models import ProviderExecutionMetric
-from providers.standing import Standing
+from providers.reads.health import Standing
 
 STATES = [state.value for state in BreakerState]
 

@@ -6,14 +6,14 @@ caller's transaction.
 
 from providers.calls.admitting import admit, reserve
 from providers.calls.burying import bury
+from providers.calls.call_request import SLACK, Ticket
 from providers.calls.claiming import claim, kept
 from providers.calls.gates import now_of_database
-from providers.calls.operating import FORCED_FOR, OrderError, drop_quota, force_closed, force_open, reset, set_quota
+from providers.calls.overrides import FORCED_FOR, OrderError, drop_quota, force_closed, force_open, reset, set_quota
 from providers.calls.pruning import Pruned, prune
-from providers.calls.rating import rate, rollup
-from providers.calls.running import LOST, lost_connections_closed, refuse_open_transaction
+from providers.calls.rollups import rate, rollup
 from providers.calls.settling import refuse, settle
-from providers.calls.tickets import SLACK, Ticket
+from providers.calls.sql import LOST, lost_connections_closed, refuse_open_transaction
 
 __all__ = [
     "FORCED_FOR",

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import gates, running, statements
+from providers.calls import gates, sql, statements
 from providers.calls.dialects import Dialect
 from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderQuotaExceededError, ProviderRateLimitError
@@ -24,7 +24,7 @@ def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 
 
     Whoever only reserves never says how the call came out, and so does not probe.
     """
-    running.refuse_open_transaction()
+    sql.refuse_open_transaction()
     who = Who(tenant_id, provider_name, capability)
     refuse_mistakes(who._asdict())
     refuse_cost(cost)
@@ -43,11 +43,11 @@ def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 
 
 @retry_conflicts
 def _decided(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
-    usual, full = _statements(running.dialect())
-    found = running.rows_again(usual, given) or running.rows_again(full, given)
+    usual, full = _statements(sql.dialect())
+    found = sql.rows_again(usual, given) or sql.rows_again(full, given)
     if not found:
         gates.make(who)
-        found = running.rows(full, given)
+        found = sql.rows(full, given)
     return told(found[0], asked)
 
 
@@ -63,7 +63,7 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
     }
 
 
-def told(row: running.Row, asked: Asked) -> Admission:
+def told(row: sql.Row, asked: Asked) -> Admission:
     """What the statement returned, as the rules say it."""
     word, generation, number, limit, start, refusal = row
     decision = Decision(word)

@@ -6,8 +6,8 @@ from engines import dead_letters
 from engines.core import failures
 from engines.core.errors import ExceptionType
 from engines.dead_letters import Grave
+from providers.calls.call_request import Ticket
 from providers.calls.gates import now_of_database
-from providers.calls.tickets import Ticket
 from providers.core.errors import ProviderError
 from providers.core.plain import storable
 from providers.models import OutboxLetter

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import running, statements
+from providers.calls import sql, statements
+from providers.calls.call_request import Ticket
 from providers.calls.dialects import Dialect
-from providers.calls.tickets import Ticket
 from providers.core.plain import storable, text_of
 from providers.core.steps import Busy, Claimed, Replay, Taken
 from providers.models.claims import ClaimState
@@ -27,7 +27,7 @@ def claim(ticket: Ticket, *, lease: float) -> Claimed | Replay | Busy | Taken:
         "token": token,
         "lease": lease,
     }
-    [(holder, fingerprint, state, answer, left)] = running.rows(_statement(running.dialect()), given)
+    [(holder, fingerprint, state, answer, left)] = sql.rows(_statement(sql.dialect()), given)
     if holder == token:
         return Claimed(token)
     if fingerprint != ticket.fingerprint:

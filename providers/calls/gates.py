@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from providers.calls import running, statements
+from providers.calls import sql, statements
 from providers.core.exchange import Who
 from providers.models import Gate, QuotaState
 
@@ -22,12 +22,12 @@ def make(who: Who) -> None:
 
 def show_quota(who: Who, *, is_exhausted: bool = False) -> None:
     """Bring the visible state of the present window up to date; and if it was found spent, since when."""
-    dialect = running.dialect()
+    dialect = sql.dialect()
     named = dict(zip(("tenant", "provider", "capability"), who, strict=True))
     upsert = statements.quota(dialect, is_refusal=True).format(gate=f"({statements.PLAIN_GATE}) AS g")
-    running.rows(upsert, {**named, "reserved_in": None, "is_exhausted": int(is_exhausted)})
+    sql.rows(upsert, {**named, "reserved_in": None, "is_exhausted": int(is_exhausted)})
 
 
 def now_of_database() -> datetime:
-    [(seconds,)] = running.rows(f"SELECT {running.dialect().clock}", {})
+    [(seconds,)] = sql.rows(f"SELECT {sql.dialect().clock}", {})
     return datetime.fromtimestamp(seconds, UTC)

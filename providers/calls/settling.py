@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import burying, claiming, gates, rating, running, statements
+from providers.calls import burying, claiming, gates, rollups, sql, statements
+from providers.calls.call_request import SLACK, Ticket
 from providers.calls.dialects import Dialect
-from providers.calls.running import Row
-from providers.calls.tickets import SLACK, Ticket
+from providers.calls.sql import Row
 from providers.core import histogram
 from providers.core.errors import ProviderError
 from providers.core.exchange import Outcome
@@ -26,8 +26,8 @@ SEEN = "g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h"
 def settle(ticket: Ticket, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again."""
     decision, gate_id, now, rated_at, attempts = _settle(ticket, step)
-    if rating.is_due(now, rated_at, attempts):
-        rating.rate(gate_id, ticket.who)
+    if rollups.is_due(now, rated_at, attempts):
+        rollups.rate(gate_id, ticket.who)
     return decision
 
 
@@ -35,8 +35,8 @@ def settle(ticket: Ticket, step: Settle) -> Decision:
 def _settle(ticket: Ticket, step: Settle) -> tuple[Decision, int, float, float | None, int]:
     given = _given_for(ticket, step)
     is_limited, is_guarded = step.admission.window_start is not None, ticket.token is not None
-    with running.atomic() if _is_together(step.outcome) else nullcontext():
-        run = _settle_at_once if running.is_postgresql() else _settle_one_by_one
+    with sql.atomic() if _is_together(step.outcome) else nullcontext():
+        run = _settle_at_once if sql.is_postgresql() else _settle_one_by_one
         word, gate_id, now, rated_at, attempts = run(given, is_limited=is_limited, is_guarded=is_guarded)
         decision = Decision(word)
         if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
@@ -49,7 +49,7 @@ def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> No
     gate_id = _refuse(ticket, step, decision)
     if step.attempt > 1:
         # An execution has ended here, which the rates tell of.
-        rating.rate(gate_id, ticket.who)
+        rollups.rate(gate_id, ticket.who)
 
 
 @retry_conflicts
@@ -57,8 +57,8 @@ def _refuse(ticket: Ticket, step: Refuse, decision: Decision | None) -> int:
     given = _refused(ticket, step, decision)
     shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
     is_guarded = ticket.token is not None
-    with running.atomic() if _is_together(step.outcome) else nullcontext():
-        run = _refuse_at_once if running.is_postgresql() else _refuse_one_by_one
+    with sql.atomic() if _is_together(step.outcome) else nullcontext():
+        run = _refuse_at_once if sql.is_postgresql() else _refuse_one_by_one
         found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
         if not found:
             gates.make(ticket.who)
@@ -71,11 +71,11 @@ def _refuse(ticket: Ticket, step: Refuse, decision: Decision | None) -> int:
 
 def _is_together(outcome: Outcome) -> bool:
     """Whether several statements must hold or fail together."""
-    return outcome is Outcome.DEAD_LETTER or not running.is_postgresql()
+    return outcome is Outcome.DEAD_LETTER or not sql.is_postgresql()
 
 
 def _settle_at_once(given: dict[str, Any], *, is_limited: bool, is_guarded: bool) -> Row:
-    return running.rows(_settlement(running.dialect(), is_limited, is_guarded), given)[0]
+    return sql.rows(_settlement(sql.dialect(), is_limited, is_guarded), given)[0]
 
 
 @cache
@@ -95,28 +95,28 @@ def _settlement(dialect: Dialect, is_limited: bool, is_guarded: bool) -> str:  #
 
 
 def _settle_one_by_one(given: dict[str, Any], *, is_limited: bool, is_guarded: bool) -> Row:
-    dialect = running.dialect()
+    dialect = sql.dialect()
     retried = {
         "gate": f"({statements.PLAIN_GATE}) AS g",
         "is_retried": "g.decision = 'retry'",
         "is_suppressed": "g.decision = 'suppressed'",
     }
-    running.rows(statements.gate_settlement(dialect), given)
+    sql.rows(statements.gate_settlement(dialect), given)
     for part in (statements.METRIC, statements.minute(dialect), statements.health(dialect)):
-        running.rows(part.format(**retried), given)
+        sql.rows(part.format(**retried), given)
     if is_limited:
-        running.rows(statements.quota(dialect, is_refusal=False).format(**retried), given)
+        sql.rows(statements.quota(dialect, is_refusal=False).format(**retried), given)
     if is_guarded:
-        running.rows(statements.claim_end(dialect).format(**retried), given)
+        sql.rows(statements.claim_end(dialect).format(**retried), given)
     seen = f"SELECT {SEEN} FROM {retried['gate']}, provider_health_states h {_OF_GATE}"
-    return running.rows(seen, given)[0]
+    return sql.rows(seen, given)[0]
 
 
 _OF_GATE = """WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability"""
 
 
 def _refuse_at_once(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> list[Row]:
-    return running.rows(_refusal(running.dialect(), shows_quota, is_guarded), given)
+    return sql.rows(_refusal(sql.dialect(), shows_quota, is_guarded), given)
 
 
 @cache
@@ -135,17 +135,17 @@ def _refusal(dialect: Dialect, shows_quota: bool, is_guarded: bool) -> str:  # n
 
 
 def _refuse_one_by_one(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> list[Row]:
-    dialect = running.dialect()
+    dialect = sql.dialect()
     ended = {"gate": f"({statements.PLAIN_GATE}) AS g", "is_retried": "false", "is_suppressed": "false"}
-    if not running.rows(statements.refund(dialect) if shows_quota else statements.PLAIN_GATE, given):
+    if not sql.rows(statements.refund(dialect) if shows_quota else statements.PLAIN_GATE, given):
         return []
-    running.rows(statements.METRIC.format(**ended), given)
-    running.rows(statements.refused_minute(dialect).format(**ended), given)
+    sql.rows(statements.METRIC.format(**ended), given)
+    sql.rows(statements.refused_minute(dialect).format(**ended), given)
     if shows_quota:
-        running.rows(statements.quota(dialect, is_refusal=True).format(**ended), given)
+        sql.rows(statements.quota(dialect, is_refusal=True).format(**ended), given)
     if is_guarded:
-        running.rows(statements.claim_end(dialect).format(**ended), given)
-    return running.rows(f"SELECT g.id FROM {ended['gate']}", given)
+        sql.rows(statements.claim_end(dialect).format(**ended), given)
+    return sql.rows(f"SELECT g.id FROM {ended['gate']}", given)
 
 
 def _together(parts: dict[str, str], words: dict[str, str], seen: str) -> str:

@@ -7,15 +7,15 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from engines.core.errors import PolicyError
+from ergon_site.access.cli import commands
+from ergon_site.access.cli.options import text
 from ergon_site.access.core import json_text
 from ergon_site.access.policies.errors import PolicyRefusal
-from ergon_site.access.shell import commands
-from ergon_site.access.shell.options import text
-from providers import standing
 from providers.calls import OrderError
 from providers.core.exchange import Who
 from providers.models import Gate
-from providers.standing import Standing
+from providers.reads import health
+from providers.reads.health import Standing
 
 LONGEST = 100
 LARGEST = 256 * 1024
@@ -85,11 +85,11 @@ def wanted(tenant_id: str | None, provider_name: str | None, capability: str | N
     """Those that the names given so far mean. All three must mean something."""
     if tenant_id and provider_name and capability:
         who = Who(tenant_id, provider_name, capability)
-        found = standing.of(who)
+        found = health.of(who)
         if found is None:
             raise UnknownError(who)
         return [found]
     if tenant_id:
-        stands = standing.of_tenant(tenant_id)
+        stands = health.of_tenant(tenant_id)
         return [one for one in stands if provider_name in (None, one.who.provider_name)]
-    return standing.of_gates(list(Gate.objects.all()))
+    return health.of_gates(list(Gate.objects.all()))

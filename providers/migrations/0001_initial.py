@@ -6,7 +6,7 @@ import django.db.models.functions.comparison
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from providers.kept_for_a_time import KeptForATime
+from providers.retention_trigger import KeptForATime
 
 
 class Migration(migrations.Migration):

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from ergon_site.access import callers, clients
+from ergon_site.access import api_identity, clients
 from ergon_site.access.api import schema, throttling
 from ergon_site.access.clients import CertificateTakenError, Grant
 from ergon_site.access.core.certificates import UnusableIdentityError
@@ -34,10 +34,10 @@ PROXY = "10.1.2.3"
 def _behind_a_proxy(settings: Settings) -> Iterator[None]:
     settings.ERGON_CERTIFICATE_HEADER = "X-Client-Certificate"
     settings.ERGON_TRUSTED_PROXIES = (ip_network("10.1.0.0/16"),)
-    callers.forget()
+    api_identity.forget()
     throttling.forget()
     yield
-    callers.forget()
+    api_identity.forget()
 
 
 def make(**options: Any) -> ApiClient:
@@ -151,11 +151,11 @@ def test_wrong_certificates_are_slowed_down_like_wrong_tokens(monkeypatch: pytes
 
 
 def test_who_was_found_is_remembered_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "REMEMBERED_FOR", 3.0)  # a busy machine may take more than a second
+    monkeypatch.setattr(api_identity, "REMEMBERED_FOR", 3.0)  # a busy machine may take more than a second
     make()
     assert ask().status_code == 200
     with CaptureQueriesContext(connection) as queries:
-        assert callers.recognise(PRESS) is not None
+        assert api_identity.recognise(PRESS) is not None
     assert len(queries) == 0
     ApiClient.objects.update(disabled_at=timezone.now())
     eventually(lambda: ask().status_code == 401, "the certificate is refused")
@@ -168,7 +168,7 @@ def test_its_use_is_noted_but_not_at_every_call() -> None:
     client.refresh_from_db()
     noted = client.certificate_used_at
     assert noted is not None
-    callers.forget()
+    api_identity.forget()
     ask()
     client.refresh_from_db()
     assert client.certificate_used_at == noted

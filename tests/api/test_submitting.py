@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from engines.models import TransactionRecord
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from tests.api.ground import client_with, make_pipeline, pointers, post, problem
 
 pytestmark = pytest.mark.django_db
@@ -216,7 +216,7 @@ def test_a_submission_costs_one_look_at_the_token_and_one_statement(
     api: Client, django_assert_num_queries: Any
 ) -> None:
     submit(api)
-    callers.forget()
+    api_identity.forget()
     # SQLite looks up the pipeline by itself, inside a transaction.
     with django_assert_num_queries(2 if connection.vendor == "postgresql" else 5):
         submit(api)

@@ -12,7 +12,7 @@ from django.utils import timezone
 from engines import transactions
 from engines.core.outcome import Success
 from engines.models import DeadLetter, TransactionRecord
-from ergon_site.access import callers, clients
+from ergon_site.access import api_identity, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem, run, succeeded
@@ -48,7 +48,7 @@ def test_a_list_costs_the_same_however_long_it_is(api: Client, django_assert_num
     for number in range(20):
         transactions.submit("invoices", number)
     api.get("/api/v1/transactions")
-    callers.forget()
+    api_identity.forget()
     with django_assert_num_queries(2):
         assert len(listed(api)) == 20
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.test import Client
 
 from engines import transactions, workers
+from engines.core.attempt import Attempted
 from engines.core.errors import ExceptionType, TransactionException, wrap
-from engines.core.journal import Attempted
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
 from engines.models import DeadLetter, Pipeline, TransactionRecord, Worker

@@ -11,8 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from ergon_site.access import keyset
-from facts import listing
 from facts.models import Boundary, Fact, ForwardedFact
+from facts.reads import lists
 from tests.console.test_long_lists import LIMIT, NUMBERS, TIMES, asked, plan, taken
 from tests.facts.making import OFFICE, PLANT, make_boundary
 
@@ -121,9 +121,9 @@ def test_every_list_of_facts_and_artifacts_is_found_by_an_index(browse: Client) 
 
 @pytest.mark.parametrize("buffer", [Fact, ForwardedFact])
 @pytest.mark.parametrize("query", [{}, {"boundary": "{small}"}, {"correlation": "c-7"}, {"subject": "machine:7"}])
-def test_paging_shows_every_fact_once_and_in_order(buffer: listing.Buffer, query: dict[str, str]) -> None:
+def test_paging_shows_every_fact_once_and_in_order(buffer: lists.Buffer, query: dict[str, str]) -> None:
     known = seed(1_000)
-    lane = listing.facts(
+    lane = lists.facts(
         buffer, {name: value.format(**known) for name, value in query.items()}, list(Boundary.objects.all())
     )
     pages, at = [], ""

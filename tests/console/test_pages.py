@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from ergon_site.access import audit, callers, clients
+from ergon_site.access import api_identity, audit, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
 
@@ -56,7 +56,7 @@ def test_a_token_is_shown_once_after_a_client_is_made(browse: Client) -> None:
     form = {"name": "press", "zones": "Plant A\nPlant B\n", "scopes": ["facts:append"], "lifetime": "30"}
     page = browse.post("/admin/access/apiclient/add/", form).content.decode()
     token = page.split('id="token" tabindex="0">')[1].split("<")[0]
-    made = callers.identify(token)
+    made = api_identity.identify(token)
     assert made is not None
     assert sorted(made.zones) == ["Plant A", "Plant B"]
     assert list(made.scopes) == ["facts:append"]

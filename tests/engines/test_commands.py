@@ -13,9 +13,9 @@ from django.test import Client
 from engines import pipelines, transactions, workers
 from engines.management.base import actor
 from engines.models import Pipeline
+from ergon_site.access.cli import tables
+from ergon_site.access.cli.lines import LiveLine
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.shell import tables
-from ergon_site.access.shell.lines import LiveLine
 from tests import processes
 from tests.commands import ask, run
 from tests.durable import make_pipeline

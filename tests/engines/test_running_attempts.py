@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from engines import transactions
-from engines.core.journal import Attempted
+from engines.core.attempt import Attempted
 from engines.core.outcome import Outcome, Success
 from engines.core.steps import Stage
 from engines.models import Attempt, Pipeline

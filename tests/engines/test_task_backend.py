@@ -14,7 +14,7 @@ from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from engines import ExceptionType, Failure, Success, TransactionException, pipelines, transactions, workers
-from engines.core.journal import Attempted
+from engines.core.attempt import Attempted
 from engines.core.lifecycle import classify
 from engines.core.outcome import Outcome
 from engines.core.policy import RetryPolicy

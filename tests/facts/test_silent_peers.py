@@ -13,10 +13,10 @@ from django.db.models.functions import Now
 
 from ergon_site.dashboard import facts
 from ergon_site.gauges import Gauges
-from facts import standing
 from facts.core import gates, watching
 from facts.ledger import gating
 from facts.models import Boundary, ForwardedFact
+from facts.reads import health
 from tests.commands import run, running
 from tests.facts.making import draft, make_boundary
 from tests.facts.peers import Script, keep_token, page, peer
@@ -171,12 +171,12 @@ def test_a_boundary_of_this_database_is_never_silent() -> None:
     gating.note_failure(boundary.pk, "out of luck")
     gating.note_success(boundary.pk, head=None)
     assert (now().gate, now().heard_at) == ("normal", None)
-    assert standing.of_boundaries()[0].unheard == 0
+    assert health.of_boundaries()[0].unheard == 0
 
 
 def test_while_nobody_asks_the_peer_the_lag_grows_by_the_clock(script: Script) -> None:
     silent_for(100)
-    [one] = standing.of_boundaries()
+    [one] = health.of_boundaries()
     assert one.flow.backlog == 0
     assert 100 <= one.flow.lag < 100 + 60
     assert 100 <= lag() < 100 + 60

@@ -17,7 +17,7 @@ from ergon_site.access.database import pooler
 from facts import ledger
 from facts.ledger import postgresql
 from facts.models import Fact
-from providers.calls import running
+from providers.calls import sql
 from tests.durable import make_pipeline
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, serve
@@ -109,7 +109,7 @@ def test_transactions_are_submitted_after_the_server_has_forgotten_the_statement
 def test_providers_are_called_after_the_server_has_forgotten_the_statement(lose: Lose) -> None:
     for _ in range(ROUNDS):
         for number in range(4):
-            assert running.rows("SELECT %(x)s::int", {"x": number}) == [(number,)]
+            assert sql.rows("SELECT %(x)s::int", {"x": number}) == [(number,)]
         assert prepared()
         lose()
     assert not pooler.is_shared(connection)

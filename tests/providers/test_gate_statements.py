@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from providers.calls import admitting, running, statements
+from providers.calls import admitting, sql, statements
 from providers.core.breaker import BreakerPolicy, BreakerState, Permit, Verdict
 from providers.core.budget import RetryBudget
 from providers.core.gate import Admission, Asked, Gate as GateValue, Override, Returned
@@ -49,12 +49,12 @@ class OnRow:
     """The statements, with the time given instead of the database's."""
 
     def __init__(self) -> None:
-        dialect = running.dialect()._replace(clock="CAST(%(now)s AS double precision)")
+        dialect = sql.dialect()._replace(clock="CAST(%(now)s AS double precision)")
         self.admission = statements.admission(dialect)
         self.settlement = statements.gate_settlement(dialect)
 
     def admit(self, asked: Asked, now: float) -> Admission:
-        [row] = running.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
+        [row] = sql.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
         return admitting.told(row, asked)
 
     def settle(self, result: Returned, now: float) -> str:
@@ -75,7 +75,7 @@ class OnRow:
             "success_threshold": result.breaker.success_threshold,
             "open_cooldown_seconds": result.breaker.open_cooldown_seconds,
         }
-        running.rows(self.settlement, given)
+        sql.rows(self.settlement, given)
         return Gate.objects.get().decision
 
 

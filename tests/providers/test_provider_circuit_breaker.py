@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 
 from ergon_site.access.models import AuditEntry
-from providers import (
-    BreakerPolicy,
-    ProviderBadRequestError,
-    ProviderTimeoutError,
-    RetryPolicy,
-    calls,
-    standing as standings,
-)
+from providers import BreakerPolicy, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
 from providers.core.breaker import BreakerState, CircuitBreaker, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderRateLimitError
 from providers.core.gate import Asked, Decision
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
+from providers.reads import health as standings
 from tests.processes import eventually
 from tests.providers.making import AT_ONCE, WHO, Scripted, scripted
 

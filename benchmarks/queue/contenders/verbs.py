@@ -24,7 +24,7 @@ class Verbs(Ergon):
 
         django.setup()
         from engines import pipelines, transactions, workers
-        from engines.core.journal import Attempted
+        from engines.core.attempt import Attempted
         from engines.core.outcome import Success
         from engines.core.steps import Stage
 

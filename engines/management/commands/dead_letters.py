@@ -12,8 +12,8 @@ from engines.management.base import actor, json_file, moment, pretty
 from engines.management.letter_groups import GroupVerbs
 from engines.models import DeadLetter, Pipeline
 from engines.reads import executors
-from ergon_site.access.shell.options import add_reason, whole
-from ergon_site.access.shell.tables import printable
+from ergon_site.access.cli.options import add_reason, whole
+from ergon_site.access.cli.tables import printable
 
 SHOWN = 50
 MOST = 10_000

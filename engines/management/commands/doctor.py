@@ -7,7 +7,7 @@ from typing import Any
 from engines.management.base import EngineCommand
 from engines.reads import doctor
 from engines.reads.doctor import Finding, Level
-from ergon_site.access.shell.tables import printable
+from ergon_site.access.cli.tables import printable
 
 WIDTH = max(map(len, Level))
 

@@ -7,7 +7,7 @@ from typing import Any
 from engines.core.explanation import span
 from engines.management.base import EngineCommand, pretty
 from engines.reads import explain
-from ergon_site.access.shell.tables import printable, told
+from ergon_site.access.cli.tables import printable, told
 
 LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}
 SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}

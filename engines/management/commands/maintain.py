@@ -15,7 +15,7 @@ from django.utils import timezone
 from engines.maintenance import DatabaseLostError, Maintenance
 from engines.management.base import EngineCommand, as_json
 from engines.reads import doctor
-from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
+from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
 
 # The log on standard error tells these already.
 LOGGED = {"failed", "database_lost", "database_back"}

@@ -8,7 +8,7 @@ from engines import discovery, pipelines, registry
 from engines.management.base import VerbsCommand, actor, moment, one_line, warn_if_unrunnable
 from engines.models import Pipeline
 from engines.pipelines import Plan
-from ergon_site.access.shell.options import MOST_DAYS, add_reason, text, whole
+from ergon_site.access.cli.options import MOST_DAYS, add_reason, text, whole
 
 PLANNED = tuple(field.name for field in fields(Plan))
 LONGEST_PATH = 200

@@ -8,10 +8,10 @@ from django.db.models import Count
 from engines import policies
 from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
 from engines.models import Policy, PolicyVersion
+from ergon_site.access.cli import policies as shown
+from ergon_site.access.cli.options import add_reason, whole
+from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.differences import changes
-from ergon_site.access.shell import policies as shown
-from ergon_site.access.shell.options import add_reason, whole
-from ergon_site.access.shell.tables import printable
 
 
 class Command(VerbsCommand):

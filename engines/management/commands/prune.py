@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from engines import transactions
 from engines.management.base import EngineCommand, actor
 from engines.transactions import MOST_COUNTED
-from ergon_site.access.shell.options import add_reason, days
+from ergon_site.access.cli.options import add_reason, days
 
 
 class Command(EngineCommand):

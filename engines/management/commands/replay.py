@@ -8,7 +8,7 @@ from engines.core.states import State
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import EngineCommand, actor, json_file
 from engines.models import DeadLetter
-from ergon_site.access.shell.options import add_reason
+from ergon_site.access.cli.options import add_reason
 
 
 class Command(EngineCommand):

@@ -5,7 +5,7 @@ from typing import Any
 
 from engines import pipelines
 from engines.management.base import EngineCommand, actor
-from ergon_site.access.shell.options import add_reason
+from ergon_site.access.cli.options import add_reason
 
 
 class Command(EngineCommand):

@@ -8,7 +8,7 @@ from engines import schedules
 from engines.management.base import VerbsCommand, actor, json_file, json_value
 from engines.models import Schedule
 from engines.schedules import Plan
-from ergon_site.access.shell.options import add_reason
+from ergon_site.access.cli.options import add_reason
 
 
 class Command(VerbsCommand):

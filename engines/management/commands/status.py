@@ -8,8 +8,8 @@ from django.db import connection
 from engines.core.explanation import span
 from engines.management.base import EngineCommand
 from engines.reads.status import read_status
+from ergon_site.access.cli.tables import printable
 from ergon_site.access.database.description import describe
-from ergon_site.access.shell.tables import printable
 
 COUNTS = ("answered", "started", "died", "killed", "skipped")
 

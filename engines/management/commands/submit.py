@@ -12,7 +12,7 @@ from engines import pipelines, transactions, workers
 from engines.management.base import EngineCommand, as_json, json_value, warn_if_unrunnable
 from engines.management.drafts import Line, LineError, read
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
-from ergon_site.access.shell.commands import opened
+from ergon_site.access.cli.commands import opened
 
 BATCH = 1000
 

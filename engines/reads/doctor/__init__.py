@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from engines.core.errors import told
 from engines.reads.doctor import executors, fleet, ground, snapshots, work
 from engines.reads.doctor.finding import Finding, Level, problem
-from ergon_site.access.waiting import migrations as waiting_migrations
+from ergon_site.access.pending_migrations import migrations as waiting_migrations
 
 __all__ = ["Finding", "Level", "examine", "waiting_migrations"]
 

@@ -12,7 +12,7 @@ from engines.conf import settings
 from engines.core.errors import headline
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from ergon_site.access.database import pooler
-from ergon_site.access.waiting import migrations as waiting_migrations
+from ergon_site.access.pending_migrations import migrations as waiting_migrations
 
 OLDEST = {"postgresql": (15,), "sqlite": (3, 35)}
 SKEW_WARNING, SKEW_PROBLEM = 1.0, 10.0

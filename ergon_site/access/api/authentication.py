@@ -8,9 +8,9 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.throttling import refuse_guessing
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import addresses, certificates
 
 SCHEME = "Bearer"
@@ -23,7 +23,7 @@ class TokenAuthentication(BaseAuthentication):
         scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
         if scheme.lower() != SCHEME.lower():
             return None
-        caller = callers.identify(text.strip())
+        caller = api_identity.identify(text.strip())
         return (caller, caller) if caller else _refuse(request, "token")
 
     def authenticate_header(self, request: Request) -> str:
@@ -38,7 +38,7 @@ class CertificateAuthentication(BaseAuthentication):
         if not told:
             return None
         try:
-            caller = callers.recognise(certificates.identity(told))
+            caller = api_identity.recognise(certificates.identity(told))
         except certificates.UnusableIdentityError:
             caller = None
         return (caller, caller) if caller else _refuse(request, "certificate")

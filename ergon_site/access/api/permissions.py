@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.core import scopes
 
 
@@ -20,7 +20,7 @@ class HasScope(BasePermission):
         required: str | Mapping[str, str] | None = view.required_scope
         scope = required.get(_method(request)) if isinstance(required, Mapping) else required
         self.message = f"This client lacks the scope {scope}."
-        return scope is None or scopes.allows(callers.of(request).scopes, scope)
+        return scope is None or scopes.allows(api_identity.of(request).scopes, scope)
 
 
 def _method(request: Request) -> str:

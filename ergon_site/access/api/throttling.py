@@ -15,7 +15,7 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from ergon_site.access import addresses, callers
+from ergon_site.access import addresses, api_identity
 from ergon_site.access.core import rate
 from ergon_site.access.core.rate import Verdict
 
@@ -32,7 +32,7 @@ class ClientRate(BaseThrottle):
     verdict: Verdict
 
     def allow_request(self, request: Request, view: object) -> bool:
-        client = callers.of(request) if request.auth else None
+        client = api_identity.of(request) if request.auth else None
         caller = f"client:{client.client_id}" if client else f"address:{addresses.of(request)}"
         self.verdict = admit(caller, (client and client.rate) or settings.ERGON_API_RATE)
         return self.verdict.is_admitted

@@ -6,9 +6,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ergon_site.access import callers
+from ergon_site.access import api_identity
 from ergon_site.access.api.serializers import AuditEntrySerializer, ClientSerializer, Presented
-from ergon_site.access.callers import Caller
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
 
 
@@ -19,7 +19,7 @@ class ClientView(APIView):
 
     @extend_schema(responses=ClientSerializer)
     def get(self, request: Request) -> Response:
-        return Response(ClientSerializer(_presented(callers.of(request))).data)
+        return Response(ClientSerializer(_presented(api_identity.of(request))).data)
 
 
 class AuditEntriesView(ListAPIView[AuditEntry]):

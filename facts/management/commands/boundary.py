@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ergon_site.access.shell.commands import actor
-from ergon_site.access.shell.options import MOST_DAYS, add_reason, whole
+from ergon_site.access.cli.commands import actor
+from ergon_site.access.cli.options import MOST_DAYS, add_reason, whole
 from facts import ledger, provisioning, retiring
 from facts.ledger import boundaries, remembering
 from facts.management.base import VerbsCommand, add_pair

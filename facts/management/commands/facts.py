@@ -7,10 +7,10 @@ from typing import IO, Any
 
 from django.core.management.base import CommandError
 
+from ergon_site.access.cli.commands import actor, as_json, one_line, opened
+from ergon_site.access.cli.options import add_reason, seconds, whole
+from ergon_site.access.cli.tables import printable
 from ergon_site.access.core import json_text
-from ergon_site.access.shell.commands import actor, as_json, one_line, opened
-from ergon_site.access.shell.options import add_reason, seconds, whole
-from ergon_site.access.shell.tables import printable
 from facts import artifacts, ledger
 from facts.conf import settings
 from facts.core.artifacts import UNKNOWN_TYPE

@@ -11,10 +11,10 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from ergon_site.access import waiting
-from ergon_site.access.shell.commands import as_json
-from ergon_site.access.shell.metrics import add_metrics_port, serve_metrics
-from ergon_site.access.shell.tables import printable
+from ergon_site.access import pending_migrations
+from ergon_site.access.cli.commands import as_json
+from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
+from ergon_site.access.cli.tables import printable
 from facts.forwarding import Forwarding
 from facts.forwarding.running import Standing
 from facts.ledger import boundaries
@@ -47,7 +47,7 @@ class Command(VerbCommand):
 
     def run(self, *, boundary: list[tuple[str, str]], drain: bool, metrics_port: int | None, **_: Any) -> None:
         connection.ensure_connection()
-        if missing := waiting.migrations():
+        if missing := pending_migrations.migrations():
             msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ergon_site.access.shell.commands import actor, moment
-from ergon_site.access.shell.options import add_reason
+from ergon_site.access.cli.commands import actor, moment
+from ergon_site.access.cli.options import add_reason
 from facts import provisioning, retiring
 from facts.management.base import VerbsCommand
 from facts.models import Zone

@@ -3,13 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
-from ergon_site.access.shell.commands import actor, moment
-from ergon_site.access.shell.options import add_reason, some_seconds
-from providers import calls, standing
+from ergon_site.access.cli.commands import actor, moment
+from ergon_site.access.cli.options import add_reason, some_seconds
+from providers import calls
 from providers.core.exchange import Who
 from providers.management.base import VerbsCommand, add_who, wanted
 from providers.models import Gate
-from providers.standing import Standing
+from providers.reads import health
+from providers.reads.health import Standing
 
 FORCES = {
     "force-open": "block every call, whatever the state of the breaker",
@@ -62,7 +63,7 @@ class Command(VerbsCommand):
         self._changed(gate, f"forced closed {_until(seconds)}")
 
     def _changed(self, gate: Gate, words: str) -> None:
-        told = _told(standing.of_gates([gate])[0])
+        told = _told(health.of_gates([gate])[0])
         self.tell(told, f"{gate.provider_name} {gate.capability} of {gate.tenant_id}: {words}")
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ergon_site.access.cli import policies as shown
+from ergon_site.access.cli.commands import actor, moment, pretty
+from ergon_site.access.cli.options import add_reason, whole
+from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.differences import changes
-from ergon_site.access.shell import policies as shown
-from ergon_site.access.shell.commands import actor, moment, pretty
-from ergon_site.access.shell.options import add_reason, whole
-from ergon_site.access.shell.tables import printable
 from providers import policies
 from providers.management.base import VerbsCommand, add_capability, json_file
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion

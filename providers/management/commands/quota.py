@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from ergon_site.access.shell.commands import actor, moment
-from ergon_site.access.shell.options import add_reason, some_seconds, whole
+from ergon_site.access.cli.commands import actor, moment
+from ergon_site.access.cli.options import add_reason, some_seconds, whole
 from providers import calls
 from providers.core.exchange import Who
 from providers.management.base import VerbsCommand, add_who, wanted
 from providers.models import QuotaState
-from providers.standing import Standing
+from providers.reads.health import Standing
 
 MOST = 10**12 - 1
 

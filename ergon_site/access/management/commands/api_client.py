@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
+from ergon_site.access.cli.commands import actor, told_in_one_line
+from ergon_site.access.cli.options import add_reason
 from ergon_site.access.management import granting
 from ergon_site.access.models import ApiClient
-from ergon_site.access.shell.commands import actor, told_in_one_line
-from ergon_site.access.shell.options import add_reason
 
 SWITCHES = {"disable": clients.disable, "enable": clients.enable}
 

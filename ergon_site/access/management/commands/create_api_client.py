@@ -8,12 +8,12 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
+from ergon_site.access.cli import options
+from ergon_site.access.cli.commands import actor, told_in_one_line
 from ergon_site.access.clients import CertificateTakenError, Grant, Issued, NameTakenError
 from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError
 from ergon_site.access.models import ApiClient
-from ergon_site.access.shell import options
-from ergon_site.access.shell.commands import actor, told_in_one_line
 
 REFUSALS = (NameTakenError, CertificateTakenError, UnknownScopeError, UnusableTermError)
 NOT_ROTATED = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate", "certificate")

@@ -2,13 +2,13 @@
 
 import pytest
 
-from engines.core import refusals
+from engines.core import allowed_actions
 from engines.core.states import GroupState, LetterState, State
 
 
 @pytest.mark.parametrize("state", State)
 def test_only_a_pending_transaction_can_be_cancelled(state: State) -> None:
-    assert (refusals.of_cancelling(state) == "") is (state is State.PENDING)
+    assert (allowed_actions.of_cancelling(state) == "") is (state is State.PENDING)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_only_a_pending_transaction_can_be_cancelled(state: State) -> None:
     ],
 )
 def test_what_has_ended_can_be_replayed_once_for_each_failure(state: State, letter: str | None, words: str) -> None:
-    assert refusals.of_replaying(state, letter) == words
+    assert allowed_actions.of_replaying(state, letter) == words
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_what_has_ended_can_be_replayed_once_for_each_failure(state: State, lett
 def test_an_open_dead_letter_is_replayed_where_something_runs_it(
     letter: LetterState, words: str, *, can_run: bool
 ) -> None:
-    assert refusals.of_settling(letter, can_run=can_run) == words
+    assert allowed_actions.of_settling(letter, can_run=can_run) == words
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_an_open_dead_letter_is_replayed_where_something_runs_it(
     ],
 )
 def test_a_group_is_decided_on_only_to_change_it(group: GroupState, wanted: GroupState, words: str) -> None:
-    assert refusals.of_deciding(group, wanted) == words
+    assert allowed_actions.of_deciding(group, wanted) == words
 
 
 def test_a_group_is_acted_on_while_it_has_open_letters_and_nobody_else_acts() -> None:
-    assert refusals.of_acting_on_all(3, None) == ""
-    assert refusals.of_acting_on_all(0, None) == "It has no open dead letters."
-    assert "is paused" in refusals.of_acting_on_all(3, "paused")
+    assert allowed_actions.of_acting_on_all(3, None) == ""
+    assert allowed_actions.of_acting_on_all(0, None) == "It has no open dead letters."
+    assert "is paused" in allowed_actions.of_acting_on_all(3, "paused")
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_a_group_is_acted_on_while_it_has_open_letters_and_nobody_else_acts() ->
     [("running", "paused", True), ("done", "cancelled", False), ("stopped", "running", True)],
 )
 def test_a_bulk_operation_turns_where_it_may(state: str, wanted: str, *, can: bool) -> None:
-    assert refusals.of_turning(state, wanted) == ("" if can else f"It is {state}.")
+    assert allowed_actions.of_turning(state, wanted) == ("" if can else f"It is {state}.")

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils.module_loading import import_string
 
-from ergon_site.access.shell.options import whole
+from ergon_site.access.cli.options import whole
 
 
 def add_metrics_port(parser: ArgumentParser, *, default: int | None = None) -> None:

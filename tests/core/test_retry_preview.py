@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engines.core import naming, outlook
+from engines.core import naming, retry_preview
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.rules import Policy
 
@@ -31,21 +31,21 @@ def test_numbers_say_what_they_count() -> None:
 
 
 def test_waits_are_drawn_beside_the_longest() -> None:
-    drawn = outlook.of(RetryPolicy(max_attempts=4, backoff=1, backoff_multiplier=2))
+    drawn = retry_preview.of(RetryPolicy(max_attempts=4, backoff=1, backoff_multiplier=2))
     assert [(wait.seconds, wait.share) for wait in drawn.waits] == [(1, 0.25), (2, 0.5), (4, 1)]
     assert [str(wait) for wait in drawn.waits] == ["1 s", "2 s", "4 s"]
     assert drawn.not_drawn == 0
 
 
 def test_waits_of_nothing_have_no_length() -> None:
-    drawn = outlook.of(RetryPolicy(max_attempts=3))
+    drawn = retry_preview.of(RetryPolicy(max_attempts=3))
     assert [wait.share for wait in drawn.waits] == [0, 0]
 
 
 def test_many_attempts_are_counted_and_not_drawn() -> None:
-    drawn = outlook.of(RetryPolicy(max_attempts=10**9, backoff=1, backoff_cap=60))
-    assert len(drawn.waits) == outlook.DRAWN - 1
-    assert drawn.not_drawn == 10**9 - outlook.DRAWN
+    drawn = retry_preview.of(RetryPolicy(max_attempts=10**9, backoff=1, backoff_cap=60))
+    assert len(drawn.waits) == retry_preview.DRAWN - 1
+    assert drawn.not_drawn == 10**9 - retry_preview.DRAWN
     assert "It practically never gives up." in drawn.sentence
 
 
@@ -68,7 +68,7 @@ def test_many_attempts_are_counted_and_not_drawn() -> None:
     ],
 )
 def test_the_end_is_said_in_words(retry: RetryPolicy, sentence: str) -> None:
-    assert outlook.of(retry).sentence == sentence
+    assert retry_preview.of(retry).sentence == sentence
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_end_is_said_in_words(retry: RetryPolicy, sentence: str) -> None:
     ],
 )
 def test_a_duration_is_told_in_units_that_read_well(seconds: float, told: str) -> None:
-    assert outlook.span(seconds) == told
+    assert retry_preview.span(seconds) == told
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ from django.db.models import Q
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import Lane
-from providers import returning, standing
+from providers import rescheduled
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome, Who
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
 from providers.models.tasks import TaskState
+from providers.reads import health
 
 COLUMNS = {"tenant": "tenant_id", "provider": "provider_name", "capability": "capability"}
 NEWEST = ("-started_at", "-id")
@@ -34,7 +35,7 @@ def gates(asked: Mapping[str, str]) -> Lane:
     """Capabilities, tenant by tenant."""
     _check(asked)
     now = now_of_database()
-    rows = Gate.objects.alias(**standing.conditions(now))
+    rows = Gate.objects.alias(**health.conditions(now))
     rest = _named(asked)
     if text := asked.get("q", "").strip():
         rest &= Q(tenant_id=text) | Q(provider_name=text) | Q(capability=text)
@@ -76,7 +77,7 @@ def tasks(asked: Mapping[str, str]) -> Lane:
         rest &= Q(task_name=asked["task"])
     tenant = Q(tenant_id=asked["tenant"]) if "tenant" in asked else Q()
     if "waits_for" in asked:
-        return Lane(rows=returning.waiting(_waited_for(asked), now_of_database()), order=NEWEST, rest=rest)
+        return Lane(rows=rescheduled.waiting(_waited_for(asked), now_of_database()), order=NEWEST, rest=rest)
     if text := asked.get("q", "").strip():
         return Lane(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
     if tenant:

@@ -1,7 +1,7 @@
 """Chores: when each is due."""
 
 from engines.core.errors import headline
-from engines.core.rota import Rota
+from engines.core.intervals import Rota
 
 
 def test_everything_is_due_at_first_and_again_one_interval_after_it_was_done() -> None:

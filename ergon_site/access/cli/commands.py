@@ -14,10 +14,10 @@ from typing import IO, Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InternalError, OperationalError, connection
 
-from ergon_site.access import waiting
+from ergon_site.access import pending_migrations
+from ergon_site.access.cli import tables
+from ergon_site.access.cli.lines import LiveLine
 from ergon_site.access.database.description import describe
-from ergon_site.access.shell import tables
-from ergon_site.access.shell.lines import LiveLine
 
 LONGEST_ACTOR = 150
 INTERRUPTED = 130
@@ -129,7 +129,7 @@ def told_in_one_line(*refusals: type[Exception], hint: Callable[[Exception], str
 
 def _refusal(error: DatabaseError) -> str:
     """Why the database did not do it, where somebody other than a developer can help; else the error itself."""
-    if waiting.migrations():
+    if pending_migrations.migrations():
         return f"the database is not up to date: run manage.py migrate (it is {describe(connection)})"
     if isinstance(error, OperationalError | InternalError):  # read-only, full, locked, shutting down, …
         return f"the database refuses: {tables.printable(_told(error).strip().splitlines()[0])}"

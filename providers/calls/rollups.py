@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from providers.calls import gates, running
+from providers.calls import gates, sql
 from providers.core import histogram
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderHealthState
@@ -38,8 +38,8 @@ def is_due(now: float, rated_at: float | None, attempts: int) -> bool:
 
 def rate(gate_id: int, who: Who) -> None:
     """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
-    clock = running.dialect().clock
-    found = running.rows(READ.format(clock=clock), {"gate": gate_id, "minutes": HOUR})
+    clock = sql.dialect().clock
+    found = sql.rows(READ.format(clock=clock), {"gate": gate_id, "minutes": HOUR})
     minutes = [row for row in found if row[1] is not None]
     attempts, successes, executions, successful = (sum(row[place] for row in minutes) for place in range(1, 5))
     buckets = histogram.merged(_buckets(row[5]) for row in minutes)
@@ -52,7 +52,7 @@ def rate(gate_id: int, who: Who) -> None:
         "attempts": attempts,
         "settlement": found[0][0],
     }
-    running.rows(WRITE.format(clock=clock), given)
+    sql.rows(WRITE.format(clock=clock), given)
 
 
 def rollup(*, older_than: timedelta = timedelta(seconds=EVERY)) -> int:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ergon_site.access.cli.commands import as_json, moment
+from ergon_site.access.cli.tables import printable
 from ergon_site.access.policies.models import VersionRow
-from ergon_site.access.shell.commands import as_json, moment
-from ergon_site.access.shell.tables import printable
 
 
 def version(row: VersionRow) -> dict[str, Any]:
