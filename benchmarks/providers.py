@@ -139,7 +139,7 @@ def settlement() -> Call:
     policy, admitted = ProviderPolicy(), Admission(Decision.ADMITTED, Permit(0), 0.0, 1)
 
     def call() -> None:
-        ticket = calls.Ticket(who=Who(*key_of(chance.randrange(KEYS))), policy=policy, **about)
+        ticket = calls.CallRequest(who=Who(*key_of(chance.randrange(KEYS))), policy=policy, **about)
         took = chance.uniform(0.05, 0.15)
         calls.settle(ticket, Settle(1, admitted, took, 30.0, Verdict.SUCCESS, Outcome.SUCCESS))
 

@@ -16,7 +16,7 @@ from engines import upkeep
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
-from engines.core.intervals import Rota
+from engines.core.intervals import Intervals
 from engines.upkeep import MAINTENANCE, RESCUE, Chore
 
 # Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.
@@ -64,8 +64,8 @@ class Maintenance:
     def run(self, each_turn: Callable[[], None] = lambda: None) -> None:
         """Until `stop`."""
         every = {name: chore.every for name, chore in self._chores.items()}
-        quick = Rota({name: seconds for name, seconds in every.items() if seconds < LEISURELY})
-        slow = Rota({name: seconds for name, seconds in every.items() if seconds >= LEISURELY})
+        quick = Intervals({name: seconds for name, seconds in every.items() if seconds < LEISURELY})
+        slow = Intervals({name: seconds for name, seconds in every.items() if seconds >= LEISURELY})
         aside = Thread(target=self._run_aside, args=[slow], name="maintenance", daemon=True)
         aside.start()
         while not self._stop.is_set():
@@ -88,7 +88,7 @@ class Maintenance:
     def is_leading(self) -> bool:
         return self._leading.is_set()
 
-    def _turn(self, rota: Rota) -> None:
+    def _turn(self, rota: Intervals) -> None:
         """What is due now, for as long as nobody else has taken over."""
         if not self._lead():
             return
@@ -105,7 +105,7 @@ class Maintenance:
         """Workers were cut off as well: before their leases are taken from them, they have time to renew."""
         self._rescues_from = time.monotonic() + settings().time_to_renew
 
-    def _run_aside(self, rota: Rota) -> None:
+    def _run_aside(self, rota: Intervals) -> None:
         while not self._stop.wait(TURN / 4):
             for name in rota.due(time.monotonic()):
                 if self._stop.is_set() or not self._leading.is_set():
@@ -117,7 +117,7 @@ class Maintenance:
                     break  # the other thread notices too, and waits for both
         connection.close()
 
-    def _until(self, rota: Rota) -> float:
+    def _until(self, rota: Intervals) -> float:
         """How long to sleep: until a chore is due, or the term must be renewed, or it is time to look for a vacancy."""
         now = time.monotonic()
         if not self._leading.is_set():

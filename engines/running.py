@@ -81,7 +81,7 @@ class Options:
         return replace(policy, loop=replace(policy.loop, **loop))
 
 
-class Runner:
+class PipelineRunner:
     """One pipeline of this process."""
 
     def __init__(self, pipeline: Pipeline, connector: Any, options: Options, pools: Pools) -> None:
@@ -318,7 +318,7 @@ def _left(policy: ProducerPolicy, started: int) -> int:
     return size if policy.loop.limit is None else max(0, min(size, policy.loop.limit - started))
 
 
-class Crew:
+class WorkerProcess:
     """All pipelines of this process, each in a thread of its own, and the station that they share."""
 
     def __init__(
@@ -328,13 +328,13 @@ class Crew:
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
         self.errors: list[BaseException] = []
-        self._ended: SimpleQueue[Runner] = SimpleQueue()
+        self._ended: SimpleQueue[PipelineRunner] = SimpleQueue()
         self.is_cut = False
         self.changed = threading.Event()
 
     def __enter__(self) -> Self:
         names = [pipeline.name for pipeline in self.pipelines]
-        self.runners: list[Runner] = []
+        self.runners: list[PipelineRunner] = []
         self.pools = Pools(settings().executors, settings().executor_environment)
         self._stack.callback(self.pools.close)
         self._stack.enter_context(telemetry.watching_executors(self.pools.snapshot))
@@ -344,7 +344,7 @@ class Crew:
         try:
             with self.station.connections.borrow():
                 self.runners += [
-                    Runner(pipeline, connector, self._options, self.pools)
+                    PipelineRunner(pipeline, connector, self._options, self.pools)
                     for pipeline in self.pipelines
                     for connector in connectors_of(pipeline, self.station, self._options)
                 ]
@@ -390,7 +390,7 @@ class Crew:
         for runner in self.runners:
             runner.cut()
 
-    def _run(self, runner: Runner) -> None:
+    def _run(self, runner: PipelineRunner) -> None:
         try:
             runner.run()
         except BaseException as error:  # noqa: BLE001 (told by whoever started the crew)
@@ -408,7 +408,7 @@ class Crew:
             if runner.pipeline is pipeline:
                 runner.stop()
 
-    def newly_ended(self) -> Iterator[Runner]:
+    def newly_ended(self) -> Iterator[PipelineRunner]:
         """Those that have ended since somebody asked; the others go on."""
         with suppress(Empty):
             while True:

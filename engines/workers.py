@@ -57,7 +57,7 @@ def retire(
     )
 
 
-def bury(worker_id: int, *, note: str) -> None:
+def mark_dead(worker_id: int, *, note: str) -> None:
     """It is known to have gone without a word."""
     enrolled().filter(pk=worker_id).update(**_death(note))
 

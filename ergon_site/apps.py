@@ -32,4 +32,4 @@ class ConsoleConfig(SimpleAdminConfig):
         # The engines know nothing of facts and providers; the doctor looks at all of them.
         doctor.REST.extend([providers.findings, facts.findings])
         # Nor do they know breakers; whoever asks why a transaction waits is told of those too.
-        blockers.SEERS.append(providers.hindrances)
+        blockers.CHECKS.append(providers.hindrances)

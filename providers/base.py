@@ -11,7 +11,7 @@ import structlog
 from asgiref.sync import sync_to_async
 
 from providers import calls, policies, telemetry
-from providers.calls import Ticket
+from providers.calls import CallRequest
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
 from providers.core.budget import RetryBudget
@@ -96,9 +96,9 @@ class ProviderBase(ABC):
         calls.refuse_open_transaction()
         calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
 
-    def bury(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+    def record_dead_letter(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
         """Keep the dead letter of a request that was made, and whose answer nobody could use. Nothing was refused."""
-        calls.bury(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
+        calls.record_dead_letter(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
 
     async def aexecute(
         self,
@@ -128,7 +128,7 @@ class ProviderBase(ABC):
         operation: str,
         payload: dict[str, Any],
         context: ProviderExecutionContext,
-    ) -> Ticket:
+    ) -> CallRequest:
         who = Who(tenant_id, self.provider_name, self.capability)
         asked = {"operation": operation, "campaign_id": None if campaign_id == "" else campaign_id}
         keys = {"correlation_id": context.correlation_id, "idempotency_key": context.idempotency_key}
@@ -136,7 +136,7 @@ class ProviderBase(ABC):
         refuse_payload(payload)
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
         governing = policies.governing(self)
-        return Ticket(
+        return CallRequest(
             who=who,
             operation=operation,
             key=context.idempotency_key or request.key,
@@ -149,7 +149,7 @@ class ProviderBase(ABC):
             policy_version=governing.number,
         )
 
-    def _parts(self, ticket: Ticket, payload: dict[str, Any]) -> tuple[Any, Work, Store]:
+    def _parts(self, ticket: CallRequest, payload: dict[str, Any]) -> tuple[Any, Work, Store]:
         """The rules, what they call and what they ask."""
         context, policy = ticket.context, ticket.policy
         is_guarded = context.idempotency_key is not None or policy.deduplicate
@@ -166,7 +166,7 @@ class ProviderBase(ABC):
         work = Work(known, self._attributes(ticket), partial(_given, self._execute_impl, asked), asynchronous)
         return calling.execute(execution), work, Store(ticket, time.monotonic)
 
-    def _attributes(self, ticket: Ticket) -> dict[str, str]:
+    def _attributes(self, ticket: CallRequest) -> dict[str, str]:
         return {
             telemetry.PROVIDER: self.provider_name,
             telemetry.CAPABILITY: self.capability,
@@ -178,11 +178,11 @@ def _given(implementation: Any, asked: Mapping[str, Any], context: ProviderExecu
     return implementation(**asked, context=context)
 
 
-def _about(ticket: Ticket) -> dict[str, str]:
+def _about(ticket: CallRequest) -> dict[str, str]:
     return {"tenant_id": ticket.who.tenant_id, "correlation_id": ticket.context.correlation_id}
 
 
-def _logged(result: ProviderExecutionResult, ticket: Ticket) -> ProviderExecutionResult:
+def _logged(result: ProviderExecutionResult, ticket: CallRequest) -> ProviderExecutionResult:
     """One line for each execution, with the fields that the documents name."""
     result = replace(result, idempotency_key=ticket.key)
     tell = log.info if result.ok else log.warning

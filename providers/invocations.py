@@ -16,7 +16,7 @@ class Invocation(NamedTuple):
 
     id: int | None = None
     since_first: timedelta = timedelta()
-    buried_for: str | None = None  # the reason of its dead letter, if an earlier delivery left one
+    dead_letter_reason: str | None = None  # the reason of its dead letter, if an earlier delivery left one
     unfinished: int = 0  # earlier ones that did not come to an end: their processes are gone, or still at it
 
 
@@ -64,12 +64,12 @@ def _begin(task_name: str, celery_task_id: str, tenant_id: str) -> Invocation:
     return Invocation(
         row.pk,
         since_first=calls.now_of_database() - earlier.started_at,
-        buried_for=_buried_for(celery_task_id),
+        dead_letter_reason=_dead_letter_reason(celery_task_id),
         unfinished=before.filter(state=TaskState.STARTED.value).count(),
     )
 
 
-def _buried_for(celery_task_id: str) -> str | None:
+def _dead_letter_reason(celery_task_id: str) -> str | None:
     """Whoever left a dead letter and was then killed has ended, though the broker does not know."""
     rows = TaskExecution.objects.filter(celery_task_id=celery_task_id)
     ended = ProviderExecutionMetric.objects.filter(task_execution__in=rows, outcome=Outcome.DEAD_LETTER.value)

@@ -88,7 +88,7 @@ class CeleryProviderTask(Task):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.request.deadline = time.monotonic() + self.timeout_budget
-        self.request.has_asked = self.request.has_buried = self.request.has_ended = False
+        self.request.has_asked = self.request.has_dead_letter = self.request.has_ended = False
         self.request.answered = None
         self.request.amended = kwargs.pop(AMENDED, None)
         self.request.sent = {"args": list(args), "kwargs": kwargs}
@@ -165,7 +165,7 @@ class CeleryProviderTask(Task):
         return super().apply_async(args, kwargs, **options)
 
     def after_return(self, *_: Any) -> None:
-        if self.request.has_buried:
+        if self.request.has_dead_letter:
             outbox.publish_at_once()
 
     def find_provider(self) -> ProviderBase:
@@ -194,8 +194,8 @@ class CeleryProviderTask(Task):
         )
 
     def _execute(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> dict[str, Any]:
-        if invocation.buried_for is not None:
-            self._fail(_ended_before(invocation.buried_for), is_buried=True)
+        if invocation.dead_letter_reason is not None:
+            self._fail(_ended_before(invocation.dead_letter_reason), has_dead_letter=True)
         try:
             if invocation.unfinished >= self.deliveries:
                 self._give_up(provider, invocation, asked)
@@ -209,17 +209,17 @@ class CeleryProviderTask(Task):
     def _give_up(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> NoReturn:
         lost = ProviderInternalError(f"{invocation.unfinished} processes died during this call")
         provider.give_up(lost, attempts=invocation.unfinished, **asked)
-        self._fail(lost, is_buried=True)
+        self._fail(lost, has_dead_letter=True)
 
     def _conclude(self, result: ProviderExecutionResult) -> dict[str, Any]:
         if result.outcome is Outcome.RETRY and result.error is not None:
             self._come_back(result.error)
         if result.error is not None:
-            self._fail(result.error, is_buried=result.outcome is Outcome.DEAD_LETTER)
+            self._fail(result.error, has_dead_letter=result.outcome is Outcome.DEAD_LETTER)
         return _plain(result.payload)
 
-    def _fail(self, error: ProviderError, *, is_buried: bool) -> NoReturn:
-        self.request.has_buried = is_buried
+    def _fail(self, error: ProviderError, *, has_dead_letter: bool) -> NoReturn:
+        self.request.has_dead_letter = has_dead_letter
         self._end(TaskState.FAILED)
         raise _bare(error)
 
@@ -230,16 +230,16 @@ class CeleryProviderTask(Task):
         about = {"task_name": self.name, "task_id": self.request.task_id}
         log.error("provider task failed", **about, traceback=failures.traceback_of(error))
         if self.request.answered is None:
-            self._fail(error, is_buried=False)
+            self._fail(error, has_dead_letter=False)
         provider, asked, attempts = self.request.answered
         try:
             with calls.lost_connections_closed(), transaction.atomic():
-                provider.bury(error, attempts=attempts, **asked)
+                provider.record_dead_letter(error, attempts=attempts, **asked)
                 self._end(TaskState.FAILED)
         except calls.LOST:
             self.request.has_ended = False
             self._come_back(error)
-        self._fail(error, is_buried=True)
+        self._fail(error, has_dead_letter=True)
 
     def _end(self, state: TaskState) -> None:
         """Write down how the invocation ended, once: what `ask` said of it stands."""
@@ -263,7 +263,7 @@ class CeleryProviderTask(Task):
 
     def _come_back(self, error: ProviderError) -> NoReturn:
         if not self._can_come_back():
-            self._fail(error, is_buried=False)
+            self._fail(error, has_dead_letter=False)
         self._end(TaskState.RESCHEDULED)
         kept_for = self.app.conf.broker_transport_options.get("visibility_timeout", KEPT_FOR)
         wait = countdown(

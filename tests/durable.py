@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engines import policies, transactions, workers
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import TransactionException, wrap
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
@@ -50,7 +50,7 @@ def settle(batch: Sequence[LeasedTransaction], outcome: Outcome | None = None) -
     """Write down one attempt and the outcome of each."""
     outcome = Success("done") if outcome is None else outcome
     for one in batch:
-        one.lease.attempts.append((Attempted(Stage.PROCESS, 1, 1, time.monotonic(), 0.01, outcome), None))
+        one.lease.attempts.append((AttemptRecord(Stage.PROCESS, 1, 1, time.monotonic(), 0.01, outcome), None))
     return transactions.settle([Settlement(one, outcome) for one in batch])
 
 

@@ -14,7 +14,7 @@ from engines.admin import bulk_page, parts
 from engines.models import BulkOperation
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, KeysetPage, tag, two_lines, unbroken, words
 from ergon_site.access.pages import ReasonForm, actor
 
@@ -55,12 +55,12 @@ class BulkPage(KeysetPage, DetailPage):
         rows: QuerySet[BulkOperation] = super().get_queryset(request)
         return rows.select_related("group")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         state = wanted.get("state")
         if state not in {None, *KINDS}:
             raise IncorrectLookupParameters
         rows = BulkOperation.objects.select_related("group")
-        return Lane(rows=rows.filter(state=state) if state else rows)
+        return KeysetQuery(rows=rows.filter(state=state) if state else rows)
 
     def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         return bulk_page.of(request, row)

@@ -15,7 +15,7 @@ from engines.models import BulkItem, BulkOperation, TransactionRecord
 from ergon_site.access import keyset
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import tag
 
 SHOWN = 50
@@ -28,7 +28,7 @@ TURNS = {
 
 def of(request: HttpRequest, operation: BulkOperation) -> dict[str, Any]:
     items = BulkItem.objects.filter(operation=operation).select_related("letter").defer("letter__payload")
-    found = keyset.cut(Lane(rows=items), size=SHOWN, at=request.GET.get("at", ""))
+    found = keyset.paginate(KeysetQuery(rows=items), size=SHOWN, at=request.GET.get("at", ""))
     _add_outcomes(operation, found.rows)
     gone = operation.done + operation.skipped + operation.failed
     whole = min(operation.expected, operation.cap)

@@ -18,7 +18,7 @@ from engines.reads.dead_letters import list_letters
 from engines.reads.filters import ListingError
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
@@ -42,7 +42,7 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         rows: QuerySet[DeadLetter] = super().get_queryset(request)
         return rows.select_related("group")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return list_letters(wanted)
         except ListingError as error:

@@ -48,7 +48,7 @@ def sparkline(trend: Sequence[int]) -> str:
 
 
 def of(request: HttpRequest, group: DeadLetterGroup) -> dict[str, Any]:
-    members = keyset.cut(list_letters({"group": str(group.pk)}), size=SHOWN, at=request.GET.get("at", ""))
+    members = keyset.paginate(list_letters({"group": str(group.pk)}), size=SHOWN, at=request.GET.get("at", ""))
     operation = group.operations.order_by("-pk").first()
     is_busy = operation is not None and operation.state in {"running", "paused"}
     return {

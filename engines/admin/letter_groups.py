@@ -18,7 +18,7 @@ from engines.reads.dead_letters import list_groups
 from engines.reads.filters import ListingError
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
@@ -40,7 +40,7 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
     detail_template = "console/letter_group.html"
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return list_groups(wanted)
         except ListingError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 from engines.core import retry_preview
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
-from engines.core.retry_preview import Outlook
+from engines.core.retry_preview import RetryPreview
 from ergon_site.access.core import ruled
 from ergon_site.access.policies.sections import Drawing, Layout
 
@@ -26,5 +26,5 @@ def _attempts(path: str) -> Drawing:
     return Drawing(path=path, draw=_outlook, template="console/outlook.html")
 
 
-def _outlook(values: dict[str, Any]) -> Outlook:
+def _outlook(values: dict[str, Any]) -> RetryPreview:
     return retry_preview.of(RetryPolicy(**values))

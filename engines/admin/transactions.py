@@ -18,7 +18,7 @@ from engines.reads import filters
 from engines.reads.transactions import list_transactions
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import KeysetPage
 from ergon_site.access.pages import ReasonForm, actor
 
@@ -39,7 +39,7 @@ class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
         rows: QuerySet[TransactionRecord] = super().get_queryset(request)
         return rows.select_related("pipeline")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         known = pipelines(request)
         try:
             return list_transactions(filters.parse(wanted, known), known)

@@ -11,9 +11,9 @@ from django.db import DatabaseError, InterfaceError
 from engines import pipelines, policies, telemetry, transactions
 from engines.connectors.outage import Outage
 from engines.connectors.station import OnLost, Station
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Outcome
-from engines.core.prefetch import Pace
+from engines.core.prefetch import Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
 from engines.transaction import Transaction
@@ -40,7 +40,7 @@ class DatabaseConnector:
         self.pipeline = pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline
         self._station, self._adjust = station, adjust
         station.settler.names[self.pipeline.pk] = self.pipeline.name
-        self._pace = Pace()
+        self._pace = Prefetch()
         self._outage = Outage(f"claim from {self.pipeline.name}", borrow=station.connections.borrow)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
         self._is_tracing = telemetry.is_tracing()
@@ -95,7 +95,7 @@ class DatabaseConnector:
     def flush(self) -> None:
         self._station.flush()
 
-    def note(self, transaction: LeasedTransaction, attempted: Attempted) -> None:
+    def note(self, transaction: LeasedTransaction, attempted: AttemptRecord) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
         transaction.lease.attempts.append((attempted, trace_id))
 

@@ -221,7 +221,7 @@ class FactsConnector:
                 self._out |= batch
                 self._position = found[-1].offset
         if not batch and self._noted:
-            self._settle()  # what was buried last of all has ended
+            self._settle()  # the last dead letter is recorded
         return list(batch.values())
 
     def _bury_poison(self, batch: dict[int, Transaction], started: dict[str, int]) -> None:

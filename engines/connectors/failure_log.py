@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from engines.core import failures
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Failure
 
 # A log line is for finding the transaction: its dead letter has the whole text and the traceback.
@@ -15,7 +15,7 @@ LONGEST_ERROR = 500
 log = structlog.get_logger("ergon.worker")
 
 
-def log_failure(pipeline: str, transaction_id: str, failure: Failure, attempts: Iterable[Attempted]) -> None:
+def log_failure(pipeline: str, transaction_id: str, failure: Failure, attempts: Iterable[AttemptRecord]) -> None:
     tried = list(attempts)
     told: dict[str, Any] = failures.summary(failure, tried)
     error = " ".join(f"{told['type']}: {told['message']}".split())

@@ -13,10 +13,10 @@ from engines.connectors.failure_log import log_failure
 from engines.connectors.outage import Outage
 from engines.connectors.station import Station
 from engines.core import failures
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Failure, Outcome, Success
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import Pipeline
 from engines.payloads import PayloadError, encode
 from engines.transaction import Transaction
@@ -32,7 +32,7 @@ class ForeignConnector:
     def __init__(self, pipeline: Pipeline, inner: Any, station: Station, adjust: Callable[[Any], Any]) -> None:
         self.pipeline = pipeline
         self._inner, self._station, self._adjust = inner, station, adjust
-        self._tried: dict[str, list[tuple[Attempted, str | None]]] = {}
+        self._tried: dict[str, list[tuple[AttemptRecord, str | None]]] = {}
         self._begun: set[str] = set()
         self._is_tracing = telemetry.is_tracing()
         self._outage = Outage("store a dead letter", borrow=station.connections.borrow)
@@ -106,7 +106,7 @@ class ForeignConnector:
 
         self._inner.on_lost(lose)
 
-    def note(self, transaction: Transaction, attempted: Attempted) -> None:
+    def note(self, transaction: Transaction, attempted: AttemptRecord) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
         self._tried.setdefault(transaction.id, []).append((attempted, trace_id))
 
@@ -186,8 +186,8 @@ class ForeignConnector:
             self._count(transaction, failure)
 
     def _bury(self, transaction: Transaction, failure: Failure) -> None:
-        grave = self._grave(transaction, failure, self._tried.get(transaction.id, []))
-        kept = self._outage.wait_out(lambda: dead_letters.keep([grave]))
+        draft = self._draft(transaction, failure, self._tried.get(transaction.id, []))
+        kept = self._outage.wait_out(lambda: dead_letters.record([draft]))
         if kept is None:
             # It must not be acknowledged: whoever gave it gives it again.
             msg = f"the dead letter of {transaction.id!r} could not be stored before the process stopped"
@@ -195,9 +195,11 @@ class ForeignConnector:
         tried = [attempted for attempted, _ in self._tried.get(transaction.id, [])]
         log_failure(self.pipeline.name, transaction.id, failure, tried)
 
-    def _grave(self, transaction: Transaction, failure: Failure, tried: list[tuple[Attempted, str | None]]) -> Grave:
+    def _draft(
+        self, transaction: Transaction, failure: Failure, tried: list[tuple[AttemptRecord, str | None]]
+    ) -> DeadLetterDraft:
         told = failures.summary(failure, [attempted for attempted, _ in tried])
-        return Grave(
+        return DeadLetterDraft(
             source=self.pipeline.name,
             uid=failures.storable(transaction.id),
             step=told["step"],

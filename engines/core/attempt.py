@@ -6,7 +6,7 @@ from engines.core.outcome import Outcome
 from engines.core.steps import Stage
 
 
-class Attempted(NamedTuple):
+class AttemptRecord(NamedTuple):
     """One try of one step, numbered from 1 for people; it began at `started` on the monotonic clock."""
 
     stage: Stage

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import ExceptionType, TransactionException, category_in, raised, told
 from engines.core.outcome import Failure
 from engines.core.steps import Stage
@@ -17,7 +17,7 @@ LONGEST_TYPE = 200
 SPARE = 2
 
 
-def summary(failure: Failure, attempts: Iterable[Attempted]) -> dict[str, Any]:
+def summary(failure: Failure, attempts: Iterable[AttemptRecord]) -> dict[str, Any]:
     """What a record keeps of its end: the failure that came first, and that of the handler over it, if there is one."""
     error = (failure.origin or failure).error
     told = {
@@ -49,7 +49,7 @@ def category_of(failure: Failure) -> ExceptionType:
     return category_in(origin.error)
 
 
-def failed_step(attempts: Iterable[Attempted]) -> Stage:
+def failed_step(attempts: Iterable[AttemptRecord]) -> Stage:
     """The step whose failure ended the transaction: the last that failed and was not the exception handler."""
     failed = [one.stage for one in attempts if isinstance(one.outcome, Failure)]
     before = [stage for stage in failed if stage is not Stage.EXCEPTION]

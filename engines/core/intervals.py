@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 
-class Rota:
+class Intervals:
     """Chores by name, each every so many seconds; all are due at first."""
 
     def __init__(self, every: Mapping[str, float]) -> None:

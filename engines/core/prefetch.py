@@ -4,7 +4,7 @@ RESERVE = 0.5  # seconds of work
 FIRST = 10
 
 
-class Pace:
+class Prefetch:
     """Learns from what gets done how fast work is, and asks for half a second of it."""
 
     def __init__(self) -> None:

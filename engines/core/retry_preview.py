@@ -22,7 +22,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class RetryPreview:
     """The first attempts and waits, to be drawn, and the whole in words."""
 
     waits: tuple[Wait, ...]
@@ -30,10 +30,10 @@ class Outlook:
     sentence: str
 
 
-def of(retry: RetryPolicy) -> Outlook:
+def of(retry: RetryPolicy) -> RetryPreview:
     delays = list(islice(_delays(retry), DRAWN - 1))
     longest = max(delays, default=0.0)
-    return Outlook(
+    return RetryPreview(
         waits=tuple(Wait(seconds=delay, share=delay / longest if longest else 0.0) for delay in delays),
         not_drawn=max(0, retry.max_attempts - DRAWN),
         sentence=_sentence(retry),

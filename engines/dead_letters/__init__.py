@@ -1,11 +1,19 @@
-"""VERBS of dead letters: bury, replay, discard, reveal; and what is decided for a whole group of them.
+"""VERBS of dead letters: record, replay, discard, reveal; and what is decided for a whole group of them.
 
 A dead letter comes from a pipeline's transaction or from any other source that gives up for good.
 """
 
-from engines.dead_letters.burying import Burial, Grave, Poison, bury, bury_poison, forget_trends, keep
 from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError, NotReplayableError
 from engines.dead_letters.finding import find, find_group, is_replayable, payload_of, redacted_of
+from engines.dead_letters.recording import (
+    DeadLetterDraft,
+    FailedTransaction,
+    Poison,
+    forget_trends,
+    record,
+    record_failed,
+    record_poison,
+)
 from engines.dead_letters.replayers import Fates, Replayer, replayed_by, replayer_of
 from engines.dead_letters.settling import (
     AS_IT_WAS,
@@ -19,25 +27,25 @@ from engines.dead_letters.settling import (
 
 __all__ = [
     "AS_IT_WAS",
-    "Burial",
+    "DeadLetterDraft",
+    "FailedTransaction",
     "Fates",
-    "Grave",
     "GroupUnknownError",
     "LetterSettledError",
     "LetterUnknownError",
     "NotReplayableError",
     "Poison",
     "Replayer",
-    "bury",
-    "bury_poison",
     "decide",
     "discard",
     "find",
     "find_group",
     "forget_trends",
     "is_replayable",
-    "keep",
     "payload_of",
+    "record",
+    "record_failed",
+    "record_poison",
     "redacted_of",
     "replay",
     "replayed_by",

@@ -8,9 +8,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from engines.core.states import GroupState, LetterState
-from engines.dead_letters.burying import TEXT
 from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError, NotReplayableError
 from engines.dead_letters.finding import payload_of, redacted_of
+from engines.dead_letters.recording import TEXT
 from engines.dead_letters.replayers import replayer_of
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline
 from ergon_site.access import audit

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
@@ -321,7 +321,9 @@ class AsyncDriver:
         work = self.work
         if work.note is not None and work.is_noted(call.stage, outcome):
             number, duration = call.attempt + 1, time.monotonic() - started
-            work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
+            work.note(
+                transaction, AttemptRecord(call.stage, number, call.retry.max_attempts, started, duration, outcome)
+            )
 
     async def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
         if call.stage in WORK and transaction.id in self._run.overdue:

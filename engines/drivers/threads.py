@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.lifecycle import Plan, classify, classify_fetch
 from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
@@ -387,7 +387,9 @@ class ThreadDriver:
         work = self.work
         if work.note is not None and work.is_noted(call.stage, outcome):
             number, duration = call.attempt + 1, time.monotonic() - started
-            work.note(transaction, Attempted(call.stage, number, call.retry.max_attempts, started, duration, outcome))
+            work.note(
+                transaction, AttemptRecord(call.stage, number, call.retry.max_attempts, started, duration, outcome)
+            )
 
     def _call(self, call: Call, transaction: Any, deadlines: Deadlines) -> Outcome:
         if self._run.is_over or (self.work.begin is not None and not self.work.begin(transaction)):

@@ -11,7 +11,7 @@ from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, TypeAlias
 
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import FetchTimeoutException, LoopTimeout
 from engines.core.lifecycle import Plan, lifecycle, plan_of
 from engines.core.outcome import CUT, Failure, Outcome, Success, timed_out
@@ -68,7 +68,7 @@ class Work:
     release: Callable[[list[Any]], Any] | None = None
     count: Callable[[], Any] | None = None
     flush: Callable[[], Any] | None = None
-    note: Callable[[Any, Attempted], None] | None = None
+    note: Callable[[Any, AttemptRecord], None] | None = None
     on_arrival: Callable[[Callable[[], None] | None], None] | None = None
     policy_in_force: Callable[[], tuple[Any, str]] | None = None
     is_postponing: bool = False

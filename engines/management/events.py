@@ -13,7 +13,7 @@ from django.db import connection
 
 from engines import policies
 from engines.models import Pipeline
-from engines.running import Crew
+from engines.running import WorkerProcess
 from ergon_site.access.cli import tables
 from ergon_site.access.database.description import describe
 
@@ -47,10 +47,10 @@ def _row(pipeline: Pipeline, concurrency: int | None) -> list[Any]:
     return [pipeline.name, runs, pipeline.connector, slots, f"{pipeline.policy.name}{version}"]
 
 
-class Told:
+class ProgressReporter:
     """Follows a crew and tells what has changed since it was last asked."""
 
-    def __init__(self, crew: Crew, output: Any, *, as_json: bool) -> None:
+    def __init__(self, crew: WorkerProcess, output: Any, *, as_json: bool) -> None:
         self._crew, self._output, self._as_json = crew, output, as_json
         self._is_live = not as_json and sys.stderr.isatty()
         self._seen: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Orders to end: what SIGTERM and SIGINT mean to a process while it works, and when its work is done."""
+"""StopSignals to end: what SIGTERM and SIGINT mean to a process while it works, and when its work is done."""
 
 import atexit
 import os
@@ -10,7 +10,7 @@ from types import FrameType
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Orders:
+class StopSignals:
     """SIGTERM and SIGINT ask to stop; the second one ends the process at once.
 
     Whoever tells a whole group of processes tells one of several twice: by itself, and by way of its parent.

@@ -17,12 +17,12 @@ from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
 from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import hint_for, one_line, told_in_one_line
-from engines.management.events import EVERY, Told, alone, banner
-from engines.management.orders import Orders
+from engines.management.events import EVERY, ProgressReporter, alone, banner
+from engines.management.orders import StopSignals
 from engines.management.supervision import Supervisor
 from engines.models import Pipeline
 from engines.registry import RegistryError
-from engines.running import Crew, Options
+from engines.running import Options, WorkerProcess
 from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.cli.options import seconds, some_seconds, whole
 
@@ -112,9 +112,9 @@ class ServingCommand(BaseCommand):
         serve_metrics(options["metrics_port"])
         if options["supervised"]:
             self.stdout = alone(self.stdout)
-        orders = Orders(same_within=1.0 if options["supervised"] else 0.0)
+        orders = StopSignals(same_within=1.0 if options["supervised"] else 0.0)
         try:
-            with Crew(chosen, _options(options), lambda: not orders.is_asked) as crew:
+            with WorkerProcess(chosen, _options(options), lambda: not orders.is_asked) as crew:
                 orders.stop_with(crew.stop)
                 code = self._watch(crew, options)
                 orders.work_is_done()
@@ -183,8 +183,8 @@ class ServingCommand(BaseCommand):
             raise CommandError(msg, returncode=BAD_CONFIGURATION)
         return known
 
-    def _watch(self, crew: Crew, options: dict[str, Any]) -> int:
-        shown = Told(crew, self.stdout, as_json=options["json"])
+    def _watch(self, crew: WorkerProcess, options: dict[str, Any]) -> int:
+        shown = ProgressReporter(crew, self.stdout, as_json=options["json"])
         shown.started()
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
@@ -209,7 +209,7 @@ class ServingCommand(BaseCommand):
         shown.stopped(code)
         return code
 
-    def _tell_of_ends(self, crew: Crew, options: dict[str, Any]) -> None:
+    def _tell_of_ends(self, crew: WorkerProcess, options: dict[str, Any]) -> None:
         """Of pipelines that have ended by themselves; the others go on. What was asked for here needs no word."""
         for runner in crew.newly_ended():
             name, error = runner.pipeline.name, runner.error
@@ -245,12 +245,12 @@ def _options(options: dict[str, Any]) -> Options:
     )
 
 
-def _is_left(crew: Crew, cut_at: float | None) -> bool:
+def _is_left(crew: WorkerProcess, cut_at: float | None) -> bool:
     """Whether what still runs has had its time to give back what it holds: a blocked event loop never does."""
     return crew.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING
 
 
-def _code(crew: Crew, *, is_timed: bool) -> int:
+def _code(crew: WorkerProcess, *, is_timed: bool) -> int:
     if crew.is_abandoned:
         return ABANDONED
     if _is_cut_off(crew):
@@ -263,7 +263,7 @@ def _code(crew: Crew, *, is_timed: bool) -> int:
     return FINISHED
 
 
-def _is_cut_off(crew: Crew) -> bool:
+def _is_cut_off(crew: WorkerProcess) -> bool:
     return crew.station.is_cut_off and crew.station.in_flight > 0
 
 

@@ -217,7 +217,7 @@ class Supervisor:
 
 
 def _release(worker: int, code: int) -> None:
-    workers.bury(worker, note=f"the process ended with {code}")
+    workers.mark_dead(worker, note=f"the process ended with {code}")
     while any(transactions.rescue(worker=worker)):
         pass  # so many at once; until nothing is left
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from engines.core import explanation
 
 
-class Hindrance(NamedTuple):
+class Blocker(NamedTuple):
     """What it is, in few words, and until when; without a time it lasts until a person ends it."""
 
     what: str
@@ -24,10 +24,10 @@ class Hindrance(NamedTuple):
 
 
 # Given the ids under which calls are made, what stands in their way now.
-Seer = Callable[[Collection[str]], Iterable[Hindrance]]
-SEERS: list[Seer] = []
+BlockerCheck = Callable[[Collection[str]], Iterable[Blocker]]
+CHECKS: list[BlockerCheck] = []
 
 
-def of(ids: Collection[str]) -> list[Hindrance]:
+def of(ids: Collection[str]) -> list[Blocker]:
     """All that is known to stand in the way of what goes by these ids."""
-    return sorted({one for see in SEERS for one in see(ids)}, key=lambda one: one.what)
+    return sorted({one for see in CHECKS for one in see(ids)}, key=lambda one: one.what)

@@ -12,12 +12,12 @@ from engines.models import DeadLetter, DeadLetterGroup
 from engines.reads.filters import ListingError
 from engines.reads.prefix_search import all_of, beginning
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 
 NEWEST = ("-id",)
 
 
-def list_letters(asked: Mapping[str, str]) -> Lane:
+def list_letters(asked: Mapping[str, str]) -> KeysetQuery:
     """The lane of a list of dead letters: there is an index for each filter, and the narrowest one leads."""
     _check(asked, {"state": LetterState, "category": ExceptionType})
     text = asked.get("q", "").strip()
@@ -31,7 +31,7 @@ def list_letters(asked: Mapping[str, str]) -> Lane:
     return replace(_led(rows, conditions, NEWEST), note=note)
 
 
-def list_groups(asked: Mapping[str, str]) -> Lane:
+def list_groups(asked: Mapping[str, str]) -> KeysetQuery:
     """The lane of the groups of dead letters, those seen last first."""
     _check(asked, {"state": GroupState, "category": ExceptionType})
     conditions = {name: Q(**{name: asked[name]}) for name in ("source", "state") if name in asked}
@@ -44,10 +44,12 @@ def list_groups(asked: Mapping[str, str]) -> Lane:
     return replace(lane, rest=lane.rest & others)
 
 
-def _led(rows: QuerySet[Any], conditions: dict[str, Q], order: tuple[str, ...]) -> Lane:
+def _led(rows: QuerySet[Any], conditions: dict[str, Q], order: tuple[str, ...]) -> KeysetQuery:
     """A lane whose first condition is an index's own."""
     given = list(conditions.values())
-    return Lane(rows=rows.filter(*given[:1]), order=order, rest=all_of(given[1:]), is_counted="text" not in conditions)
+    return KeysetQuery(
+        rows=rows.filter(*given[:1]), order=order, rest=all_of(given[1:]), is_counted="text" not in conditions
+    )
 
 
 def _check(asked: Mapping[str, str], kinds: Mapping[str, Any]) -> None:

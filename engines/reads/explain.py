@@ -93,7 +93,7 @@ def serving(pipeline: Pipeline) -> list[Worker]:
     return [worker for worker in workers.alive() if pipeline.name in worker.pipelines]
 
 
-def _hindrances(record: TransactionRecord) -> list[blockers.Hindrance]:
+def _hindrances(record: TransactionRecord) -> list[blockers.Blocker]:
     """What it, or what it is a replay of, met when it ran, and would meet again."""
     if record.state not in {State.PENDING, State.FAILED}:
         return []

@@ -12,7 +12,7 @@ from engines.models import Pipeline, TransactionRecord
 from engines.reads.filters import ListingError
 from engines.reads.prefix_search import all_of, any_of
 from ergon_site.access.core import json_text
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 
 LOOKED_INTO = 10_000
 DEEPEST_PATH = 20
@@ -26,7 +26,7 @@ def look_into(
     order: tuple[str, ...],
     conditions: Mapping[str, Q],
     pipelines: Iterable[Pipeline],
-) -> Lane:
+) -> KeysetQuery:
     """Those whose payload holds a value at a path; never where the pipeline hides what lies there."""
     path, value = payload[1].strip(), payload[2].strip()
     parts = path.split(".")
@@ -39,7 +39,7 @@ def look_into(
         place = KeyTransform(part, place)
     found = any_of(Q(found=candidate) for candidate in _candidates(value))
     rest = found & ~Q(pipeline_id__in=hidden) & all_of(conditions.values())
-    return Lane(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
+    return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
 
 
 def _candidates(value: str) -> list[Any]:

@@ -9,13 +9,13 @@ from engines.models import Pipeline, TransactionRecord
 from engines.reads.filters import Age, Wanted
 from engines.reads.payload_search import IN_PAYLOAD, look_into
 from engines.reads.prefix_search import all_of, beginning, first_since
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 
 HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
 NEWEST = ("-id",)
 
 
-def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> Lane:
+def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQuery:
     """The lane of a list of transactions. Payloads and results stay where they are."""
     conditions, rows, note = _conditions(asked), TransactionRecord.objects.defer(*HEAVY), ""
     if asked.text and not IN_PAYLOAD.fullmatch(asked.text):
@@ -28,7 +28,7 @@ def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> Lane:
     if payload := IN_PAYLOAD.fullmatch(asked.text):
         return look_into(payload, rows, order, conditions, pipelines)
     is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
-    return Lane(rows=rows, order=order, rest=all_of(conditions.values()), is_counted=is_counted, note=note)
+    return KeysetQuery(rows=rows, order=order, rest=all_of(conditions.values()), is_counted=is_counted, note=note)
 
 
 def _conditions(asked: Wanted) -> dict[str, Q]:

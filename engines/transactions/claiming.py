@@ -97,7 +97,7 @@ def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Re
     if poison:
         for pipeline_id, failed in sorted(Counter(one.pipeline_id for one in poison).items()):
             count_ends(pipeline_id, failed=failed)
-        dead_letters.bury_poison(poison)
+        dead_letters.record_poison(poison)
     if rows:
         telemetry.rescued.add(len(rows))
     return Rescue(returned=len(rows) - len(poison), poison=len(poison))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.freshness import Moment, age
 from engines.transaction import Transaction
 
@@ -21,7 +21,7 @@ class Lease:
     policy_version: int | None
     rescues: int = 0
     spent: int = 0  # attempts under earlier leases, of one that asked to be tried again later
-    attempts: list[tuple[Attempted, str | None]] = field(default_factory=list)
+    attempts: list[tuple[AttemptRecord, str | None]] = field(default_factory=list)
     seconds: float = 0.0
     confirmed_at: Moment | None = None  # before the database was asked
     is_begun: bool = False  # the database knows that it is really run

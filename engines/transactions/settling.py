@@ -10,7 +10,7 @@ from django.db import transaction
 from engines import dead_letters, payloads
 from engines.conf import settings
 from engines.core import failures
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import category_in
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
@@ -89,11 +89,11 @@ def _is_noted(settlements: Iterable[Settlement]) -> bool:
 def _settle_with_letters(ordered: Sequence[Settlement], records: str, attempts: str, worker: int | None) -> set[int]:
     settled: set[int] = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
     failed = [
-        dead_letters.Burial(one.transaction, one.outcome)
+        dead_letters.FailedTransaction(one.transaction, one.outcome)
         for one in ordered
         if isinstance(one.outcome, Failure) and one.transaction.lease.id in settled
     ]
-    dead_letters.bury(failed, worker=worker)
+    dead_letters.record_failed(failed, worker=worker)
     return settled
 
 
@@ -138,11 +138,11 @@ def _attempts(leases: Iterable[Lease], now: float) -> Iterator[str]:
             yield _attempt(lease, attempted, trace_id, now)
 
 
-def _tried(lease: Lease) -> list[Attempted]:
+def _tried(lease: Lease) -> list[AttemptRecord]:
     return [attempted for attempted, _ in lease.attempts]
 
 
-def _attempt(lease: Lease, attempted: Attempted, trace_id: str | None, now: float) -> str:
+def _attempt(lease: Lease, attempted: AttemptRecord, trace_id: str | None, now: float) -> str:
     stage, number, of_total, started, duration, outcome = attempted
     head = (
         f'{{"id":{lease.id},"token":{lease.token},"step":{STAGES[stage]},"number":{number},"of_total":{of_total},'

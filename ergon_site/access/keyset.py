@@ -24,7 +24,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class KeysetQuery:
     """Rows in the order of an index that finds them.
 
     `rest` is what no index knows: it is looked for row by row, and for one page through `window` rows at most. Rows
@@ -45,13 +45,13 @@ class Lane:
         """How many there are, counted only so far; None where only looking at each would tell."""
         return None if self.rest or not self.is_counted else self.rows.order_by(*self.order)[: COUNTED + 1].count()
 
-    def reversed(self) -> "Lane":
+    def reversed(self) -> "KeysetQuery":
         flipped = tuple(name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in self.order)
         return replace(self, order=flipped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Page:
     """One page, and the cursors of its neighbours; `looked_through` if it ended before the rows did."""
 
     rows: list[Any]
@@ -71,7 +71,7 @@ class _Walk(NamedTuple):
     is_cut_short: bool
 
 
-def cut(lane: Lane, *, size: int, at: str = "", tag: str = "") -> Slice:
+def paginate(lane: KeysetQuery, *, size: int, at: str = "", tag: str = "") -> Page:
     """The page that a cursor names; the first one if it names none, or one of a list that was asked differently."""
     lane = _comparable(lane)
     place = _place(lane, at, tag)
@@ -86,7 +86,7 @@ def counted(count: int) -> str:
     return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
 
 
-def _comparable(lane: Lane) -> Lane:
+def _comparable(lane: KeysetQuery) -> KeysetQuery:
     """SQLite keeps times as texts, some with three digits and some with six: they are compared as they are written."""
     if connections[lane.rows.db].vendor != "sqlite":
         return lane
@@ -96,15 +96,15 @@ def _comparable(lane: Lane) -> Lane:
     return replace(lane, rows=lane.rows.annotate(**written), order=order)
 
 
-def _column(lane: Lane, name: str) -> Any:
+def _column(lane: KeysetQuery, name: str) -> Any:
     # Django's own way to a column; a time as it is written is none.
     return lane.rows.model._meta.get_field(name) if not name.endswith(WRITTEN) else CharField()  # noqa: SLF001
 
 
-def _after_place(lane: Lane, start: Key | None, size: int, tag: str) -> Slice:
+def _after_place(lane: KeysetQuery, start: Key | None, size: int, tag: str) -> Page:
     walk = _walk(lane, start, size)
     first = _key(lane, walk.rows[0]) if start and walk.rows else None
-    return Slice(
+    return Page(
         rows=walk.rows,
         previous=_cursor(tag, "p", first),
         next=_cursor(tag, "n", walk.end),
@@ -112,12 +112,12 @@ def _after_place(lane: Lane, start: Key | None, size: int, tag: str) -> Slice:
     )
 
 
-def _before(lane: Lane, key: Key, size: int, tag: str) -> Slice | None:
+def _before(lane: KeysetQuery, key: Key, size: int, tag: str) -> Page | None:
     walk = _walk(lane.reversed(), key, size)
     if walk.end is None:
         return None
     rows = walk.rows[::-1]
-    return Slice(
+    return Page(
         rows=rows,
         previous=_cursor(tag, "p", walk.end),
         next=_cursor(tag, "n", _key(lane, rows[-1]) if rows else key),
@@ -125,7 +125,7 @@ def _before(lane: Lane, key: Key, size: int, tag: str) -> Slice | None:
     )
 
 
-def _walk(lane: Lane, start: Key | None, size: int) -> _Walk:
+def _walk(lane: KeysetQuery, start: Key | None, size: int) -> _Walk:
     """The next rows, and the key to go on from if there may be more."""
     edge = _edge(lane, start) if lane.rest else None
     found: list[Any] = []
@@ -138,7 +138,7 @@ def _walk(lane: Lane, start: Key | None, size: int) -> _Walk:
     return _Walk(found, edge, is_cut_short=edge is not None)
 
 
-def _stretches(lane: Lane, start: Key | None) -> Iterator[QuerySet[Any]]:
+def _stretches(lane: KeysetQuery, start: Key | None) -> Iterator[QuerySet[Any]]:
     """What comes after a key, in stretches that an index finds at once; first what differs in the last column only."""
     ordered = lane.rows.order_by(*lane.order)
     if start is None:
@@ -148,7 +148,7 @@ def _stretches(lane: Lane, start: Key | None) -> Iterator[QuerySet[Any]]:
         yield ordered.filter(_alike(lane.order[:depth], start), _beyond(lane.order[depth], start[depth]))
 
 
-def _edge(lane: Lane, start: Key | None) -> Key | None:
+def _edge(lane: KeysetQuery, start: Key | None) -> Key | None:
     """The key of the last row of the window; None if the rows end before."""
     rows = lane.rows if start is None else lane.rows.filter(_after(lane.order, start))
     keys = rows.order_by(*lane.order).values_list(*_names(lane.order))
@@ -189,7 +189,7 @@ def _names(order: Sequence[str]) -> list[str]:
     return [_name(name) for name in order]
 
 
-def _key(lane: Lane, row: Model) -> Key:
+def _key(lane: KeysetQuery, row: Model) -> Key:
     return tuple(getattr(row, name) for name in _names(lane.order))
 
 
@@ -200,7 +200,7 @@ def _cursor(tag: str, way: str, key: Key | None) -> str:
     return urlsafe_b64encode(json.dumps([tag, way, *key], default=str).encode()).decode().rstrip("=")
 
 
-def _place(lane: Lane, at: str, tag: str) -> _Place | None:
+def _place(lane: KeysetQuery, at: str, tag: str) -> _Place | None:
     """Where a cursor points; nowhere if it is none, or of another list."""
     if not at or len(at) > LONGEST_CURSOR:
         return None

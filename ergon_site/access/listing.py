@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 from django.db.models import Q
 
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.models import AuditEntry
 
 NEWEST = ("-at", "-id")
@@ -58,7 +58,7 @@ def actions() -> list[str]:
         return [action for (action,) in cursor.fetchall()]
 
 
-def entries(asked: Mapping[str, str], now: datetime) -> Lane:
+def entries(asked: Mapping[str, str], now: datetime) -> KeysetQuery:
     """The lane of a list of entries, newest first. What was before and after stays where it is."""
     text = asked.get("q", "").strip()
     search = _search(text) if text else _Search()
@@ -67,7 +67,7 @@ def entries(asked: Mapping[str, str], now: datetime) -> Lane:
     rest = search.rest
     for condition in leads[1:]:
         rest &= condition
-    return Lane(rows=rows, order=NEWEST, rest=rest, window=WINDOW, note=search.note)
+    return KeysetQuery(rows=rows, order=NEWEST, rest=rest, window=WINDOW, note=search.note)
 
 
 def _age(asked: str, now: datetime) -> Q:

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 
 from ergon_site.access import keyset, tables
 from ergon_site.access.core.roles import Right
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.pages import ConsoleList, ConsolePage, holds
 from ergon_site.access.tables import Column
 
@@ -47,7 +47,7 @@ class KeysetList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         asked = sorted((name, values) for name, values in self.filter_params.items() if name != AT)
         tag = sha256(repr(asked).encode()).hexdigest()[:8]
-        self.slice = keyset.cut(self.lane, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
+        self.slice = keyset.paginate(self.lane, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
         self.result_list = self.model_admin.dressed(request, self.slice.rows)
         # Alike, so that the theme counts nothing above the list: the page's own words stand below it.
         self.result_count = self.full_result_count = len(self.result_list)
@@ -96,7 +96,7 @@ class KeysetPage(ConsolePage):
         """What stands for a row in the address of its page."""
         return row.pk
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         """What is asked for by filters and by the search (`q`), as a lane."""
         raise NotImplementedError
 

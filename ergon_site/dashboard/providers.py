@@ -10,7 +10,7 @@ from django.db.models.functions import Cast, JSONObject
 from django.urls import reverse
 
 from engines.core.explanation import span
-from engines.reads.blockers import Hindrance
+from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
 from ergon_site.dashboard.attention import Concern, capped
@@ -62,10 +62,10 @@ def findings() -> Iterator[Finding]:
         yield finding.ok("providers", "every breaker is closed, and no quota is nearly used up")
 
 
-def hindrances(ids: Collection[str]) -> Iterator[Hindrance]:
+def hindrances(ids: Collection[str]) -> Iterator[Blocker]:
     """Open breakers of what was called under these ids; handlers give the id of their transaction."""
     for one in breakers.open_among(breakers.called_under(ids)):
-        yield Hindrance(one.what, one.until)
+        yield Blocker(one.what, one.until)
 
 
 def uncounted() -> Iterator[str]:

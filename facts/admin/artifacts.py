@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from ergon_site.access import keyset
 from ergon_site.access.detail import DetailPage
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
 from facts.admin import amounts, links
 from facts.admin.fact_list import boundaries
@@ -44,7 +44,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return lists.artifacts(wanted)
         except lists.ListingError as error:
@@ -71,7 +71,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
         return words(row.created_by)
 
     def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
-        found = keyset.cut(lists.references(row), size=SHOWN, at=request.GET.get("at", ""))
+        found = keyset.paginate(lists.references(row), size=SHOWN, at=request.GET.get("at", ""))
         names = {one.pk: one for one in boundaries(request)}
         references = [
             {

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import KeysetPage
 from facts.admin import fact_page
 from facts.admin.fact_list import FactColumns, boundaries
@@ -36,7 +36,7 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
             row.page_address = self.address(self.key_of(row))
         return row
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return lists.facts(self.model, wanted, boundaries(request))
         except lists.ListingError as error:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from django.db.models import Q
 
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from facts.models import Artifact, ArtifactReference, Boundary, Fact, ForwardedFact
 
 Buffer: TypeAlias = type[Fact] | type[ForwardedFact]
@@ -22,7 +22,7 @@ class ListingError(ValueError):
     """No list is filtered so."""
 
 
-def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundary]) -> Lane:
+def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundary]) -> KeysetQuery:
     """The lane of a list of facts; the narrowest index leads, and the rest is looked for among what it finds."""
     conditions, note = _conditions(asked, [one.pk for one in boundaries]), ""
     if text := asked.get("q", "").strip():
@@ -37,10 +37,10 @@ def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundar
     rest = Q()
     for condition in conditions.values():
         rest &= condition
-    return Lane(rows=rows.filter(lead), order=order, rest=rest, window=WINDOW, is_counted=False, note=note)
+    return KeysetQuery(rows=rows.filter(lead), order=order, rest=rest, window=WINDOW, is_counted=False, note=note)
 
 
-def artifacts(asked: Mapping[str, str]) -> Lane:
+def artifacts(asked: Mapping[str, str]) -> KeysetQuery:
     """The lane of a list of artifacts: all, those of a bucket by their keys, one by its name, or orphans by age."""
     text, bucket, rest = asked.get("q", "").strip(), asked.get("bucket"), Q()
     rows = Artifact.objects.all()
@@ -54,19 +54,19 @@ def artifacts(asked: Mapping[str, str]) -> Lane:
         rest = Q(is_referenced=not is_orphans)
     if text:
         named, _, key = (bucket, "", text) if bucket else text.partition("/")
-        return Lane(rows=rows.filter(bucket=named, key=key), rest=rest, is_counted=False)
+        return KeysetQuery(rows=rows.filter(bucket=named, key=key), rest=rest, is_counted=False)
     if is_orphans:
         order, rest = ("-created_at", "-id"), Q(bucket=bucket) if bucket else Q()
-        return Lane(rows=rows.filter(is_referenced=False), order=order, rest=rest)
+        return KeysetQuery(rows=rows.filter(is_referenced=False), order=order, rest=rest)
     if bucket:
-        return Lane(rows=rows.filter(bucket=bucket), order=("key",), rest=rest, is_counted=False)
-    return Lane(rows=rows, rest=rest, is_counted=False)
+        return KeysetQuery(rows=rows.filter(bucket=bucket), order=("key",), rest=rest, is_counted=False)
+    return KeysetQuery(rows=rows, rest=rest, is_counted=False)
 
 
-def references(artifact: Artifact) -> Lane:
+def references(artifact: Artifact) -> KeysetQuery:
     """Which facts refer to an artifact."""
     rows = ArtifactReference.objects.filter(artifact=artifact)
-    return Lane(rows=rows, order=("-boundary_id", "-offset"), is_counted=False)
+    return KeysetQuery(rows=rows, order=("-boundary_id", "-offset"), is_counted=False)
 
 
 def _conditions(asked: Mapping[str, str], boundaries: Sequence[int]) -> dict[str, Q]:

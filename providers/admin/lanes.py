@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import KeysetPage
 from providers.reads import lists
 
@@ -18,9 +18,9 @@ class LanePage(KeysetPage, DetailPage):
 
     looked_for: ClassVar[Any]  # of `listing`
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
-            found: Lane = type(self).looked_for(wanted)
+            found: KeysetQuery = type(self).looked_for(wanted)
         except lists.ListingError as error:
             raise IncorrectLookupParameters from error
         return found

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from engines.core.errors import PolicyError
-from engines.core.retry_preview import Outlook, Wait, span
+from engines.core.retry_preview import RetryPreview, Wait, span
 from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
@@ -63,12 +63,12 @@ class ProviderPolicyVersionsPage(VersionPage):
     activate = activation(ProviderPolicyVersion, EFFECT)
 
 
-def _outlook(values: dict[str, Any]) -> Outlook:
+def _outlook(values: dict[str, Any]) -> RetryPreview:
     """The attempts of a call that keeps failing, with the waits as they are without chance."""
     retry = RetryPolicy(**values)
     delays = [retry.delay(number, random=lambda: 0.5) for number in range(1, min(retry.max_attempts, DRAWN))]
     longest = max(delays, default=0.0)
-    return Outlook(
+    return RetryPreview(
         waits=tuple(Wait(seconds=delay, share=delay / longest if longest else 0.0) for delay in delays),
         not_drawn=max(0, retry.max_attempts - DRAWN),
         sentence=_sentence(retry),

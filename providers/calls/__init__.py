@@ -5,9 +5,9 @@ caller's transaction.
 """
 
 from providers.calls.admitting import admit, reserve
-from providers.calls.burying import bury
-from providers.calls.call_request import SLACK, Ticket
+from providers.calls.call_request import SLACK, CallRequest
 from providers.calls.claiming import claim, kept
+from providers.calls.dead_letters import record_dead_letter
 from providers.calls.gates import now_of_database
 from providers.calls.overrides import FORCED_FOR, OrderError, drop_quota, force_closed, force_open, reset, set_quota
 from providers.calls.pruning import Pruned, prune
@@ -19,11 +19,10 @@ __all__ = [
     "FORCED_FOR",
     "LOST",
     "SLACK",
+    "CallRequest",
     "OrderError",
     "Pruned",
-    "Ticket",
     "admit",
-    "bury",
     "claim",
     "drop_quota",
     "force_closed",
@@ -33,6 +32,7 @@ __all__ = [
     "now_of_database",
     "prune",
     "rate",
+    "record_dead_letter",
     "refuse",
     "refuse_open_transaction",
     "reserve",

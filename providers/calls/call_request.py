@@ -12,7 +12,7 @@ SLACK = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Ticket:
+class CallRequest:
     """Who asks for what, under which policy; and the token of its claim, while it holds one."""
 
     who: Who

@@ -8,7 +8,7 @@ from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import sql, statements
-from providers.calls.call_request import Ticket
+from providers.calls.call_request import CallRequest
 from providers.calls.dialects import Dialect
 from providers.core.plain import storable, text_of
 from providers.core.steps import Busy, Claimed, Replay, Taken
@@ -16,7 +16,7 @@ from providers.models.claims import ClaimState
 
 
 @retry_conflicts
-def claim(ticket: Ticket, *, lease: float) -> Claimed | Replay | Busy | Taken:
+def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Taken:
     """Take the key of a request; or what stands in the way. Settling the request lets go of it."""
     token = secrets.token_hex(16)
     given = {

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import burying, claiming, gates, rollups, sql, statements
-from providers.calls.call_request import SLACK, Ticket
+from providers.calls import claiming, dead_letters, gates, rollups, sql, statements
+from providers.calls.call_request import SLACK, CallRequest
 from providers.calls.dialects import Dialect
 from providers.calls.sql import Row
 from providers.core import histogram
@@ -23,7 +23,7 @@ from providers.models.claims import ClaimState
 SEEN = "g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h"
 
 
-def settle(ticket: Ticket, step: Settle) -> Decision:
+def settle(ticket: CallRequest, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again."""
     decision, gate_id, now, rated_at, attempts = _settle(ticket, step)
     if rollups.is_due(now, rated_at, attempts):
@@ -32,7 +32,7 @@ def settle(ticket: Ticket, step: Settle) -> Decision:
 
 
 @retry_conflicts
-def _settle(ticket: Ticket, step: Settle) -> tuple[Decision, int, float, float | None, int]:
+def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, float | None, int]:
     given = _given_for(ticket, step)
     is_limited, is_guarded = step.admission.window_start is not None, ticket.token is not None
     with sql.atomic() if _is_together(step.outcome) else nullcontext():
@@ -40,11 +40,11 @@ def _settle(ticket: Ticket, step: Settle) -> tuple[Decision, int, float, float |
         word, gate_id, now, rated_at, attempts = run(given, is_limited=is_limited, is_guarded=is_guarded)
         decision = Decision(word)
         if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
-            burying.bury(ticket, step.error, step.attempt)
+            dead_letters.record_dead_letter(ticket, step.error, step.attempt)
     return decision, gate_id, now, rated_at, attempts
 
 
-def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> None:
+def refuse(ticket: CallRequest, step: Refuse, decision: Decision | None = None) -> None:
     """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
     gate_id = _refuse(ticket, step, decision)
     if step.attempt > 1:
@@ -53,7 +53,7 @@ def refuse(ticket: Ticket, step: Refuse, decision: Decision | None = None) -> No
 
 
 @retry_conflicts
-def _refuse(ticket: Ticket, step: Refuse, decision: Decision | None) -> int:
+def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int:
     given = _refused(ticket, step, decision)
     shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
     is_guarded = ticket.token is not None
@@ -64,7 +64,7 @@ def _refuse(ticket: Ticket, step: Refuse, decision: Decision | None) -> int:
             gates.make(ticket.who)
             found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
         if step.outcome is Outcome.DEAD_LETTER:
-            burying.bury(ticket, step.error, step.attempt - 1)
+            dead_letters.record_dead_letter(ticket, step.error, step.attempt - 1)
     gate_id: int = found[0][0]
     return gate_id
 
@@ -154,7 +154,7 @@ def _together(parts: dict[str, str], words: dict[str, str], seen: str) -> str:
     return f"WITH {', '.join(told)} {seen}"
 
 
-def _given_for(ticket: Ticket, step: Settle) -> dict[str, Any]:
+def _given_for(ticket: CallRequest, step: Settle) -> dict[str, Any]:
     policy = ticket.policy
     is_success = step.outcome is Outcome.SUCCESS
     return {
@@ -183,7 +183,7 @@ def _given_for(ticket: Ticket, step: Settle) -> dict[str, Any]:
     }
 
 
-def _refused(ticket: Ticket, step: Refuse, decision: Decision | None) -> dict[str, Any]:
+def _refused(ticket: CallRequest, step: Refuse, decision: Decision | None) -> dict[str, Any]:
     return {
         **_row(ticket, step.attempt, step.error, step.outcome),
         **_refunded(step.refund),
@@ -198,7 +198,7 @@ def _refused(ticket: Ticket, step: Refuse, decision: Decision | None) -> dict[st
     }
 
 
-def _row(ticket: Ticket, attempt: int, error: ProviderError | None, outcome: Outcome) -> dict[str, Any]:
+def _row(ticket: CallRequest, attempt: int, error: ProviderError | None, outcome: Outcome) -> dict[str, Any]:
     context, policy = ticket.context, ticket.policy
     return {
         **ticket.named,

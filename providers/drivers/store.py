@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import structlog
 
 from providers import calls, telemetry
-from providers.calls import SLACK, Ticket
+from providers.calls import SLACK, CallRequest
 from providers.core.breaker import CircuitBreaker
 from providers.core.errors import ProviderCircuitOpenError
 from providers.core.exchange import Who
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 class Store:
     """Claims, admits and settles one execution; while the database is away, as the policy says."""
 
-    def __init__(self, ticket: Ticket, clock: Callable[[], float]) -> None:
+    def __init__(self, ticket: CallRequest, clock: Callable[[], float]) -> None:
         self._ticket = ticket
         self._clock = clock
         self._refused_by: Decision | None = None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from django.db.models import Q
 
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from providers import rescheduled
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
@@ -31,7 +31,7 @@ class ListingError(ValueError):
     """No list is filtered so."""
 
 
-def gates(asked: Mapping[str, str]) -> Lane:
+def gates(asked: Mapping[str, str]) -> KeysetQuery:
     """Capabilities, tenant by tenant."""
     _check(asked)
     now = now_of_database()
@@ -44,10 +44,10 @@ def gates(asked: Mapping[str, str]) -> Lane:
         rest &= is_forced if asked["breaker"] == "forced" else Q(effective=asked["breaker"])
     if "quota" in asked:
         rest &= {"near": Q(is_near=True), "spent": Q(is_spent=True)}.get(asked["quota"], Q(quota_limit__isnull=True))
-    return Lane(rows=rows, order=("tenant_id", "provider_name", "capability"), rest=rest)
+    return KeysetQuery(rows=rows, order=("tenant_id", "provider_name", "capability"), rest=rest)
 
 
-def attempts(asked: Mapping[str, str]) -> Lane:
+def attempts(asked: Mapping[str, str]) -> KeysetQuery:
     """Attempts, the newest first."""
     _check(asked)
     rows, given = ProviderExecutionMetric.objects.all(), {name for name in asked if asked[name]}
@@ -66,10 +66,10 @@ def attempts(asked: Mapping[str, str]) -> Lane:
     else:
         lead = Q()
     others = _all({**named, **rest})
-    return Lane(rows=rows.filter(lead), order=order, rest=others, is_counted=bool(lead))
+    return KeysetQuery(rows=rows.filter(lead), order=order, rest=others, is_counted=bool(lead))
 
 
-def tasks(asked: Mapping[str, str]) -> Lane:
+def tasks(asked: Mapping[str, str]) -> KeysetQuery:
     """Invocations of tasks, the newest first."""
     _check(asked)
     rows, rest = TaskExecution.objects.all(), Q(state=asked["state"]) if "state" in asked else Q()
@@ -77,22 +77,22 @@ def tasks(asked: Mapping[str, str]) -> Lane:
         rest &= Q(task_name=asked["task"])
     tenant = Q(tenant_id=asked["tenant"]) if "tenant" in asked else Q()
     if "waits_for" in asked:
-        return Lane(rows=rescheduled.waiting(_waited_for(asked), now_of_database()), order=NEWEST, rest=rest)
+        return KeysetQuery(rows=rescheduled.waiting(_waited_for(asked), now_of_database()), order=NEWEST, rest=rest)
     if text := asked.get("q", "").strip():
-        return Lane(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
+        return KeysetQuery(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
     if tenant:
-        return Lane(rows=rows.filter(tenant), order=NEWEST, rest=rest)
-    return Lane(rows=rows, rest=rest, is_counted=False)
+        return KeysetQuery(rows=rows.filter(tenant), order=NEWEST, rest=rest)
+    return KeysetQuery(rows=rows, rest=rest, is_counted=False)
 
 
-def letters(asked: Mapping[str, str]) -> Lane:
+def letters(asked: Mapping[str, str]) -> KeysetQuery:
     """Letters on their way to the queue, the newest first."""
     _check(asked)
     rows = OutboxLetter.objects.defer("request")
     if asked.get("published") == "waiting":
-        return Lane(rows=rows.filter(published_at__isnull=True))
+        return KeysetQuery(rows=rows.filter(published_at__isnull=True))
     rest = Q(published_at__isnull=False) if "published" in asked else Q()
-    return Lane(rows=rows, rest=rest, is_counted=False)
+    return KeysetQuery(rows=rows, rest=rest, is_counted=False)
 
 
 def _check(asked: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from django.test import Client
 
 from engines import bulk, dead_letters
 from engines.core.states import GroupState
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
@@ -28,9 +28,11 @@ def api() -> Client:
 
 def called(tenant: str, number: int = 1) -> DeadLetter:
     """A dead letter of a provider."""
-    grave: dict[str, Any] = {"step": "call", "category": "SYSTEM", "error_type": "Down", "message": "gone"}
+    draft: dict[str, Any] = {"step": "call", "category": "SYSTEM", "error_type": "Down", "message": "gone"}
     details = {"tenant_id": tenant, "task_name": "rank", "request": {}}
-    return dead_letters.keep([Grave(source="rank/snapshot", uid=f"call-{number}", details=details, **grave)])[0]
+    return dead_letters.record(
+        [DeadLetterDraft(source="rank/snapshot", uid=f"call-{number}", details=details, **draft)]
+    )[0]
 
 
 def client_of(*tenants: str, scopes: tuple[str, ...] = (), name: str = "dash") -> Client:

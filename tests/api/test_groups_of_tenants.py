@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 from engines import bulk, dead_letters
 from engines.bulk import Terms
 from engines.core.states import GroupState
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
@@ -23,9 +23,9 @@ MINE, OTHER = "7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11", "0c6f2a4e-1111-4222-8333-9
 
 def called(tenant: str, message: str = "gone") -> DeadLetter:
     """A dead letter of a provider."""
-    grave: dict[str, Any] = {"step": "call", "category": "SYSTEM", "error_type": "Down", "message": message}
+    draft: dict[str, Any] = {"step": "call", "category": "SYSTEM", "error_type": "Down", "message": message}
     details = {"tenant_id": tenant, "task_name": "rank", "request": {}}
-    return dead_letters.keep([Grave(source="rank/snapshot", uid="call", details=details, **grave)])[0]
+    return dead_letters.record([DeadLetterDraft(source="rank/snapshot", uid="call", details=details, **draft)])[0]
 
 
 def discard_all(letter: DeadLetter, by: str = "client:others") -> BulkOperation:

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from engines import dead_letters, transactions
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem
@@ -139,8 +139,8 @@ def test_a_dead_letter_is_discarded_for_a_reason(api: Client) -> None:
 
 
 def test_a_dead_letter_of_no_pipeline_cannot_be_replayed(api: Client) -> None:
-    grave: dict[str, Any] = {"step": "call", "category": "SYSTEM", "error_type": "Down", "message": "", "details": {}}
-    letter = dead_letters.keep([Grave(source="bank/transfer", uid="call-1", payload={"n": 1}, **grave)])[0]
+    draft: dict[str, Any] = {"step": "call", "category": "SYSTEM", "error_type": "Down", "message": "", "details": {}}
+    letter = dead_letters.record([DeadLetterDraft(source="bank/transfer", uid="call-1", payload={"n": 1}, **draft)])[0]
     problem(post(api, f"dead-letters/{letter.pk}/replay", {"reason": "x"}), 409, "not_replayable")
     assert DeadLetter.objects.get().state == "open"
 

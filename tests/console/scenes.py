@@ -8,7 +8,7 @@ from typing import Any
 from django.test import Client
 
 from engines import transactions, workers
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import ExceptionType, TransactionException, wrap
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
@@ -34,16 +34,20 @@ def failure(message: str = "the bank said no", category: ExceptionType = Excepti
         return Failure(wrap(TransactionException(message, category), error))
 
 
-def tries(*outcomes: Outcome, stage: Stage = Stage.PROCESS, took: float = 0.4, apart: float = 1.0) -> list[Attempted]:
+def tries(
+    *outcomes: Outcome, stage: Stage = Stage.PROCESS, took: float = 0.4, apart: float = 1.0
+) -> list[AttemptRecord]:
     """Attempts of one step, the last of which has just ended."""
     begun = time.monotonic() - len(outcomes) * (took + apart)
     return [
-        Attempted(stage, place + 1, len(outcomes), begun + place * (took + apart), took, outcome)
+        AttemptRecord(stage, place + 1, len(outcomes), begun + place * (took + apart), took, outcome)
         for place, outcome in enumerate(outcomes)
     ]
 
 
-def run(pipeline: Pipeline, outcome: Outcome, attempts: Sequence[Attempted] = (), worker: Worker | None = None) -> str:
+def run(
+    pipeline: Pipeline, outcome: Outcome, attempts: Sequence[AttemptRecord] = (), worker: Worker | None = None
+) -> str:
     """Claim the next transaction of a pipeline and settle it; its id."""
     owner = worker.pk if worker else 1
     (leased,) = transactions.claim(pipeline.pk, 1, owner)

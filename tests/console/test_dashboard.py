@@ -120,7 +120,7 @@ def test_what_a_dead_worker_held_needs_a_person_while_nobody_rescues_it(browse: 
     transactions.submit("orders", {})
     transactions.claim(orders.pk, 1, worker.pk)
     assert "Nothing needs attention." in read(browse)
-    workers.bury(worker.pk, note="gone")
+    workers.mark_dead(worker.pk, note="gone")
     TransactionRecord.objects.update(lease_expires_at=timezone.now() - timedelta(minutes=1))
     assert f"Expired leases of {worker}: 1" in read(browse)
     transactions.rescue()

@@ -12,7 +12,7 @@ from django.utils import timezone
 from engines import bulk, dead_letters
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.console import scenes
@@ -39,7 +39,7 @@ def stray(uid: str = "call-1") -> DeadLetter:
         "message": "410",
         "details": {},
     }
-    return dead_letters.keep([Grave(source="rank/snapshot", uid=uid, payload={"n": 1}, **known)])[0]
+    return dead_letters.record([DeadLetterDraft(source="rank/snapshot", uid=uid, payload={"n": 1}, **known)])[0]
 
 
 def test_failures_of_one_kind_are_one_line(browse: Client, orders: Pipeline) -> None:
@@ -96,9 +96,9 @@ def test_a_group_is_decided_on_with_a_reason(browse: Client, orders: Pipeline, a
 
 
 def test_a_groups_letters_are_listed_newest_first_in_pages(browse: Client, orders: Pipeline) -> None:
-    dead_letters.keep(
+    dead_letters.record(
         [
-            Grave(
+            DeadLetterDraft(
                 source="s", uid=f"uid-{number:02}", step="p", category="SYSTEM", error_type="E", message="m", details={}
             )
             for number in range(60)

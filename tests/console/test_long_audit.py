@@ -112,7 +112,7 @@ def test_paging_shows_every_entry_once_and_newest_first(query: dict[str, str]) -
     lane = listing.entries(query, timezone.now())
     pages, at = [], ""
     while True:
-        page = keyset.cut(lane, size=40, at=at)
+        page = keyset.paginate(lane, size=40, at=at)
         pages.append(page)
         if not (at := page.next):
             break

@@ -128,7 +128,7 @@ def test_paging_shows_every_fact_once_and_in_order(buffer: lists.Buffer, query: 
     )
     pages, at = [], ""
     while True:
-        page = keyset.cut(lane, size=17, at=at)
+        page = keyset.paginate(lane, size=17, at=at)
         pages.append(page)
         if not (at := page.next):
             break

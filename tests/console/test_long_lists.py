@@ -147,14 +147,14 @@ def test_paging_shows_every_row_once_and_in_order(query: str) -> None:
     lane = list_transactions(filters.parse(asked, known), known)
     pages, at = [], ""
     while True:
-        page = keyset.cut(lane, size=60, at=at)
+        page = keyset.paginate(lane, size=60, at=at)
         pages.append(page)
         if not (at := page.next):
             break
     assert [row.pk for page in pages for row in page.rows] == list(lane.all().values_list("pk", flat=True))
-    back = keyset.cut(lane, size=60, at=pages[2].previous)
+    back = keyset.paginate(lane, size=60, at=pages[2].previous)
     assert [row.pk for row in back.rows] == [row.pk for row in pages[1].rows]
-    assert keyset.cut(lane, size=60, at=back.previous).rows[0].pk == pages[0].rows[0].pk
+    assert keyset.paginate(lane, size=60, at=back.previous).rows[0].pk == pages[0].rows[0].pk
 
 
 def test_a_search_that_no_index_serves_looks_through_a_window_and_can_go_on(browse: Client) -> None:

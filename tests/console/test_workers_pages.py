@@ -29,7 +29,7 @@ def listed(browse: Client, query: str = "") -> list[str]:
 
 def test_the_living_are_shown_first_and_the_others_when_asked_for(browse: Client) -> None:
     enrol("alpha")
-    workers.bury(enrol("beta").pk, note="no heartbeat")
+    workers.mark_dead(enrol("beta").pk, note="no heartbeat")
     workers.retire(enrol("gamma").pk)
     enrol("delta")
     assert listed(browse) == listed(browse, "?state=alive") == ["delta", "alpha"]
@@ -49,7 +49,7 @@ def test_a_row_says_what_a_worker_has_in_hand(browse: Client) -> None:
 
 def test_a_dead_worker_is_marked_with_what_is_known(browse: Client) -> None:
     worker = enrol("beta")
-    workers.bury(worker.pk, note="no heartbeat within its lease")
+    workers.mark_dead(worker.pk, note="no heartbeat within its lease")
     page = browse.get(f"/admin/engines/worker/{worker.pk}/change/").content.decode()
     assert "ergon-tag-bad" in page
     assert "no heartbeat within its lease" in page

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from engines.core import explanation, failures, states
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionException, category_in, wrap, wrapped
 from engines.core.fingerprint import fingerprint, normalise
 from engines.core.lifecycle import plan_of
 from engines.core.outcome import Failure, Success
 from engines.core.policy import ConsumerPolicy, ConsumerSteps, ProcessPolicy, ProducerPolicy, RetryPolicy
-from engines.core.prefetch import FIRST, Pace
+from engines.core.prefetch import FIRST, Prefetch
 from engines.core.states import State
 from engines.core.steps import Stage
 from ergon_site.access.core import differences
@@ -70,7 +70,7 @@ def test_differences_name_each_place_that_changed(before: Any, after: Any, expec
 
 
 def test_the_pace_asks_for_half_a_second_of_work() -> None:
-    pace = Pace()
+    pace = Prefetch()
     assert pace.wanted(100, done=0, now=1.0) == FIRST
     assert pace.wanted(1000, done=0, now=1.0) == FIRST  # nothing is known yet
     assert pace.wanted(1000, done=10, now=1.125) == 40  # ten in an eighth of a second
@@ -79,7 +79,7 @@ def test_the_pace_asks_for_half_a_second_of_work() -> None:
 
 
 def test_the_pace_of_slow_work_is_one_at_a_time_in_the_end() -> None:
-    pace = Pace()
+    pace = Prefetch()
     wanted = [pace.wanted(100, done=done, now=1.0 + 60 * done) for done in range(4)]
     assert wanted == [FIRST, 1, 1, 1]
 
@@ -91,8 +91,8 @@ def error(
     return Failure(failure if cause is None else wrap(failure, cause))
 
 
-def tried(stage: Stage, outcome: Any) -> Attempted:
-    return Attempted(stage, 1, 1, 0.0, 0.0, outcome)
+def tried(stage: Stage, outcome: Any) -> AttemptRecord:
+    return AttemptRecord(stage, 1, 1, 0.0, 0.0, outcome)
 
 
 def test_a_failure_is_told_by_the_error_that_the_task_raised() -> None:
@@ -218,7 +218,9 @@ def test_a_failure_over_a_failure_keeps_the_category_of_the_first() -> None:
         ([tried(Stage.EXCEPTION, error())], Stage.EXCEPTION),
     ],
 )
-def test_the_step_that_failed_is_the_last_before_the_exception_handler(attempts: list[Attempted], step: Stage) -> None:
+def test_the_step_that_failed_is_the_last_before_the_exception_handler(
+    attempts: list[AttemptRecord], step: Stage
+) -> None:
     assert failures.failed_step(attempts) is step
 
 

@@ -1,11 +1,11 @@
 """Chores: when each is due."""
 
 from engines.core.errors import headline
-from engines.core.intervals import Rota
+from engines.core.intervals import Intervals
 
 
 def test_everything_is_due_at_first_and_again_one_interval_after_it_was_done() -> None:
-    rota = Rota({"often": 1.0, "seldom": 10.0})
+    rota = Intervals({"often": 1.0, "seldom": 10.0})
     assert rota.due(0.0) == ["often", "seldom"]
     rota.done("often", 0.0)
     rota.done("seldom", 0.5)
@@ -15,14 +15,14 @@ def test_everything_is_due_at_first_and_again_one_interval_after_it_was_done() -
 
 
 def test_the_longest_waiting_comes_first() -> None:
-    rota = Rota({"a": 2.0, "b": 1.0})
+    rota = Intervals({"a": 2.0, "b": 1.0})
     rota.done("a", 0.0)
     rota.done("b", 0.0)
     assert rota.due(5.0) == ["b", "a"]
 
 
 def test_without_chores_nothing_is_ever_due() -> None:
-    assert (Rota({}).due(0.0), Rota({}).next_at()) == ([], float("inf"))
+    assert (Intervals({}).due(0.0), Intervals({}).next_at()) == ([], float("inf"))
 
 
 def test_the_headline_of_an_error_leaves_out_what_follows() -> None:

@@ -11,7 +11,7 @@ from engines import Transaction, dead_letters, policies, transactions
 from engines.connectors.broker import BrokerConnector
 from engines.models import DeadLetter, Pipeline
 from engines.reads import status
-from engines.running import Crew, Options
+from engines.running import Options, WorkerProcess
 from tests.durable import make_pipeline, make_policy
 from tests.engines.test_database_connector import wait_for
 
@@ -41,7 +41,7 @@ def test_messages_run_and_a_failure_becomes_a_dead_letter_that_can_be_replayed(t
     Pipeline.objects.update(task=task)
     pipeline.refresh_from_db()
     publish(pipeline, {"n": 1}, {"fail": "broken"}, {"n": 2})
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: ended(pipeline) == (2, 1))
         letter = DeadLetter.objects.get()
         assert (letter.uid, letter.error_type, letter.payload) == ("m1", "ValueError", {"fail": "broken"})
@@ -54,7 +54,7 @@ def test_messages_run_and_a_failure_becomes_a_dead_letter_that_can_be_replayed(t
 
 
 def test_a_policy_edited_meanwhile_counts_for_messages_too(pipeline: Pipeline) -> None:
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         body = {"steps": {"process": {"retry": {"max_attempts": 3}}}}
         version = policies.write("quick", body, by="ada", reason="tougher")
         wait_for(lambda: crew.runners[1].connector.policy_in_force()[1] == str(version.pk))

@@ -11,7 +11,7 @@ from django.utils import timezone
 from engines import bulk, dead_letters, schedules, transactions, upkeep
 from engines.bulk import BulkError, Terms
 from engines.core.states import GroupState
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
 from engines.reads import status
 from engines.schedules import Plan, ScheduleError
@@ -133,11 +133,11 @@ def test_a_replay_that_fails_again_stops_the_operation() -> None:
     assert DeadLetter.objects.filter(state="open").count() == 5
 
 
-def bury_some(how_many: int) -> DeadLetterGroup:
+def fail_some_elsewhere(how_many: int) -> DeadLetterGroup:
     """Of a pipeline whose transactions come from a broker: no record keeps them."""
     make_pipeline()
-    graves = [
-        Grave(
+    drafts = [
+        DeadLetterDraft(
             source="orders",
             uid=f"order-{number}",
             step="process",
@@ -149,11 +149,11 @@ def bury_some(how_many: int) -> DeadLetterGroup:
         )
         for number in range(how_many)
     ]
-    return dead_letters.keep(graves)[0].group
+    return dead_letters.record(drafts)[0].group
 
 
 def test_a_canary_of_messages_is_waited_for_and_stops_the_operation_if_it_fails_again() -> None:
-    begin(bury_some(4), canary=1)
+    begin(fail_some_elsewhere(4), canary=1)
     assert bulk.advance() == 1
     time.sleep(0.1)
     assert (bulk.advance(), BulkOperation.objects.get().state) == (0, "running")

@@ -10,7 +10,7 @@ from django.utils import timezone
 from engines import dead_letters, pipelines, policies, transactions, workers
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.states import State
-from engines.dead_letters import Grave
+from engines.dead_letters import DeadLetterDraft
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
 from engines.reads import explain
 from engines.transactions import NotFinishedError, NotPendingError, Settlement, pruning
@@ -301,21 +301,21 @@ def test_pruning_takes_what_is_old_enough_with_all_that_belongs_to_it() -> None:
     assert TransactionRecord.objects.get().word == "running"
 
 
-def bury_elsewhere(*sources: str, days_ago: int) -> None:
+def fail_elsewhere(*sources: str, days_ago: int) -> None:
     """Terminal failures of which no record is kept here."""
     for source in sources:
-        grave = Grave(
+        draft = DeadLetterDraft(
             source=source, uid="m", step="process", category="SYSTEM", error_type="E", message="m", details={}
         )
-        (letter,) = dead_letters.keep([grave])
+        (letter,) = dead_letters.record([draft])
         DeadLetter.objects.filter(pk=letter.pk).update(created_at=timezone.now() - timedelta(days=days_ago))
 
 
 def test_dead_letters_without_a_record_are_pruned_by_their_own_age() -> None:
     make_pipeline("queue", connector="broker", keep_failed_days=10)
-    bury_elsewhere("queue", "provider:mail", days_ago=200)
-    bury_elsewhere("queue", "provider:mail", days_ago=30)
-    bury_elsewhere("queue", "provider:mail", days_ago=1)
+    fail_elsewhere("queue", "provider:mail", days_ago=200)
+    fail_elsewhere("queue", "provider:mail", days_ago=30)
+    fail_elsewhere("queue", "provider:mail", days_ago=1)
     assert transactions.prune() == (0, 3, 0)
     assert sorted(DeadLetter.objects.values_list("source", flat=True)) == ["provider:mail", "provider:mail", "queue"]
     assert set(DeadLetterGroup.objects.values_list("source", "open_count", "state")) == {
@@ -328,8 +328,8 @@ def test_dead_letters_without_a_record_are_pruned_by_their_own_age() -> None:
 
 def test_many_old_dead_letters_without_a_record_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "BATCH", 2)
-    bury_elsewhere(*["provider:mail"] * 5, days_ago=100)
-    bury_elsewhere(*["provider:mail"] * 3, days_ago=1)
+    fail_elsewhere(*["provider:mail"] * 5, days_ago=100)
+    fail_elsewhere(*["provider:mail"] * 3, days_ago=1)
     assert transactions.prune() == (0, 5, 0)
     assert DeadLetter.objects.count() == DeadLetterGroup.objects.get().open_count == 3
 

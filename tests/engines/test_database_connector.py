@@ -20,7 +20,7 @@ from engines.core.states import State
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
-from engines.running import Crew, Options, Runner
+from engines.running import Options, PipelineRunner, WorkerProcess
 from tests.durable import make_pipeline, make_policy, states, submit
 from tests.processes import LIMIT
 
@@ -41,17 +41,17 @@ def policy_of(direction: str) -> str:
     return make_policy(direction, body, "consumer" if direction == "inbound" else "producer")
 
 
-def drain(*served: Pipeline, options: Options = DRAIN) -> Crew:
+def drain(*served: Pipeline, options: Options = DRAIN) -> WorkerProcess:
     """Run pipelines until nothing is due."""
-    with Crew(served, options) as crew:
+    with WorkerProcess(served, options) as crew:
         wait_for(lambda: not crew.is_running)
     assert crew.errors == []
     return crew
 
 
 @contextmanager
-def running(*served: Pipeline) -> Iterator[Crew]:
-    with Crew(served, Options()) as crew:
+def running(*served: Pipeline) -> Iterator[WorkerProcess]:
+    with WorkerProcess(served, Options()) as crew:
         yield crew
         crew.stop()
         wait_for(lambda: not crew.is_running)
@@ -70,7 +70,9 @@ def test_an_order_to_stop_that_comes_before_a_pipeline_runs_is_not_lost(task: st
     pipeline = make_pipeline(task=task, direction=direction, policy=policy_of(direction))
     ids = submit(pipeline, 2)
     with Station([pipeline.name]) as station:
-        runner = Runner(pipeline, DatabaseConnector(pipeline, station, Options().applied_to), Options(), Pools({}, {}))
+        runner = PipelineRunner(
+            pipeline, DatabaseConnector(pipeline, station, Options().applied_to), Options(), Pools({}, {})
+        )
         runner.stop()
         thread = threading.Thread(target=runner.run, daemon=True)
         thread.start()
@@ -214,7 +216,7 @@ def test_no_slot_idles_while_one_transaction_is_slow(tmp_path: Path) -> None:
     pipeline = make_pipeline(policy=make_policy("three", body))
     (slow,) = submit(pipeline, until=str(tmp_path / "gate"))
     quick = submit(pipeline, 40, sleep=0.01)
-    with Crew([pipeline], DRAIN) as crew:
+    with WorkerProcess([pipeline], DRAIN) as crew:
         wait_for(lambda: set(states(*quick)) == {"succeeded"})
         assert states(slow) == ["running"]
         (tmp_path / "gate").touch()
@@ -243,7 +245,7 @@ def test_stopping_gives_back_what_has_not_started(tmp_path: Path) -> None:
     body = {"loop": {"concurrency": {"value": 1}, "batch": {"size": 10}}}
     pipeline, mark, gate = make_pipeline(policy=make_policy("one", body)), tmp_path / "mark", tmp_path / "gate"
     ids = submit(pipeline, 10, mark=str(mark), until=str(gate))
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(mark.exists)
         crew.stop()
         gate.touch()
@@ -257,7 +259,7 @@ def test_stopping_gives_back_what_has_not_started(tmp_path: Path) -> None:
 def test_cutting_gives_back_what_runs_without_burning_an_attempt(task: str) -> None:
     pipeline = make_pipeline(task=task, policy=make_policy())
     (uid,) = submit(pipeline, sleep=30)
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: states(uid) == ["running"])
         time.sleep(0.1)
         crew.stop()
@@ -282,7 +284,7 @@ def test_a_limit_that_is_lowered_below_what_has_started_ends_the_loop_well(task:
 
     kind = "consumer" if direction == "inbound" else "producer"
     pipeline = make_pipeline(task=task, direction=direction, policy=make_policy("shrinking", body(100), kind))
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         before = submit(pipeline, 5)
         wait_for(lambda: set(states(*before)) == {"succeeded"})
         policies.write("shrinking", body(2), by="ada", reason="less")
@@ -296,7 +298,7 @@ def test_a_task_of_the_other_direction_is_refused_before_anything_is_claimed() -
     pipeline = make_pipeline(task="tests.send")
     submit(pipeline)
     with pytest.raises(UnrunnableError, match=r"is inbound, but its task 'tests\.send' is no consumer"):
-        Crew([pipeline], DRAIN).__enter__()
+        WorkerProcess([pipeline], DRAIN).__enter__()
 
 
 def test_the_connector_submits_what_a_task_dispatches() -> None:

@@ -108,7 +108,7 @@ def test_a_worker_that_is_silent_or_dead_is_told() -> None:
     worker = workers.enrol(["orders"])
     Worker.objects.filter(pk=worker.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=10))
     assert "has been silent for 10 min" in examine()[1]["lost workers"][0]["text"]
-    workers.bury(worker.pk, note="gone")
+    workers.mark_dead(worker.pk, note="gone")
     assert [finding["text"] for finding in examine()[1]["lost workers"]] == ["1 died within a day"]
 
 

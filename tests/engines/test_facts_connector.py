@@ -17,7 +17,7 @@ from engines.connectors.facts import FactsConnector
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Success
 from engines.models import DeadLetter, Pipeline
-from engines.running import Crew, Options
+from engines.running import Options, WorkerProcess
 from facts import ledger, provisioning
 from facts.ledger import holding, reading
 from facts.models import Consumer, Fact
@@ -190,7 +190,7 @@ def test_asyncio_reads_and_appends_the_same_way() -> None:
 def test_a_pipeline_runs_facts_and_a_failure_has_its_dead_letter(task: str) -> None:
     pipeline = make_pipeline("erp", task, connector="facts", policy=make_policy())
     append({"n": 1}, {"fail": "broken"}, {"n": 2})
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: ended(pipeline) == (2, 1))
         wait_for(lambda: cursor() == 2)
         letter = DeadLetter.objects.get()

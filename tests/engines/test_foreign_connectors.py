@@ -19,7 +19,7 @@ from engines.core.states import State
 from engines.drivers.slots import SharedSlots
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
-from engines.running import Crew, Options
+from engines.running import Options, WorkerProcess
 from tests.database import refusing
 from tests.durable import consume, make_pipeline, make_policy, states, submit
 from tests.engines.test_broker_pipelines import ended
@@ -71,14 +71,14 @@ def put(inbox: MemoryConnector, *payloads: dict[str, Any], **fields: Any) -> Non
     inbox.dispatch_transactions([Transaction(f"m{n}", payload, **fields) for n, payload in enumerate(payloads)])
 
 
-def wait_for_a_beat(crew: Crew) -> None:
+def wait_for_a_beat(crew: WorkerProcess) -> None:
     """Until the heart of the process has looked at everything once more."""
     is_looked_at = threading.Event()
     crew.station.at_every_beat(is_looked_at.set)
     assert is_looked_at.wait(LIMIT)
 
 
-def end(crew: Crew) -> None:
+def end(crew: WorkerProcess) -> None:
     crew.stop()
     wait_for(lambda: not crew.is_running)
 
@@ -88,7 +88,7 @@ def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox:
     pipeline = make(task)
     pipelines.pause("foreign", by="ada", reason="flood")
     put(inbox, {"n": 1})
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         time.sleep(1)  # known from the start
         assert inbox.count() == 1
         pipelines.resume("foreign", by="ada", reason="dry")
@@ -104,7 +104,7 @@ def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox:
 
 def test_what_comes_to_a_fetch_that_waited_since_before_the_pause_is_put_back(inbox: MemoryConnector) -> None:
     _inboxes["foreign"] = waiting = WaitingConnector()
-    with Crew([make()], Options()) as crew:
+    with WorkerProcess([make()], Options()) as crew:
         assert waiting.asked.wait(LIMIT)
         pipelines.pause("foreign", by="ada", reason="flood")
         wait_for_a_beat(crew)
@@ -120,7 +120,7 @@ def test_a_failure_that_cannot_be_kept_before_the_end_is_not_acknowledged(
 ) -> None:
     pipeline = make(task)
     put(inbox, {"mark": str(tmp_path / "mark"), "fail": "broken"})
-    with refusing("engines_deadletter"), Crew([pipeline], Options()) as crew:
+    with refusing("engines_deadletter"), WorkerProcess([pipeline], Options()) as crew:
         wait_for((tmp_path / "mark").exists)
         time.sleep(1)
         end(crew)
@@ -136,7 +136,7 @@ def test_a_final_failure_is_one_line_of_the_log(
 ) -> None:
     pipeline = make(task)
     put(inbox, {"fail": "broken"}, {"n": 1})
-    with caplog.at_level(logging.ERROR), Crew([pipeline], Options()) as crew:
+    with caplog.at_level(logging.ERROR), WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: len(inbox.outcomes) == 2)
         end(crew)
     (line,) = [record.getMessage() for record in caplog.records if "transaction_failed" in record.getMessage()]
@@ -148,7 +148,7 @@ def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: Me
     pipeline = make("tests.handled")
     payload = {"fail": "broken", "catch": {"fail": "and the handler"}}
     put(inbox, payload, metadata={"tenant": 7}, correlation_id="order:1", parent_id="p1", source="shop")
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(DeadLetter.objects.exists)
         end(crew)
     letter = DeadLetter.objects.get()
@@ -170,7 +170,7 @@ def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: Me
 def test_a_replay_as_it_was_has_no_changes(inbox: MemoryConnector) -> None:
     pipeline = make()
     put(inbox, {"fail": "broken"}, correlation_id="c" * 300)
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(DeadLetter.objects.exists)
         end(crew)
     new = transactions.find(dead_letters.replay(DeadLetter.objects.get().pk, by="ada", reason="again"))
@@ -182,7 +182,7 @@ def test_a_limit_counts_what_starts_from_both_sides_and_ends_both(task: str, inb
     pipeline = make(task)
     own = submit(pipeline, 3)
     put(inbox, *({"n": number} for number in range(30)))
-    with Crew([pipeline], Options(limit=10)) as crew:
+    with WorkerProcess([pipeline], Options(limit=10)) as crew:
         wait_for(lambda: not crew.is_running)
     assert crew.errors == []
     done = states(*own).count("succeeded")
@@ -193,7 +193,7 @@ def test_a_limit_counts_what_starts_from_both_sides_and_ends_both(task: str, inb
 def test_a_limit_ends_a_pipeline_whose_transactions_all_come_from_one_side(inbox: MemoryConnector) -> None:
     pipeline = make()
     put(inbox, *({"n": number} for number in range(5)))
-    with Crew([pipeline], Options(limit=4)) as crew:
+    with WorkerProcess([pipeline], Options(limit=4)) as crew:
         wait_for(lambda: not crew.is_running)
     assert (len(inbox.outcomes), inbox.count(), crew.errors) == (4, 1, [])
 
@@ -203,7 +203,7 @@ def test_what_came_from_elsewhere_is_in_flight_while_it_runs(task: str, inbox: M
     pipeline = make(task)
     # One after the other: a handler that waits keeps all of an event loop.
     put(inbox, {"sleep": 5} if task == "tests.act_async" else {"until": str(tmp_path / "gate")})
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: crew.station.in_flight == 1)
         (tmp_path / "gate").touch()
         wait_for(lambda: ended(pipeline) == (1, 0))
@@ -222,7 +222,7 @@ def test_a_pipeline_whose_connector_is_not_here_is_left_out_and_named() -> None:
 
 def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryConnector) -> None:
     pipeline = make()
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         with refusing("engines_throughput"):
             put(inbox, {"n": 1}, {"n": 2})
             wait_for(lambda: len(inbox.outcomes) == 2)
@@ -286,7 +286,7 @@ def test_what_comes_from_elsewhere_and_what_is_submitted_share_the_slots(
     pipeline = make_pipeline("foreign", task, connector="inbox", policy=make_policy(body={"loop": loop}))
     submit(pipeline, MANY, **{"from": "here"})
     inbox.dispatch_transactions([Transaction(f"m{n}", {"from": "elsewhere"}) for n in range(MANY)])
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: counted.running == concurrency)
         wait_for(lambda: inbox.count() == 0 and TransactionRecord.objects.filter(state=State.RUNNING).exists())
         counted.gate.set()
@@ -333,7 +333,7 @@ def test_a_job_from_elsewhere_that_waits_for_an_executor_leaves_its_shared_slot(
     pipeline = make_pipeline("foreign", "", executor="one", connector="inbox", policy=policy)
     mark = str(tmp_path / "mark")
     inbox.dispatch_transactions([Transaction(f"m{n}", {"function": "wait_for", "args": [mark]}) for n in range(2)])
-    with Crew([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as crew:
         wait_for(lambda: bool(crew.pools.snapshot() and crew.pools.snapshot()[0]["processes"]))
         # Of those two one runs and one waits; they end when this one has run, in the slot that is left.
         made = transactions.submit("foreign", {"function": "two#mark", "args": [mark, ""]})

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from engines import transactions
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Outcome, Success
 from engines.core.steps import Stage
 from engines.models import Attempt, Pipeline
@@ -85,7 +85,7 @@ def test_attempts_of_a_worker_that_was_killed_are_kept(browse: Client, tmp_path:
 def tried(leased: LeasedTransaction, *outcomes: Outcome) -> None:
     for outcome in outcomes:
         number = len(leased.lease.attempts) + 1
-        attempted = Attempted(Stage.PROCESS, number, 3, time.monotonic(), 0.01, outcome)
+        attempted = AttemptRecord(Stage.PROCESS, number, 3, time.monotonic(), 0.01, outcome)
         leased.lease.attempts.append((attempted, None))
 
 

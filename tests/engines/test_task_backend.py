@@ -14,7 +14,7 @@ from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from engines import ExceptionType, Failure, Success, TransactionException, pipelines, transactions, workers
-from engines.core.attempt import Attempted
+from engines.core.attempt import AttemptRecord
 from engines.core.lifecycle import classify
 from engines.core.outcome import Outcome
 from engines.core.policy import RetryPolicy
@@ -74,7 +74,7 @@ def run_next(name: str = "django-tasks") -> Outcome | None:
     for claimed in transactions.claim(pipelines.find(name).pk, 1, worker.pk):
         started = time.monotonic()
         outcome = attempted(claimed)
-        tried = Attempted(Stage.PROCESS, 1, 1, started, time.monotonic() - started, outcome)
+        tried = AttemptRecord(Stage.PROCESS, 1, 1, started, time.monotonic() - started, outcome)
         claimed.lease.attempts.append((tried, None))
         transactions.settle([Settlement(claimed, outcome)], worker=worker.pk)
         return outcome

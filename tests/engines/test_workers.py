@@ -44,7 +44,7 @@ def test_each_worker_is_alive_for_its_own_lease() -> None:
 @pytest.mark.django_db
 def test_those_that_have_ended_are_neither_alive_nor_silent() -> None:
     workers.retire(enrol(0).pk)
-    workers.bury(enrol(90).pk, note="gone")
+    workers.mark_dead(enrol(90).pk, note="gone")
     assert not workers.enrolled().exists()
     assert not workers.alive().exists()
     assert not workers.silent().exists()

@@ -133,7 +133,7 @@ def prune(*messages: str) -> Sequence[Any]:
         for _ in range(ROUNDS):
             meet()
             for _ in range(20):
-                dead_letters.keep([grave(message) for message in messages])
+                dead_letters.record([draft(message) for message in messages])
             meet()
 
     def remove(meet: Meeting) -> None:
@@ -146,12 +146,12 @@ def prune(*messages: str) -> Sequence[Any]:
     return [bury, remove]
 
 
-def grave(message: str) -> Any:
+def draft(message: str) -> Any:
     """A failure whose kind is told by its message."""
-    from engines.dead_letters import Grave
+    from engines.dead_letters import DeadLetterDraft
 
     about: dict[str, Any] = {"uid": "1", "step": "process", "category": "SYSTEM", "error_type": "ValueError"}
-    return Grave(source="elsewhere", message=message, details={}, **about)
+    return DeadLetterDraft(source="elsewhere", message=message, details={}, **about)
 
 
 def append(*zones: str) -> Sequence[Any]:

@@ -140,9 +140,9 @@ def test_poison_of_several_pipelines_is_rescued_by_several_processes_at_once() -
 @short
 def test_failures_are_buried_while_old_ones_of_the_same_kinds_are_pruned() -> None:
     # The keys of the groups must not sort like their fingerprints, by which they are counted.
-    kinds = sorted("abcdef", key=lambda one: rivals.grave(one).fingerprint, reverse=True)
+    kinds = sorted("abcdef", key=lambda one: rivals.draft(one).fingerprint, reverse=True)
     for kind in kinds:
-        dead_letters.keep([rivals.grave(kind)])
+        dead_letters.record([rivals.draft(kind)])
     before = deadlocks()
     assert play("prune", *kinds) == []
     assert deadlocks() == before

@@ -101,9 +101,9 @@ def test_a_tasks_terminal_failure_is_kept_as_a_dead_letter() -> None:
     assert "TimeoutError" in DeadLetter.objects.get().traceback
     assert "abcdefgh" not in DeadLetter.objects.get().traceback
     assert letter.request["payload"] == {"keyword": "tea\ufffd"}
-    grave = DeadLetter.objects.get()
-    assert grave.pk == letter.dead_letter_id
-    assert (grave.source, grave.step, grave.uid) == ("rank/rank_snapshot", "snapshot", result.correlation_id)
+    draft = DeadLetter.objects.get()
+    assert draft.pk == letter.dead_letter_id
+    assert (draft.source, draft.step, draft.uid) == ("rank/rank_snapshot", "snapshot", result.correlation_id)
 
 
 ODD: Any = {"x": float("nan"), "half": "\ud800", "deep": [float("inf")], (1, 2): 3, "id": UUID(int=7)}

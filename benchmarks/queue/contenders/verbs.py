@@ -24,7 +24,7 @@ class Verbs(Ergon):
 
         django.setup()
         from engines import pipelines, transactions, workers
-        from engines.core.attempt import Attempted
+        from engines.core.attempt import AttemptRecord
         from engines.core.outcome import Success
         from engines.core.steps import Stage
 
@@ -35,6 +35,6 @@ class Verbs(Ergon):
                 started = time.monotonic()
                 enter(one.payload["number"])
                 for stage in (Stage.PROCESS, Stage.SUCCESS):
-                    one.lease.attempts.append((Attempted(stage, 1, 1, started, 0.0, success), None))
+                    one.lease.attempts.append((AttemptRecord(stage, 1, 1, started, 0.0, success), None))
             transactions.settle([transactions.Settlement(one, success) for one in claimed], worker=worker)
         workers.retire(worker)

@@ -46,7 +46,7 @@ class BrokerConnector:
     the dead-letter queue with the error in its headers; `on_dead` is told before. Delivery is at least once: what a
     process had in hand when it died, or when its connection was lost, comes back. On RabbitMQ that is at once; on Redis
     and Valkey after `lease` seconds, which are renewed for as long as the process lives. A message that has cost
-    several workers is not run again, but buried.
+    several workers is not run again, but becomes a dead letter.
 
     What another worker may have been given meanwhile is not begun, and its outcome is told to nobody: `acknowledge`
     returns False then.
@@ -90,7 +90,7 @@ class BrokerConnector:
         self._owner.patience = None
 
     def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[Transaction]:
-        """The next ones. Messages that are no transactions are buried on the way, and do not make a batch empty."""
+        """The next ones. Messages that are no transactions become dead letters, and do not make a batch empty."""
         batch: list[Transaction] = []
         while not batch and (deliveries := self._take(min(batch_size, self._prefetch))):
             refused: list[tuple[Delivery, MalformedMessageError | PoisonError]] = []
@@ -248,7 +248,9 @@ class BrokerConnector:
         if is_ours:
             if self.on_dead is not None:
                 self.on_dead(transaction, failure)
-            is_ours = self._owner.answer(self._owner.ask(lambda line: line.bury(delivery, error_headers(failure))))
+            is_ours = self._owner.answer(
+                self._owner.ask(lambda line: line.dead_letter(delivery, error_headers(failure)))
+            )
         if not is_ours:
             telemetry.stale.add(1)
         return is_ours

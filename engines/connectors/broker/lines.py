@@ -48,7 +48,7 @@ class Line(Protocol):
     def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """They are done: the broker may forget them. Returns those that it had taken back already."""
 
-    def bury(self, delivery: Delivery, headers: dict[str, str]) -> bool:
+    def dead_letter(self, delivery: Delivery, headers: dict[str, str]) -> bool:
         """It has failed for good: move it to the dead-letter queue. False if it is not ours any more."""
 
     def release(self, deliveries: Sequence[Delivery]) -> int:

@@ -184,7 +184,7 @@ class RabbitLine:
                 del self._unsettled[delivery.tag]
         return late
 
-    def bury(self, delivery: Delivery, headers: dict[str, str]) -> bool:
+    def dead_letter(self, delivery: Delivery, headers: dict[str, str]) -> bool:
         if not self._is_open(delivery):
             return False
         self._publisher.send(self._dead, delivery.body, {**delivery.headers, **headers}, **carried_by(delivery))

@@ -188,7 +188,7 @@ class RedisLine:
         self._let_go(tags)
         return [delivery for delivery in deliveries if delivery.tag in late]
 
-    def bury(self, delivery: Delivery, headers: dict[str, str]) -> bool:
+    def dead_letter(self, delivery: Delivery, headers: dict[str, str]) -> bool:
         item = _dead_item(delivery, headers, self._dead)
         is_ours = bool(self._run(BURY, [*self._kept, self._dead], delivery.tag, item))
         self._let_go([delivery.tag])

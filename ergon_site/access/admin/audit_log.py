@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from ergon_site.access import listing
 from ergon_site.access.core.roles import Right
-from ergon_site.access.keyset import Lane
+from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, KeysetPage, Typed, unbroken, words
 from ergon_site.access.models import AuditEntry
 
@@ -55,7 +55,7 @@ class AuditLogPage(KeysetPage):
     export_fields = ("id", "at", "actor", "action", "target", "reason", "before", "after")
     fields = ("at", "actor", "action", "target", "reason", "before", "after")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> Lane:
+    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return listing.entries(wanted, timezone.now())
         except listing.ListingError as error:

@@ -5,8 +5,8 @@ from typing import Any
 from engines import dead_letters
 from engines.core import failures
 from engines.core.errors import ExceptionType
-from engines.dead_letters import Grave
-from providers.calls.call_request import Ticket
+from engines.dead_letters import DeadLetterDraft
+from providers.calls.call_request import CallRequest
 from providers.calls.gates import now_of_database
 from providers.core.errors import ProviderError
 from providers.core.plain import storable
@@ -16,12 +16,12 @@ STEP = 20
 CATEGORIES = {"timeout": ExceptionType.TIMEOUT, "bad_request": ExceptionType.BUSINESS}
 
 
-def bury(ticket: Ticket, error: ProviderError, attempts: int) -> OutboxLetter:
+def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int) -> OutboxLetter:
     """Keep a dead letter, in the database transaction of the end that it tells of."""
     payload = told(ticket, error, attempts)
     request = request_of(ticket)
     # The fields are the documents'; what is needed to ask again stands beside them.
-    grave = Grave(
+    draft = DeadLetterDraft(
         source=source_of(ticket.who.provider_name, ticket.who.capability),
         uid=ticket.context.correlation_id,
         step=ticket.operation[:STEP],
@@ -32,7 +32,7 @@ def bury(ticket: Ticket, error: ProviderError, attempts: int) -> OutboxLetter:
         payload=request["payload"],
         details={**payload, "request": {name: value for name, value in request.items() if name != "payload"}},
     )
-    [letter] = dead_letters.keep([grave])
+    [letter] = dead_letters.record([draft])
     return OutboxLetter.objects.create(payload=payload, request=request, dead_letter_id=letter.pk)
 
 
@@ -41,7 +41,7 @@ def source_of(provider_name: str, capability: str) -> str:
     return f"{provider_name}/{capability}"[:200]
 
 
-def told(ticket: Ticket, error: ProviderError, attempts: int) -> dict[str, Any]:
+def told(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
     """What is published: the thirteen fields of the documents."""
     fields = {
         "tenant_id": ticket.who.tenant_id,
@@ -62,7 +62,7 @@ def told(ticket: Ticket, error: ProviderError, attempts: int) -> dict[str, Any]:
     return plain
 
 
-def request_of(ticket: Ticket) -> dict[str, Any]:
+def request_of(ticket: CallRequest) -> dict[str, Any]:
     """What was asked, to ask it again."""
     asked = {
         **ticket.who._asdict(),

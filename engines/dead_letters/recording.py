@@ -1,4 +1,4 @@
-"""VERBS: bury, bury_poison, keep. One letter for every failure that is final, in the group of its kind."""
+"""VERBS: record, record_failed, record_poison. One dead letter for every final failure, in the group of its kind."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ from ergon_site.access.database.retrying import retry_conflicts
 TEXT = 200
 
 
-class Burial(NamedTuple):
+class FailedTransaction(NamedTuple):
     """A transaction of a pipeline, and the failure that ended it."""
 
     transaction: Any
@@ -42,7 +42,7 @@ class Poison(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grave:
+class DeadLetterDraft:
     """A terminal failure of any source, with what is needed to understand it."""
 
     source: str
@@ -61,22 +61,22 @@ class Grave:
         return fingerprint(self.source, self.step, self.error_type, self.message)
 
 
-def bury(burials: Sequence[Burial], *, worker: int | None = None) -> None:
+def record_failed(failed: Sequence[FailedTransaction], *, worker: int | None = None) -> None:
     """One dead letter for each transaction that failed, in the database transaction of its end."""
-    records = TransactionRecord.objects.filter(pk__in=[one.transaction.lease.id for one in burials])
+    records = TransactionRecord.objects.filter(pk__in=[one.transaction.lease.id for one in failed])
     names = dict(records.values_list("pk", "pipeline__name"))
-    keep([_grave(one, names[one.transaction.lease.id], worker) for one in burials])
+    record([_draft(one, names[one.transaction.lease.id], worker) for one in failed])
 
 
-def bury_poison(poison: Sequence[Poison]) -> None:
+def record_poison(poison: Sequence[Poison]) -> None:
     """The end of transactions whose workers never came back."""
     pipelines = Pipeline.objects.in_bulk({one.pipeline_id for one in poison})
-    graves = []
+    drafts = []
     for one in poison:
         message = f"rescued {one.deliveries} times without finishing: its workers died or hung while running it"
         error = {"type": "PoisonTransaction", "message": message, "category": "SYSTEM", "step": "process"}
         TransactionRecord.objects.filter(pk=one.record_id).update(error=error, category=2)
-        grave = Grave(
+        draft = DeadLetterDraft(
             source=pipelines[one.pipeline_id].name,
             uid=one.uid,
             step="process",
@@ -86,41 +86,41 @@ def bury_poison(poison: Sequence[Poison]) -> None:
             transaction_id=one.record_id,
             details={"deliveries": one.deliveries, "policy_version": one.version, "worker": one.worker},
         )
-        graves.append(grave)
-    keep(graves)
+        drafts.append(draft)
+    record(drafts)
 
 
 @retry_conflicts
 @transaction.atomic
-def keep(graves: Sequence[Grave]) -> list[DeadLetter]:
+def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     """Keep dead letters, each in the group of its kind."""
-    groups = _count_groups(graves)
+    groups = _count_groups(drafts)
     letters = DeadLetter.objects.bulk_create(
         DeadLetter(
-            group_id=groups[grave.fingerprint],
-            transaction_id=grave.transaction_id,
-            uid=grave.uid[:TEXT],
-            source=grave.source,
-            step=grave.step,
-            category=grave.category,
-            error_type=grave.error_type[:TEXT],
-            message=grave.message,
-            traceback=grave.traceback,
-            payload=grave.payload,
-            details=grave.details,
+            group_id=groups[draft.fingerprint],
+            transaction_id=draft.transaction_id,
+            uid=draft.uid[:TEXT],
+            source=draft.source,
+            step=draft.step,
+            category=draft.category,
+            error_type=draft.error_type[:TEXT],
+            message=draft.message,
+            traceback=draft.traceback,
+            payload=draft.payload,
+            details=draft.details,
         )
-        for grave in graves
+        for draft in drafts
     )
     telemetry.dead_letters.add(len(letters))
     return letters
 
 
-def _grave(burial: Burial, pipeline: str, worker: int | None) -> Grave:
+def _draft(burial: FailedTransaction, pipeline: str, worker: int | None) -> DeadLetterDraft:
     moved, failure = burial
     lease = moved.lease
     tried = [attempted for attempted, _ in lease.attempts]
     told = failures.summary(failure, tried)
-    return Grave(
+    return DeadLetterDraft(
         source=pipeline,
         uid=moved.id,
         step=told["step"],
@@ -141,20 +141,20 @@ def _grave(burial: Burial, pipeline: str, worker: int | None) -> Grave:
     )
 
 
-def _count_groups(graves: Iterable[Grave]) -> dict[str, int]:
+def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:
     """Count each kind once more, in one order everywhere, so that no two wait for each other; the groups' keys."""
-    kinds: dict[str, Grave] = {}
+    kinds: dict[str, DeadLetterDraft] = {}
     counts: Counter[str] = Counter()
-    for grave in graves:
-        kinds.setdefault(grave.fingerprint, grave)
-        counts[grave.fingerprint] += 1
+    for draft in drafts:
+        kinds.setdefault(draft.fingerprint, draft)
+        counts[draft.fingerprint] += 1
     keys = {}
     for key in sorted(kinds):
         keys[key] = _count_group(key, kinds[key], counts[key])
     return keys
 
 
-def _count_group(key: str, kind: Grave, count: int) -> int:
+def _count_group(key: str, kind: DeadLetterDraft, count: int) -> int:
     group, _ = DeadLetterGroup.objects.get_or_create(
         fingerprint=key,
         defaults={
