@@ -55,7 +55,7 @@ class BulkPage(KeysetPage, DetailPage):
         rows: QuerySet[BulkOperation] = super().get_queryset(request)
         return rows.select_related("group")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         state = wanted.get("state")
         if state not in {None, *KINDS}:
             raise IncorrectLookupParameters

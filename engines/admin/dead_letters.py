@@ -42,7 +42,7 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         rows: QuerySet[DeadLetter] = super().get_queryset(request)
         return rows.select_related("group")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return list_letters(wanted)
         except ListingError as error:

@@ -40,13 +40,13 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
     detail_template = "console/letter_group.html"
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return list_groups(wanted)
         except ListingError as error:
             raise IncorrectLookupParameters from error
 
-    def dressed(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
+    def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
         return group_page.with_trends(rows)
 
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:

@@ -39,14 +39,14 @@ class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
         rows: QuerySet[TransactionRecord] = super().get_queryset(request)
         return rows.select_related("pipeline")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         known = pipelines(request)
         try:
             return list_transactions(filters.parse(wanted, known), known)
         except filters.ListingError as error:
             raise IncorrectLookupParameters from error
 
-    def dressed(self, request: HttpRequest, rows: list[TransactionRecord]) -> list[TransactionRecord]:
+    def decorate(self, request: HttpRequest, rows: list[TransactionRecord]) -> list[TransactionRecord]:
         known = {pipeline.pk: pipeline for pipeline in pipelines(request)}
         for row in rows:
             row.pipeline = known.get(row.pipeline_id) or row.pipeline

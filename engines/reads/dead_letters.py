@@ -18,7 +18,7 @@ NEWEST = ("-id",)
 
 
 def list_letters(asked: Mapping[str, str]) -> KeysetQuery:
-    """The lane of a list of dead letters: there is an index for each filter, and the narrowest one leads."""
+    """The keyset query of dead letters: there is an index for each filter, and the narrowest one leads."""
     _check(asked, {"state": LetterState, "category": ExceptionType})
     text = asked.get("q", "").strip()
     keys, note = beginning(DeadLetter, text) if text else ([], "")
@@ -32,7 +32,7 @@ def list_letters(asked: Mapping[str, str]) -> KeysetQuery:
 
 
 def list_groups(asked: Mapping[str, str]) -> KeysetQuery:
-    """The lane of the groups of dead letters, those seen last first."""
+    """The keyset query of dead-letter groups, those seen last first."""
     _check(asked, {"state": GroupState, "category": ExceptionType})
     conditions = {name: Q(**{name: asked[name]}) for name in ("source", "state") if name in asked}
     text, others = asked.get("q", "").strip(), Q()
@@ -40,12 +40,12 @@ def list_groups(asked: Mapping[str, str]) -> KeysetQuery:
         others = Q(error_type__icontains=text) | Q(message__icontains=text) | Q(source__icontains=text)
     if "category" in asked:
         others &= Q(category=asked["category"])
-    lane = _led(DeadLetterGroup.objects.all(), conditions, ("-last_seen_at", "-id"))
-    return replace(lane, rest=lane.rest & others)
+    keyset_query = _led(DeadLetterGroup.objects.all(), conditions, ("-last_seen_at", "-id"))
+    return replace(keyset_query, rest=keyset_query.rest & others)
 
 
 def _led(rows: QuerySet[Any], conditions: dict[str, Q], order: tuple[str, ...]) -> KeysetQuery:
-    """A lane whose first condition is an index's own."""
+    """A keyset query whose first condition is an index's own."""
     given = list(conditions.values())
     return KeysetQuery(
         rows=rows.filter(*given[:1]), order=order, rest=all_of(given[1:]), is_counted="text" not in conditions

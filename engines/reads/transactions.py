@@ -16,7 +16,7 @@ NEWEST = ("-id",)
 
 
 def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQuery:
-    """The lane of a list of transactions. Payloads and results stay where they are."""
+    """The keyset query of transactions, without payloads and results."""
     conditions, rows, note = _conditions(asked), TransactionRecord.objects.defer(*HEAVY), ""
     if asked.text and not IN_PAYLOAD.fullmatch(asked.text):
         keys, note = beginning(TransactionRecord, asked.text)

@@ -71,14 +71,14 @@ class _Walk(NamedTuple):
     is_cut_short: bool
 
 
-def paginate(lane: KeysetQuery, *, size: int, at: str = "", tag: str = "") -> Page:
+def paginate(query: KeysetQuery, *, size: int, at: str = "", tag: str = "") -> Page:
     """The page that a cursor names; the first one if it names none, or one of a list that was asked differently."""
-    lane = _comparable(lane)
-    place = _place(lane, at, tag)
+    query = _comparable(query)
+    place = _place(query, at, tag)
     if place is not None and place.is_back:
         # Where nothing is left before it, the page before is the first one.
-        return _before(lane, place.key, size, tag) or _after_place(lane, None, size, tag)
-    return _after_place(lane, place.key if place else None, size, tag)
+        return _before(query, place.key, size, tag) or _after_place(query, None, size, tag)
+    return _after_place(query, place.key if place else None, size, tag)
 
 
 def counted(count: int) -> str:
@@ -86,73 +86,73 @@ def counted(count: int) -> str:
     return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
 
 
-def _comparable(lane: KeysetQuery) -> KeysetQuery:
+def _comparable(query: KeysetQuery) -> KeysetQuery:
     """SQLite keeps times as texts, some with three digits and some with six: they are compared as they are written."""
-    if connections[lane.rows.db].vendor != "sqlite":
-        return lane
-    times = [name for name in _names(lane.order) if isinstance(_column(lane, name), DateTimeField)]
+    if connections[query.rows.db].vendor != "sqlite":
+        return query
+    times = [name for name in _names(query.order) if isinstance(_column(query, name), DateTimeField)]
     written = {f"{name}{WRITTEN}": Cast(name, CharField()) for name in times}
-    order = tuple(f"{name}{WRITTEN}" if _name(name) in times else name for name in lane.order)
-    return replace(lane, rows=lane.rows.annotate(**written), order=order)
+    order = tuple(f"{name}{WRITTEN}" if _name(name) in times else name for name in query.order)
+    return replace(query, rows=query.rows.annotate(**written), order=order)
 
 
-def _column(lane: KeysetQuery, name: str) -> Any:
+def _column(query: KeysetQuery, name: str) -> Any:
     # Django's own way to a column; a time as it is written is none.
-    return lane.rows.model._meta.get_field(name) if not name.endswith(WRITTEN) else CharField()  # noqa: SLF001
+    return query.rows.model._meta.get_field(name) if not name.endswith(WRITTEN) else CharField()  # noqa: SLF001
 
 
-def _after_place(lane: KeysetQuery, start: Key | None, size: int, tag: str) -> Page:
-    walk = _walk(lane, start, size)
-    first = _key(lane, walk.rows[0]) if start and walk.rows else None
+def _after_place(query: KeysetQuery, start: Key | None, size: int, tag: str) -> Page:
+    walk = _walk(query, start, size)
+    first = _key(query, walk.rows[0]) if start and walk.rows else None
     return Page(
         rows=walk.rows,
         previous=_cursor(tag, "p", first),
         next=_cursor(tag, "n", walk.end),
-        looked_through=lane.window if walk.is_cut_short else 0,
+        looked_through=query.window if walk.is_cut_short else 0,
     )
 
 
-def _before(lane: KeysetQuery, key: Key, size: int, tag: str) -> Page | None:
-    walk = _walk(lane.reversed(), key, size)
+def _before(query: KeysetQuery, key: Key, size: int, tag: str) -> Page | None:
+    walk = _walk(query.reversed(), key, size)
     if walk.end is None:
         return None
     rows = walk.rows[::-1]
     return Page(
         rows=rows,
         previous=_cursor(tag, "p", walk.end),
-        next=_cursor(tag, "n", _key(lane, rows[-1]) if rows else key),
-        looked_through=lane.window if walk.is_cut_short else 0,
+        next=_cursor(tag, "n", _key(query, rows[-1]) if rows else key),
+        looked_through=query.window if walk.is_cut_short else 0,
     )
 
 
-def _walk(lane: KeysetQuery, start: Key | None, size: int) -> _Walk:
+def _walk(query: KeysetQuery, start: Key | None, size: int) -> _Walk:
     """The next rows, and the key to go on from if there may be more."""
-    edge = _edge(lane, start) if lane.rest else None
+    edge = _edge(query, start) if query.rest else None
     found: list[Any] = []
-    for rows in _stretches(lane, start):
+    for rows in _stretches(query, start):
         if edge is not None:
-            rows = rows.filter(_up_to(lane.order, edge))  # noqa: PLW2901
-        found += rows.filter(lane.rest)[: size + 1 - len(found)]
+            rows = rows.filter(_up_to(query.order, edge))  # noqa: PLW2901
+        found += rows.filter(query.rest)[: size + 1 - len(found)]
         if len(found) > size:
-            return _Walk(found[:size], _key(lane, found[size - 1]), is_cut_short=False)
+            return _Walk(found[:size], _key(query, found[size - 1]), is_cut_short=False)
     return _Walk(found, edge, is_cut_short=edge is not None)
 
 
-def _stretches(lane: KeysetQuery, start: Key | None) -> Iterator[QuerySet[Any]]:
+def _stretches(query: KeysetQuery, start: Key | None) -> Iterator[QuerySet[Any]]:
     """What comes after a key, in stretches that an index finds at once; first what differs in the last column only."""
-    ordered = lane.rows.order_by(*lane.order)
+    ordered = query.rows.order_by(*query.order)
     if start is None:
         yield ordered
         return
-    for depth in range(len(lane.order) - 1, -1, -1):
-        yield ordered.filter(_alike(lane.order[:depth], start), _beyond(lane.order[depth], start[depth]))
+    for depth in range(len(query.order) - 1, -1, -1):
+        yield ordered.filter(_alike(query.order[:depth], start), _beyond(query.order[depth], start[depth]))
 
 
-def _edge(lane: KeysetQuery, start: Key | None) -> Key | None:
+def _edge(query: KeysetQuery, start: Key | None) -> Key | None:
     """The key of the last row of the window; None if the rows end before."""
-    rows = lane.rows if start is None else lane.rows.filter(_after(lane.order, start))
-    keys = rows.order_by(*lane.order).values_list(*_names(lane.order))
-    return next(iter(keys[lane.window - 1 : lane.window]), None)
+    rows = query.rows if start is None else query.rows.filter(_after(query.order, start))
+    keys = rows.order_by(*query.order).values_list(*_names(query.order))
+    return next(iter(keys[query.window - 1 : query.window]), None)
 
 
 def _after(order: Sequence[str], key: Key) -> Q:
@@ -189,8 +189,8 @@ def _names(order: Sequence[str]) -> list[str]:
     return [_name(name) for name in order]
 
 
-def _key(lane: KeysetQuery, row: Model) -> Key:
-    return tuple(getattr(row, name) for name in _names(lane.order))
+def _key(query: KeysetQuery, row: Model) -> Key:
+    return tuple(getattr(row, name) for name in _names(query.order))
 
 
 def _cursor(tag: str, way: str, key: Key | None) -> str:
@@ -200,13 +200,13 @@ def _cursor(tag: str, way: str, key: Key | None) -> str:
     return urlsafe_b64encode(json.dumps([tag, way, *key], default=str).encode()).decode().rstrip("=")
 
 
-def _place(lane: KeysetQuery, at: str, tag: str) -> _Place | None:
+def _place(query: KeysetQuery, at: str, tag: str) -> _Place | None:
     """Where a cursor points; nowhere if it is none, or of another list."""
     if not at or len(at) > LONGEST_CURSOR:
         return None
     try:
         told, way, *values = json.loads(urlsafe_b64decode(at + "=" * (-len(at) % 4)))
-        columns = [_column(lane, name) for name in _names(lane.order)]
+        columns = [_column(query, name) for name in _names(query.order)]
         key = tuple(_value(column, value) for column, value in zip(columns, values, strict=True))
     except (ValueError, TypeError, OverflowError, RecursionError, ValidationError):
         return None

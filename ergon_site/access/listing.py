@@ -59,7 +59,7 @@ def actions() -> list[str]:
 
 
 def entries(asked: Mapping[str, str], now: datetime) -> KeysetQuery:
-    """The lane of a list of entries, newest first. What was before and after stays where it is."""
+    """The keyset query of the audit log, newest first, without the columns before and after."""
     text = asked.get("q", "").strip()
     search = _search(text) if text else _Search()
     leads = [*search.leads, *(Q(**{name: asked[name]}) for name in LEADING if name in asked)]

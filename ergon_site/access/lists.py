@@ -22,7 +22,7 @@ LONGEST_TITLE = 500
 
 
 class KeysetList(ConsoleList):
-    """A list that asks its page for a lane, and shows one page of it."""
+    """A list that shows one page of the keyset query of its admin page."""
 
     class paginator:  # noqa: N801 (the theme asks it for nothing but this)
         template_name = "console/keyset_pages.html"
@@ -34,9 +34,9 @@ class KeysetList(ConsoleList):
         if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
         self.has_active_filters = len(wanted) > 1
-        self.lane = self.model_admin.lane(request, wanted)
+        self.keyset_query = self.model_admin.keyset_query(request, wanted)
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
-        rows: QuerySet[Any] = self.lane.all()
+        rows: QuerySet[Any] = self.keyset_query.all()
         return rows
 
     def get_filters_params(self, params: Any = None) -> Any:
@@ -47,8 +47,8 @@ class KeysetList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         asked = sorted((name, values) for name, values in self.filter_params.items() if name != AT)
         tag = sha256(repr(asked).encode()).hexdigest()[:8]
-        self.slice = keyset.paginate(self.lane, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
-        self.result_list = self.model_admin.dressed(request, self.slice.rows)
+        self.slice = keyset.paginate(self.keyset_query, size=self.list_per_page, at=request.GET.get(AT, ""), tag=tag)
+        self.result_list = self.model_admin.decorate(request, self.slice.rows)
         # Alike, so that the theme counts nothing above the list: the page's own words stand below it.
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_full_result_count = self.show_admin_actions = False
@@ -65,7 +65,7 @@ class KeysetList(ConsoleList):
     @property
     def counted(self) -> str:
         """How many there are, where an index tells."""
-        count = self.lane.count()
+        count = self.keyset_query.count()
         return "" if count is None else keyset.counted(count)
 
     @property
@@ -82,13 +82,13 @@ class KeysetList(ConsoleList):
 
 
 class KeysetPage(ConsolePage):
-    """A page whose list is a lane."""
+    """An admin page whose list is a keyset query."""
 
     actions = None
     change_list_template = "console/keyset_list.html"
     show_facets = ShowFacets.NEVER
     sortable_by: ClassVar[tuple[str, ...]] = ()
-    # The theme draws the search field where a page names fields; what is found is the lane's affair.
+    # The theme draws the search field where a page names fields; the keyset query does the search.
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
     longest_value: ClassVar[int] = LONGEST_VALUE
 
@@ -96,11 +96,11 @@ class KeysetPage(ConsolePage):
         """What stands for a row in the address of its page."""
         return row.pk
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        """What is asked for by filters and by the search (`q`), as a lane."""
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+        """The keyset query for the filters and the search (`q`)."""
         raise NotImplementedError
 
-    def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
+    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         """The rows of one page, with what their columns need besides."""
         return rows
 
@@ -141,7 +141,7 @@ def unbroken(text: object) -> str:
 
 
 class Choice(SimpleListFilter):
-    """A filter that offers words; the lane does the filtering."""
+    """A filter that offers words; the keyset query does the filtering."""
 
     template = "console/filter_choice.html"
 

@@ -44,7 +44,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return lists.artifacts(wanted)
         except lists.ListingError as error:

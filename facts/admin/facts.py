@@ -36,13 +36,13 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
             row.page_address = self.address(self.key_of(row))
         return row
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return lists.facts(self.model, wanted, boundaries(request))
         except lists.ListingError as error:
             raise IncorrectLookupParameters from error
 
-    def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
+    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         known = {boundary.pk: boundary for boundary in boundaries(request)}
         for row in rows:
             row.boundary = known.get(row.boundary_id) or row.boundary

@@ -23,7 +23,7 @@ class ListingError(ValueError):
 
 
 def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundary]) -> KeysetQuery:
-    """The lane of a list of facts; the narrowest index leads, and the rest is looked for among what it finds."""
+    """The keyset query of facts: the narrowest index leads, and the other filters apply to its rows."""
     conditions, note = _conditions(asked, [one.pk for one in boundaries]), ""
     if text := asked.get("q", "").strip():
         meant, note = _meaning(buffer, text, boundaries)
@@ -41,7 +41,7 @@ def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundar
 
 
 def artifacts(asked: Mapping[str, str]) -> KeysetQuery:
-    """The lane of a list of artifacts: all, those of a bucket by their keys, one by its name, or orphans by age."""
+    """The keyset query of artifacts: all, those of a bucket by their keys, one by its name, or orphans by age."""
     text, bucket, rest = asked.get("q", "").strip(), asked.get("bucket"), Q()
     rows = Artifact.objects.all()
     if asked.get("kept", "orphan") not in {"orphan", "referenced", "damaged"}:

@@ -9,7 +9,7 @@ from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines
 from providers.admin import amounts, filters, links
-from providers.admin.lanes import LanePage
+from providers.admin.keyset_pages import KeysetDetailPage
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
@@ -19,7 +19,7 @@ SHOWN = 50
 
 
 @admin.register(ProviderExecutionMetric)
-class AttemptsPage(LanePage):
+class AttemptsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.attempts)
     detail_template = "console/provider_attempt.html"
     empty_text = "No attempts yet: each call to a provider is recorded here."

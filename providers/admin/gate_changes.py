@@ -13,7 +13,7 @@ from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 from providers import calls
 from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
-from providers.admin.lanes import LanePage
+from providers.admin.keyset_pages import KeysetDetailPage
 from providers.calls import OrderError
 from providers.core.exchange import Who
 from providers.models import Gate
@@ -39,7 +39,7 @@ SET: dict[str, Any] = {
 }
 
 
-class GateChanges(LanePage):
+class GateChanges(KeysetDetailPage):
     edit_right = Right.LEAD
     refused_by = (OrderError,)
     actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")

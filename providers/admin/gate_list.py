@@ -32,7 +32,7 @@ class GateColumns:
     def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:
         return gate_export.written(rows)
 
-    def dressed(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
+    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         for row, stand in zip(rows, of_gates(rows), strict=True):
             row.standing = stand
         return rows

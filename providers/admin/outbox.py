@@ -9,7 +9,7 @@ from unfold.decorators import display
 from ergon_site.access import json_view
 from ergon_site.access.lists import tag, two_lines, words
 from providers.admin import filters, links
-from providers.admin.lanes import LanePage
+from providers.admin.keyset_pages import KeysetDetailPage
 from providers.models import OutboxLetter
 from providers.reads import lists
 
@@ -17,7 +17,7 @@ KINDS = {"waiting": "warning", "published": "good"}
 
 
 @admin.register(OutboxLetter)
-class OutboxPage(LanePage):
+class OutboxPage(KeysetDetailPage):
     looked_for = staticmethod(lists.letters)
     detail_template = "console/outbox_letter.html"
     empty_text = "No final failures yet. Final failures of tasks are published from here to queue.deadletter."

@@ -9,7 +9,7 @@ from unfold.decorators import display
 from engines.core.explanation import span
 from ergon_site.access.lists import tag, unbroken, words
 from providers.admin import amounts, filters, links
-from providers.admin.lanes import LanePage
+from providers.admin.keyset_pages import KeysetDetailPage
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.reads import lists
 
@@ -18,7 +18,7 @@ SHOWN = 50
 
 
 @admin.register(TaskExecution)
-class TaskExecutionsPage(LanePage):
+class TaskExecutionsPage(KeysetDetailPage):
     looked_for = staticmethod(lists.tasks)
     detail_template = "console/task_execution.html"
     empty_text = "No task executions yet: each run of a CeleryProviderTask is recorded here."

@@ -1,4 +1,4 @@
-"""Long lists of providers, as lanes: which index leads, and what is looked for among what it finds."""
+"""Keyset queries of providers: which index leads, and what filters its rows."""
 
 from collections.abc import Mapping
 

@@ -91,7 +91,7 @@ def console_cursors(page: Any, administrator: User) -> Iterator[str]:
     request.user = administrator
     tag = sha256(repr([]).encode()).hexdigest()[:8]
     for key in KEYS:
-        yield _encoded([tag, "n", *[key] * len(page.lane(request, {}).order)])
+        yield _encoded([tag, "n", *[key] * len(page.keyset_query(request, {}).order)])
     yield from ("%", "é", "x" * 9000, _encoded([]), _encoded({}), _encoded("x"), _encoded([tag, "n"]))
 
 

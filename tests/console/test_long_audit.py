@@ -109,15 +109,15 @@ def test_no_list_of_the_audit_log_counts_or_skips_rows(browse: Client) -> None:
 @pytest.mark.parametrize("query", [{}, {"actor": "ada"}, {"action": "policy.write"}, {"q": "trans"}, {"q": "person-1"}])
 def test_paging_shows_every_entry_once_and_newest_first(query: dict[str, str]) -> None:
     seed(1_500)
-    lane = listing.entries(query, timezone.now())
+    keyset_query = listing.entries(query, timezone.now())
     pages, at = [], ""
     while True:
-        page = keyset.paginate(lane, size=40, at=at)
+        page = keyset.paginate(keyset_query, size=40, at=at)
         pages.append(page)
         if not (at := page.next):
             break
     shown = [row.pk for page in pages for row in page.rows]
-    assert shown == list(lane.all().values_list("pk", flat=True))
+    assert shown == list(keyset_query.all().values_list("pk", flat=True))
     assert shown == sorted(shown, reverse=True)
     assert len(set(shown)) == len(shown) > 0
 

@@ -123,17 +123,17 @@ def test_every_list_of_facts_and_artifacts_is_found_by_an_index(browse: Client) 
 @pytest.mark.parametrize("query", [{}, {"boundary": "{small}"}, {"correlation": "c-7"}, {"subject": "machine:7"}])
 def test_paging_shows_every_fact_once_and_in_order(buffer: lists.Buffer, query: dict[str, str]) -> None:
     known = seed(1_000)
-    lane = lists.facts(
+    keyset_query = lists.facts(
         buffer, {name: value.format(**known) for name, value in query.items()}, list(Boundary.objects.all())
     )
     pages, at = [], ""
     while True:
-        page = keyset.paginate(lane, size=17, at=at)
+        page = keyset.paginate(keyset_query, size=17, at=at)
         pages.append(page)
         if not (at := page.next):
             break
     shown = [(row.boundary_id, row.offset) for page in pages for row in page.rows]
-    assert shown == list(lane.all().values_list("boundary_id", "offset"))
+    assert shown == list(keyset_query.all().values_list("boundary_id", "offset"))
     assert len(set(shown)) == len(shown)
 
 

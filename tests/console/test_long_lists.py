@@ -144,17 +144,17 @@ def test_paging_shows_every_row_once_and_in_order(query: str) -> None:
     seed(5_000)
     known = list(Pipeline.objects.all())
     asked = dict(part.split("=") for part in query.removeprefix("?").split("&") if part)
-    lane = list_transactions(filters.parse(asked, known), known)
+    keyset_query = list_transactions(filters.parse(asked, known), known)
     pages, at = [], ""
     while True:
-        page = keyset.paginate(lane, size=60, at=at)
+        page = keyset.paginate(keyset_query, size=60, at=at)
         pages.append(page)
         if not (at := page.next):
             break
-    assert [row.pk for page in pages for row in page.rows] == list(lane.all().values_list("pk", flat=True))
-    back = keyset.paginate(lane, size=60, at=pages[2].previous)
+    assert [row.pk for page in pages for row in page.rows] == list(keyset_query.all().values_list("pk", flat=True))
+    back = keyset.paginate(keyset_query, size=60, at=pages[2].previous)
     assert [row.pk for row in back.rows] == [row.pk for row in pages[1].rows]
-    assert keyset.paginate(lane, size=60, at=back.previous).rows[0].pk == pages[0].rows[0].pk
+    assert keyset.paginate(keyset_query, size=60, at=back.previous).rows[0].pk == pages[0].rows[0].pk
 
 
 def test_a_search_that_no_index_serves_looks_through_a_window_and_can_go_on(browse: Client) -> None:

@@ -55,7 +55,7 @@ class AuditLogPage(KeysetPage):
     export_fields = ("id", "at", "actor", "action", "target", "reason", "before", "after")
     fields = ("at", "actor", "action", "target", "reason", "before", "after")
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             return listing.entries(wanted, timezone.now())
         except listing.ListingError as error:

@@ -13,12 +13,12 @@ from ergon_site.access.lists import KeysetPage
 from providers.reads import lists
 
 
-class LanePage(KeysetPage, DetailPage):
-    """A list that is a lane, and a page for each row."""
+class KeysetDetailPage(KeysetPage, DetailPage):
+    """A list in pages by keyset, and a page for each row."""
 
-    looked_for: ClassVar[Any]  # of `listing`
+    looked_for: ClassVar[Any]  # of `reads.lists`
 
-    def lane(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
             found: KeysetQuery = type(self).looked_for(wanted)
         except lists.ListingError as error:
