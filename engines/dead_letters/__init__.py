@@ -7,7 +7,7 @@ from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, L
 from engines.dead_letters.finding import find, find_group, is_replayable, payload_of, redacted_of
 from engines.dead_letters.recording import (
     DeadLetterDraft,
-    FailedTransaction,
+    FinalFailure,
     Poison,
     forget_trends,
     record,
@@ -28,8 +28,8 @@ from engines.dead_letters.settling import (
 __all__ = [
     "AS_IT_WAS",
     "DeadLetterDraft",
-    "FailedTransaction",
     "Fates",
+    "FinalFailure",
     "GroupUnknownError",
     "LetterSettledError",
     "LetterUnknownError",

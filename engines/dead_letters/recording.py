@@ -23,7 +23,7 @@ from ergon_site.access.database.retrying import retry_conflicts
 TEXT = 200
 
 
-class FailedTransaction(NamedTuple):
+class FinalFailure(NamedTuple):
     """A transaction of a pipeline, and the failure that ended it."""
 
     transaction: Any
@@ -61,7 +61,7 @@ class DeadLetterDraft:
         return fingerprint(self.source, self.step, self.error_type, self.message)
 
 
-def record_failed(failed: Sequence[FailedTransaction], *, worker: int | None = None) -> None:
+def record_failed(failed: Sequence[FinalFailure], *, worker: int | None = None) -> None:
     """One dead letter for each transaction that failed, in the database transaction of its end."""
     records = TransactionRecord.objects.filter(pk__in=[one.transaction.lease.id for one in failed])
     names = dict(records.values_list("pk", "pipeline__name"))
@@ -115,8 +115,8 @@ def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     return letters
 
 
-def _draft(burial: FailedTransaction, pipeline: str, worker: int | None) -> DeadLetterDraft:
-    moved, failure = burial
+def _draft(ended: FinalFailure, pipeline: str, worker: int | None) -> DeadLetterDraft:
+    moved, failure = ended
     lease = moved.lease
     tried = [attempted for attempted, _ in lease.attempts]
     told = failures.summary(failure, tried)
