@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import QuerySet
 
-from engines import dead_letters
+from engines import dead_letters, transactions
 from engines.clock import database_time
 from engines.core.allowed_actions import TURNS
 from engines.core.errors import EngineError
@@ -227,7 +227,7 @@ def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:
     try:
         with transaction.atomic():
             if operation.verb == "replay":
-                note = dead_letters.replay(letter.pk, by=operation.by, reason=operation.reason)
+                note = transactions.replay_letter(letter.pk, by=operation.by, reason=operation.reason)
             else:
                 dead_letters.discard(letter.pk, by=operation.by, reason=operation.reason)
     except dead_letters.LetterSettledError as error:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import reverse
 from unfold.decorators import action
 
-from engines import dead_letters
+from engines import dead_letters, transactions
 from engines.admin import editing, letter_page, parts
 from engines.admin.letter_list import LetterColumns
 from engines.models import DeadLetter, TransactionRecord
@@ -56,7 +56,7 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         letter, why = self.row(request, object_id), form.cleaned_data["reason"]
 
         def verb() -> str:
-            return self._page_of(dead_letters.replay(letter.pk, by=actor(request), reason=why), letter)
+            return self._page_of(transactions.replay_letter(letter.pk, by=actor(request), reason=why), letter)
 
         told = "Replayed: this is the new transaction." if letter.transaction_id else "Replayed."
         return parts.carry_out(request, verb, told, self.address(letter.pk))
@@ -66,7 +66,7 @@ class LettersPage(LetterColumns, KeysetPage, DetailPage):
         letter = self.row(request, object_id)
 
         def verb(payload: Any, reason: str) -> str:
-            new = dead_letters.replay(letter.pk, by=actor(request), reason=reason, payload=payload)
+            new = transactions.replay_letter(letter.pk, by=actor(request), reason=reason, payload=payload)
             return self._page_of(new, letter)
 
         payload, redacted = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)

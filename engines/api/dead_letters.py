@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from engines import dead_letters
+from engines import dead_letters, transactions
 from engines.api import bodies, filters, hiding, tenants
 from engines.api.problems import Refusing
 from engines.api.serializers import (
@@ -69,7 +69,7 @@ class ReplayLetterView(Refusing, APIView):
     def post(self, request: Request, letter_id: int) -> Response:
         tenants.check(api_identity.of(request), dead_letters.find(letter_id))
         asked = hiding.for_letter(letter_id, bodies.replay(request.data))
-        uid = dead_letters.replay(letter_id, by=api_identity.of(request).actor, **asked)
+        uid = transactions.replay_letter(letter_id, by=api_identity.of(request).actor, **asked)
         return Response({"id": uid, "state": _state_of(uid)}, status=HTTPStatus.CREATED)
 
 

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from engines.api.serializers import Anything
 from engines.core import redaction
 from engines.models import DIRECTIONS, Pipeline, Schedule
-from engines.reads.depth import COUNTED
+from engines.reads import depth
 from engines.schedules import LONGEST_CRON
 from ergon_site.access.api.bodies import LONGEST_NAME, DecisionSerializer
 
@@ -44,7 +44,7 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
     @extend_schema_field(DepthSerializer)
     def get_depth(self, pipeline: Pipeline) -> dict[str, Any]:
         found = self.context["waiting"][pipeline.pk]
-        return {"pending": min(found.count, COUNTED), "is_capped": found.is_capped}
+        return {"pending": min(found.count, depth.COUNTED), "is_capped": found.is_capped}
 
 
 class AmendmentSerializer(DecisionSerializer):

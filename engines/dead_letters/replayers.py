@@ -7,6 +7,9 @@ from django.db.models import QuerySet
 
 from engines.models import DeadLetter
 
+# In place of a payload: the letter's own.
+AS_IT_WAS: Any = object()
+
 
 class Fates(NamedTuple):
     """How replays fare: how many have not come to an end yet, and how many have failed again."""
@@ -22,7 +25,7 @@ class Replayer(Protocol):
         """Whether it is a letter of theirs."""
 
     def replay(self, letter: DeadLetter, payload: Any, /) -> str:
-        """Run it again, within the transaction that settles it; the id of what runs then."""
+        """Run it again with this payload or `AS_IT_WAS`, in the database transaction that settles it; the new id."""
 
     def fates(self, ids: QuerySet[Any, Any], /) -> Fates:
         """How those fare that run under these ids."""

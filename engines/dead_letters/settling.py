@@ -1,4 +1,4 @@
-"""VERBS: replay, discard, reveal; and what is decided for a whole group."""
+"""VERBS: discard, reveal, settle_as_replayed; and what is decided for a whole group."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,54 +8,20 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from engines.core.states import GroupState, LetterState
-from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError, NotReplayableError
+from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError
 from engines.dead_letters.finding import payload_of, redacted_of
-from engines.dead_letters.recording import TEXT
-from engines.dead_letters.replayers import replayer_of
-from engines.models import DeadLetter, DeadLetterGroup, Pipeline
+from engines.models import DeadLetter, DeadLetterGroup
 from ergon_site.access import audit
-from ergon_site.access.core import differences
 from ergon_site.access.database.retrying import retry_conflicts
-
-AS_IT_WAS: Any = object()
-
-
-@retry_conflicts
-@transaction.atomic
-def replay(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> str:
-    """Run a dead letter's transaction again as a new one; the id of that."""
-    from engines import transactions  # noqa: PLC0415 (settling buries, and replaying settles letters)
-
-    letter = _open(letter_id)
-    if letter.transaction_id is not None:
-        return transactions.replay(letter.uid, by=by, reason=reason, payload=payload).id
-    is_edited = payload is not AS_IT_WAS
-    if (replayer := replayer_of(letter)) is not None:
-        new = replayer.replay(letter, payload)
-    elif Pipeline.objects.filter(name=letter.source).exists():
-        new = _submit_again(letter, payload)
-    else:
-        raise NotReplayableError(letter)
-    settle_as_replayed(letter, new, by=by, reason=reason)
-    # Which fields were edited, never what they hold: payloads stay out of the log.
-    edited = [change["path"] for change in _changes(letter, payload) or []]
-    audit.record(
-        actor=by,
-        action="dead_letter.replay_edited" if is_edited else "dead_letter.replay",
-        target=_target(letter),
-        reason=reason,
-        after={"as": new} | ({"edited": edited} if is_edited else {}),
-    )
-    return new
 
 
 @retry_conflicts
 @transaction.atomic
 def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
     """Decide that a dead letter will not be replayed."""
-    letter = _open(letter_id)
+    letter = lock_open(letter_id)
     _settle(letter, LetterState.DISCARDED, by=by, reason=reason)
-    audit.record(actor=by, action="dead_letter.discard", target=_target(letter), reason=reason)
+    audit.record(actor=by, action="dead_letter.discard", target=audit_target(letter), reason=reason)
     return letter
 
 
@@ -67,7 +33,7 @@ def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
     if letter is None:
         raise LetterUnknownError(letter_id)
     fields = {"fields": redacted_of(letter)}
-    audit.record(actor=by, action="dead_letter.reveal", target=_target(letter), reason=reason, after=fields)
+    audit.record(actor=by, action="dead_letter.reveal", target=audit_target(letter), reason=reason, after=fields)
     return payload_of(letter)
 
 
@@ -103,27 +69,8 @@ def resolve_if_empty(group_ids: Iterable[int]) -> None:
     left.update(state=GroupState.RESOLVED.value)
 
 
-def _submit_again(letter: DeadLetter, payload: Any) -> str:
-    """As a transaction of its pipeline, with all that is known of the one that came from elsewhere."""
-    from engines import transactions  # noqa: PLC0415 (settling buries, and replaying settles letters)
-
-    known = {name: (letter.details.get(name) or "")[:TEXT] or None for name in ("correlation_id", "source")}
-    submitted = transactions.submit(
-        letter.source,
-        letter.payload if payload is AS_IT_WAS else payload,
-        metadata=letter.details.get("metadata"),
-        parent_id=letter.uid,
-        payload_changes=_changes(letter, payload),
-        **known,
-    )
-    return submitted.id
-
-
-def _changes(letter: DeadLetter, payload: Any) -> list[dict[str, Any]] | None:
-    return None if payload is AS_IT_WAS else differences.changes(letter.payload, payload)
-
-
-def _open(letter_id: int) -> DeadLetter:
+def lock_open(letter_id: int) -> DeadLetter:
+    """An open dead letter, locked until the end of the database transaction."""
     letter = DeadLetter.objects.select_for_update().filter(pk=letter_id).first()
     if letter is None:
         raise LetterUnknownError(letter_id)
@@ -140,5 +87,5 @@ def _settle(letter: DeadLetter, state: LetterState, *, by: str, reason: str) -> 
     resolve_if_empty([letter.group_id])
 
 
-def _target(letter: DeadLetter) -> str:
+def audit_target(letter: DeadLetter) -> str:
     return f"dead letter {letter.pk} of {letter.uid}"[:300]

@@ -18,7 +18,7 @@ from engines.transactions.errors import (
 from engines.transactions.finding import find
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.pruning import MOST_COUNTED, prunable, prune
-from engines.transactions.replaying import cancel, replay
+from engines.transactions.replaying import cancel, replay, replay_letter
 from engines.transactions.revealing import reveal
 from engines.transactions.settling import Settlement, note, postpone, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
@@ -50,6 +50,7 @@ __all__ = [
     "prune",
     "release",
     "replay",
+    "replay_letter",
     "rescue",
     "reveal",
     "settle",

@@ -1,4 +1,4 @@
-"""VERBS: cancel, replay."""
+"""VERBS: cancel, replay, replay_letter."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from engines import dead_letters
 from engines.core.states import LetterState, State
 from engines.dead_letters import AS_IT_WAS
-from engines.models import DeadLetter, TransactionRecord
+from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.transactions.counting import count_ends
 from engines.transactions.errors import NotFinishedError, NotPendingError
 from engines.transactions.finding import find
@@ -16,6 +16,8 @@ from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
 from ergon_site.access.core import differences
 from ergon_site.access.database.retrying import retry_conflicts
+
+LONGEST_TEXT = 200
 
 
 @retry_conflicts
@@ -65,3 +67,43 @@ def replay(uid: str, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> Submi
         after={"as": new.id} | ({"edited": [change["path"] for change in changes or []]} if is_edited else {}),
     )
     return new
+
+
+@retry_conflicts
+@transaction.atomic
+def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> str:
+    """Run a dead letter's transaction again as a new one; the id of that."""
+    letter = dead_letters.lock_open(letter_id)
+    if letter.transaction_id is not None:
+        return replay(letter.uid, by=by, reason=reason, payload=payload).id
+    is_edited = payload is not AS_IT_WAS
+    changes = differences.changes(letter.payload, payload) if is_edited else None
+    if (replayer := dead_letters.replayer_of(letter)) is not None:
+        new = replayer.replay(letter, payload)
+    elif Pipeline.objects.filter(name=letter.source).exists():
+        new = _submit_again(letter, payload if is_edited else letter.payload, changes)
+    else:
+        raise dead_letters.NotReplayableError(letter)
+    dead_letters.settle_as_replayed(letter, new, by=by, reason=reason)
+    audit.record(
+        actor=by,
+        action="dead_letter.replay_edited" if is_edited else "dead_letter.replay",
+        target=dead_letters.audit_target(letter),
+        reason=reason,
+        after={"as": new} | ({"edited": [change["path"] for change in changes or []]} if is_edited else {}),
+    )
+    return new
+
+
+def _submit_again(letter: DeadLetter, payload: Any, changes: list[dict[str, Any]] | None) -> str:
+    """As a transaction of its pipeline, with all that is known of the one that came from elsewhere."""
+    known = {name: (letter.details.get(name) or "")[:LONGEST_TEXT] or None for name in ("correlation_id", "source")}
+    submitted = submit(
+        letter.source,
+        payload,
+        metadata=letter.details.get("metadata"),
+        parent_id=letter.uid,
+        payload_changes=changes,
+        **known,
+    )
+    return submitted.id

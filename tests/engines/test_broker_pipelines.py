@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from engines import Transaction, dead_letters, policies, transactions
+from engines import Transaction, policies, transactions
 from engines.connectors.broker import BrokerConnector
 from engines.models import DeadLetter, Pipeline
 from engines.reads import status
@@ -46,7 +46,7 @@ def test_messages_run_and_a_failure_becomes_a_dead_letter_that_can_be_replayed(t
         letter = DeadLetter.objects.get()
         assert (letter.uid, letter.error_type, letter.payload) == ("m1", "ValueError", {"fail": "broken"})
         assert letter.details["attempts"] == 1
-        new = dead_letters.replay(letter.pk, by="ada", reason="repaired", payload={"n": 3})
+        new = transactions.replay_letter(letter.pk, by="ada", reason="repaired", payload={"n": 3})
         wait_for(lambda: transactions.find(new).word == "succeeded")
         crew.stop()
         wait_for(lambda: not crew.is_running)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from engines import Transaction, dead_letters, transactions
+from engines import Transaction, transactions
 from engines.connectors import facts as facts_connector
 from engines.connectors.facts import FactsConnector
 from engines.core.errors import ConnectorError
@@ -196,7 +196,7 @@ def test_a_pipeline_runs_facts_and_a_failure_has_its_dead_letter(task: str) -> N
         letter = DeadLetter.objects.get()
         assert (letter.uid, letter.error_type) == ("order-1-released", "ValueError")
         assert letter.payload == draft(1, object_json={"fail": "broken"})
-        new = dead_letters.replay(letter.pk, by="ada", reason="repaired", payload=draft(1, object_json={"n": 3}))
+        new = transactions.replay_letter(letter.pk, by="ada", reason="repaired", payload=draft(1, object_json={"n": 3}))
         wait_for(lambda: transactions.find(new).word == "succeeded")
         crew.stop()
         wait_for(lambda: not crew.is_running)

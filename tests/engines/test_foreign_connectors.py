@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import engines
-from engines import Transaction, conf, dead_letters, pipelines, running, transactions
+from engines import Transaction, conf, pipelines, running, transactions
 from engines.connectors.memory import MemoryConnector
 from engines.core.errors import ConnectorError
 from engines.core.states import State
@@ -162,7 +162,9 @@ def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: Me
     }
     assert (letter.message, letter.step) == ("broken", "process")
     assert letter.details["exception_handler"] == {"type": "ValueError", "message": "and the handler"}
-    new = transactions.find(dead_letters.replay(letter.pk, by="ada", reason="mended", payload={**payload, "fail": "x"}))
+    new = transactions.find(
+        transactions.replay_letter(letter.pk, by="ada", reason="mended", payload={**payload, "fail": "x"})
+    )
     assert (new.metadata, new.correlation_id, new.parent_id, new.source) == ({"tenant": 7}, "order:1", "m0", "shop")
     assert new.payload_changes == [{"path": "fail", "before": "broken", "after": "x"}]
 
@@ -173,7 +175,7 @@ def test_a_replay_as_it_was_has_no_changes(inbox: MemoryConnector) -> None:
     with WorkerProcess([pipeline], Options()) as crew:
         wait_for(DeadLetter.objects.exists)
         end(crew)
-    new = transactions.find(dead_letters.replay(DeadLetter.objects.get().pk, by="ada", reason="again"))
+    new = transactions.find(transactions.replay_letter(DeadLetter.objects.get().pk, by="ada", reason="again"))
     assert (new.payload, new.payload_changes, new.correlation_id) == ({"fail": "broken"}, None, "c" * 200)
 
 

@@ -48,7 +48,7 @@ def perform(part: Callable[[Meeting], None], together: Any) -> None:
 
 def bulk(operation_id: str) -> Sequence[Any]:
     """A bulk operation on a group, while two people settle letters of that group from the other end."""
-    from engines import bulk as operations, dead_letters
+    from engines import bulk as operations, dead_letters, transactions
     from engines.models import BulkOperation, DeadLetter
 
     operation = BulkOperation.objects.get(pk=operation_id)
@@ -61,7 +61,7 @@ def bulk(operation_id: str) -> Sequence[Any]:
 
     def settle(mine: list[int]) -> Callable[[Meeting], None]:
         def act(meet: Meeting) -> None:
-            verb = dead_letters.replay if operation.verb == "replay" else dead_letters.discard
+            verb = transactions.replay_letter if operation.verb == "replay" else dead_letters.discard
             meet()
             for letter in mine:
                 try:
@@ -123,13 +123,13 @@ def rescue() -> Sequence[Any]:
 
 
 def prune(*messages: str) -> Sequence[Any]:
-    """Failures of several kinds are buried while old ones of the same kinds are pruned."""
+    """Failures of several kinds are recorded while old ones of the same kinds are pruned."""
     from datetime import timedelta
 
     from engines import dead_letters, transactions
     from engines.models import DeadLetter
 
-    def bury(meet: Meeting) -> None:
+    def record(meet: Meeting) -> None:
         for _ in range(ROUNDS):
             meet()
             for _ in range(20):
@@ -143,7 +143,7 @@ def prune(*messages: str) -> Sequence[Any]:
             transactions.prune(older_than=timedelta(days=1))
             meet()
 
-    return [bury, remove]
+    return [record, remove]
 
 
 def draft(message: str) -> Any:

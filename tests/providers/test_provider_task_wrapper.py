@@ -12,7 +12,7 @@ import kombu
 import pytest
 from django_celery_results.models import TaskResult
 
-from engines import dead_letters
+from engines import transactions
 from engines.models import DeadLetter
 from providers import calls, outbox
 from providers.core.exchange import Who
@@ -236,7 +236,7 @@ def test_a_replayed_letter_is_called_again_by_a_worker(broker: Broker, request_o
     ended(task_id, "FAILURE")
     [letter] = DeadLetter.objects.all()
     assert letter.details["request"]["task_arguments"]["args"][0] == tenant
-    new = dead_letters.replay(letter.pk, by="ada", reason="it is well again")
+    new = transactions.replay_letter(letter.pk, by="ada", reason="it is well again")
     assert json.loads(ended(new).result) == "it said fine"
     assert Path(log).read_text().count("\n") == 2
 

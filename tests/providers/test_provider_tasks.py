@@ -9,7 +9,7 @@ import pytest
 from django.core import checks
 from django_celery_results.models import TaskResult
 
-from engines import dead_letters
+from engines import transactions
 from engines.models import DeadLetter
 from ergon_site.celery import app
 from providers import (
@@ -202,7 +202,7 @@ def test_what_a_task_raises_of_its_own_is_one_of_our_errors_and_leaves_a_letter(
     assert list(ProviderExecutionMetric.objects.values_list("outcome", flat=True)) == ["success"]
     fails[0] = False
     app.conf.task_always_eager = True
-    dead_letters.replay(letter.pk, by="ada", reason="the place is there")
+    transactions.replay_letter(letter.pk, by="ada", reason="the place is there")
     assert TaskExecution.objects.latest("pk").state == "succeeded"
     assert ProviderExecutionMetric.objects.count() == 1
 

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError
 from django.test import Client
 
-from engines import bulk, dead_letters
+from engines import bulk, dead_letters, transactions
 from engines.bulk import Terms
 from engines.dead_letters import LetterSettledError, NotReplayableError
 from engines.models import BulkOperation, DeadLetter
@@ -60,7 +60,7 @@ def outcomes() -> list[str]:
 
 
 def test_a_replay_makes_the_call_again_and_is_written_down(letter: DeadLetter) -> None:
-    new = dead_letters.replay(letter.pk, by="ada", reason=WHY)
+    new = transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     letter.refresh_from_db()
     assert (letter.state, letter.replayed_as, letter.settled_by) == ("replayed", new, "ada")
     assert outcomes() == ["dead_letter", "success"]
@@ -70,15 +70,15 @@ def test_a_replay_makes_the_call_again_and_is_written_down(letter: DeadLetter) -
 
 
 def test_a_letter_is_replayed_once(letter: DeadLetter) -> None:
-    dead_letters.replay(letter.pk, by="ada", reason=WHY)
+    transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     with pytest.raises(LetterSettledError):
-        dead_letters.replay(letter.pk, by="bob", reason=WHY)
+        transactions.replay_letter(letter.pk, by="bob", reason=WHY)
     assert outcomes() == ["dead_letter", "success"]
 
 
 def test_a_replay_that_fails_leaves_a_letter_of_its_own(tmp_path: Path) -> None:
     letter = fail(tmp_path / "calls", "status:400", "status:403")
-    new = dead_letters.replay(letter.pk, by="ada", reason=WHY)
+    new = transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     again = dead_letters.find(new)
     assert (again.pk != letter.pk, again.state, again.details["reason_code"]) == (True, "open", "auth_failed")
     assert OutboxLetter.objects.count() == 2
@@ -86,11 +86,11 @@ def test_a_replay_that_fails_leaves_a_letter_of_its_own(tmp_path: Path) -> None:
 
 def test_a_replay_passes_breaker_and_quota(letter: DeadLetter) -> None:
     calls.force_open(WHO, by="ada", reason="not yet")
-    new = dead_letters.replay(letter.pk, by="ada", reason=WHY)
+    new = transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     assert dead_letters.find(new).details["reason_code"] == "circuit_open"
     calls.reset(WHO, by="ada", reason="over")
     calls.set_quota(WHO, limit=1, window=86400.0, by="ada")
-    dead_letters.replay(dead_letters.find(new).pk, by="ada", reason=WHY)
+    transactions.replay_letter(dead_letters.find(new).pk, by="ada", reason=WHY)
     assert outcomes() == ["dead_letter", "dead_letter", "success"]
     assert calls.admit(WHO, _asked()).decision.value == "quota"
 
@@ -104,7 +104,7 @@ def _asked() -> Any:
 
 def test_an_edited_payload_is_asked_under_a_key_of_its_own(letter: DeadLetter, tmp_path: Path) -> None:
     edited = {**(letter.payload or {}), "script": ["status:400", "better"]}
-    new = dead_letters.replay(letter.pk, by="ada", reason=WHY, payload=edited)
+    new = transactions.replay_letter(letter.pk, by="ada", reason=WHY, payload=edited)
     metric = ProviderExecutionMetric.objects.get(outcome="success")
     assert (metric.correlation_id, metric.idempotency_key) == (new, f"replay-{letter.pk}")
     entry = AuditEntry.objects.get(action="dead_letter.replay_edited")
@@ -116,7 +116,7 @@ def test_an_edited_payload_is_asked_under_a_key_of_its_own(letter: DeadLetter, t
 def test_what_has_succeeded_since_is_not_called_again(letter: DeadLetter) -> None:
     request = {"tenant_id": "t", "operation": "tell", "payload": letter.payload}
     tell.apply_async(kwargs=request)
-    new = dead_letters.replay(letter.pk, by="ada", reason=WHY)
+    new = transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     assert outcomes() == ["dead_letter", "success"]
     assert TaskExecution.objects.get(celery_task_id=new).state == "succeeded"
 
@@ -125,7 +125,7 @@ def test_a_task_with_arguments_of_its_own_is_sent_them_again(tmp_path: Path) -> 
     log = tmp_path / "calls"
     tell_words.apply_async(["t", "status:400", "fine"], {"log": str(log)})
     letter = DeadLetter.objects.get()
-    dead_letters.replay(letter.pk, by="ada", reason=WHY)
+    transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     assert outcomes() == ["dead_letter", "success"]
 
 
@@ -133,7 +133,7 @@ def test_a_letter_whose_task_is_not_known_stays_open(letter: DeadLetter) -> None
     letter.details = letter.details | {"task_name": "tests.gone"}
     letter.save()
     with pytest.raises(NotReplayableError, match="is not known here"):
-        dead_letters.replay(letter.pk, by="ada", reason=WHY)
+        transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     letter.refresh_from_db()
     assert letter.state == "open"
 
@@ -143,7 +143,7 @@ def test_a_letter_that_the_broker_does_not_take_stays_open(letter: DeadLetter, m
     # The suite's broker is up; that it is not is what is tested here.
     monkeypatch.setattr(type(tell), "apply_async", lambda *_, **__: (_ for _ in ()).throw(ConnectionError()))
     with pytest.raises(NotReplayableError, match="the broker refused it"):
-        dead_letters.replay(letter.pk, by="ada", reason=WHY)
+        transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     letter.refresh_from_db()
     assert letter.state == "open"
 

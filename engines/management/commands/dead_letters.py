@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from engines import dead_letters
+from engines import dead_letters, transactions
 from engines.core.errors import ExceptionType
 from engines.core.states import LetterState
 from engines.dead_letters import AS_IT_WAS
@@ -57,7 +57,7 @@ class Command(GroupVerbs):
     def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
         letter = dead_letters.find(id)
         body = json_file(payload) if payload else AS_IT_WAS
-        new = dead_letters.replay(letter.pk, by=actor(), reason=reason, payload=body)
+        new = transactions.replay_letter(letter.pk, by=actor(), reason=reason, payload=body)
         self.tell({"dead_letter": letter.pk, "id": new}, new)
 
     def discard(self, *, id: str, reason: str, **_: Any) -> None:  # noqa: A002

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from engines import dead_letters, transactions
+from engines import transactions
 from engines.core.states import State
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import EngineCommand, actor, json_file
@@ -30,7 +30,7 @@ class Command(EngineCommand):
             letter = DeadLetter.objects.filter(uid=id, transaction_id__isnull=True).first()
             if letter is None:
                 raise
-            uid = dead_letters.replay(letter.pk, by=actor(), reason=reason, payload=body)
+            uid = transactions.replay_letter(letter.pk, by=actor(), reason=reason, payload=body)
             self.tell({"id": uid, "state": State.PENDING.word, "replay_of": id}, uid)
         else:
             self.tell({"id": new.id, "state": new.state, "replay_of": id}, new.id)
