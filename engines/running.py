@@ -26,8 +26,8 @@ from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core import failures
 from engines.core.errors import AbandonedAttemptsError, LoopTimeout, ProducerLoopTimeout, UnrunnableError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
-from engines.core.report import Tally
 from engines.core.steps import Stop
+from engines.core.tally import Tally
 from engines.drivers.eventloop import EventLoop
 from engines.drivers.limits import CANCEL_GRACE
 from engines.drivers.observed import labels_of, tell_of_the_queue

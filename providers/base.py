@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import structlog
 from asgiref.sync import sync_to_async
 
-from providers import calls, policies, telemetry
+from providers import active_policy, calls, telemetry
 from providers.calls import CallRequest
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
@@ -135,7 +135,7 @@ class ProviderBase(ABC):
         refuse_mistakes({**who._asdict(), **asked, **keys})
         refuse_payload(payload)
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
-        governing = policies.governing(self)
+        governing = active_policy.governing(self)
         return CallRequest(
             who=who,
             operation=operation,

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning as Caution
 
 from engines.core.errors import PolicyError
-from providers import policies, registry
+from providers import active_policy, registry
 from providers.core.policy import ProviderPolicy
 
 VISIBILITY = "visibility_timeout"
@@ -18,7 +18,7 @@ def check_providers(**_: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for kind in registry.classes().values():
         try:
-            policy = policies.defaults_of(kind)
+            policy = active_policy.defaults_of(kind)
         except PolicyError as error:
             found.append(Error(f"The class attributes are not a valid policy: {error}.", obj=kind, id="providers.E001"))
         else:

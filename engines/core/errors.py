@@ -1,10 +1,9 @@
 """What goes wrong, named. One root; a category says who must act."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from engines.core.report import Report
+from engines.core.report import Report
 
 
 class ExceptionType(StrEnum):
@@ -18,7 +17,7 @@ class ExceptionType(StrEnum):
 class EngineError(Exception):
     """The root of everything the engines raise; one that ended a loop carries its `report`."""
 
-    report: "Report | None" = None
+    report: Report | None = None
     # The engine made it of an error that a task or connector raised, which is its cause.
     is_wrapper = False
 
@@ -126,7 +125,7 @@ class LoopTimeout(EngineError, TimeoutError):  # noqa: N818 (the documents' name
 
     category = ExceptionType.TIMEOUT
 
-    def __init__(self, message: str, report: "Report") -> None:
+    def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
         self.report = report
 

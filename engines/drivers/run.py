@@ -11,8 +11,9 @@ import structlog
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, headline, told
 from engines.core.outcome import CUT, Cut, Failure, Outcome
-from engines.core.report import Report, Tally
+from engines.core.report import Report
 from engines.core.steps import Stop
+from engines.core.tally import Tally
 from engines.drivers.limits import Abandoned, Running, is_request_to_end
 from engines.drivers.observed import observer_of
 from engines.drivers.work import NO_DEADLINES, Deadlines, Work

@@ -14,7 +14,7 @@ from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
 from ergon_site.dashboard.attention import Concern, capped
-from providers import breakers, policies, registry
+from providers import active_policy, breakers, registry
 from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
@@ -74,7 +74,7 @@ def uncounted() -> Iterator[str]:
     limited = Gate.objects.filter(quota_limit__isnull=False).order_by()
     for key in limited.values_list("provider_name", "capability").distinct():
         kind = registry.classes().get(key)
-        policy = rows.get(key) or (policies.defaults_of(kind) if kind else None)
+        policy = rows.get(key) or (active_policy.defaults_of(kind) if kind else None)
         if policy is not None and policy.to_dict()["on_store_failure"] == StoreFailure.LOCAL:
             yield " ".join(key)
 

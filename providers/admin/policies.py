@@ -11,7 +11,7 @@ from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
-from providers import policies, registry
+from providers import active_policy, policies, registry
 from providers.admin.forms import NewPolicyForm
 from providers.core.retry import RetryPolicy
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion
@@ -42,7 +42,7 @@ class ProviderPoliciesPage(PolicyPage):
 
     def first_body(self, new: dict[str, Any]) -> dict[str, Any]:
         kind = registry.classes().get((new["provider_name"], new["capability"]))
-        return policies.defaults_of(kind).to_dict() if kind else {}
+        return active_policy.defaults_of(kind).to_dict() if kind else {}
 
     def layout(self, policy: ProviderPolicyRow) -> Layout:
         return Layout(rest="Call", drawings={"retry": DRAWING})

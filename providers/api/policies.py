@@ -14,7 +14,7 @@ from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, sha
 from ergon_site.access.api.pagination import NewestFirst
 from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
 from ergon_site.access.api.schema import also_refuses
-from providers import policies
+from providers import active_policy, policies
 from providers.api.policy_serializers import (
     NewProviderVersionSerializer,
     ProviderPolicyDetailSerializer,
@@ -47,7 +47,7 @@ class ProviderPolicyView(Refusing, APIView):
 
     @extend_schema(responses=ProviderPolicyDetailSerializer)
     def get(self, request: Request, provider_name: str, capability: str) -> Response:
-        document = ProviderPolicyDetailSerializer(policies.POLICIES.find(provider_name, capability)).data
+        document = ProviderPolicyDetailSerializer(active_policy.POLICIES.find(provider_name, capability)).data
         return Response(document, headers=preconditions.etag(document["version"]))
 
 
@@ -66,7 +66,7 @@ class ProviderVersionsView(Refusing, APIView):
         condition = preconditions.of_writing(request)
         asked, by = shaped(NewProviderVersionSerializer, request.data), api_identity.of(request).actor
         if not condition.is_for_new:
-            policies.POLICIES.find(provider_name, capability)
+            active_policy.POLICIES.find(provider_name, capability)
         body = asked.pop("policy")
         version = policies.write(provider_name, capability, body=body, by=by, expected=condition.expected, **asked)
         headers = preconditions.etag(version.number)

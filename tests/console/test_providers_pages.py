@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ergon_site.access.models import AuditEntry
-from providers import ProviderConnectionError, calls, policies
+from providers import ProviderConnectionError, active_policy, calls
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
 from providers.models.gates import moment
 from tests.console import scenes
@@ -30,9 +30,9 @@ DOWN = ProviderConnectionError("no route")
 
 @pytest.fixture(autouse=True)
 def _no_policy_is_remembered() -> Iterator[None]:
-    policies.forget()
+    active_policy.forget_all()
     yield
-    policies.forget()
+    active_policy.forget_all()
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 from engines.core.backlog import Backlog
 from engines.core.errors import ConsumerLoopTimeout, TransactionException
 from engines.core.outcome import CUT, Failure, Success
-from engines.core.report import FAILURES_KEPT, Tally
 from engines.core.steps import Stop
+from engines.core.tally import FAILURES_KEPT, Tally
 
 
 class Item(NamedTuple):

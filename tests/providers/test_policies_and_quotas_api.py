@@ -14,7 +14,7 @@ from django.test import Client
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
-from providers import policies
+from providers import active_policy
 from providers.models import ProviderPolicyRow
 from tests.api.ground import pointers, post, problem
 from tests.commands import ask, run
@@ -30,9 +30,9 @@ SCOPES = ("policies:read", "policies:write", "providers:read", "providers:operat
 
 @pytest.fixture(autouse=True)
 def _no_policy_is_remembered() -> Iterator[None]:
-    policies.forget()
+    active_policy.forget_all()
     yield
-    policies.forget()
+    active_policy.forget_all()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_policy_is_made_read_and_changed_over_the_version_that_was_read(api: C
     assert {(entry.actor, entry.reason, entry.target) for entry in entries} == {
         ("client:erp", "calmer", "provider policy rank/rank_snapshot")
     }
-    assert policies.in_force(scripted({})).retry.max_attempts == 4
+    assert active_policy.in_force(scripted({})).retry.max_attempts == 4
 
 
 def test_policies_come_in_pages(api: Client) -> None:

@@ -15,6 +15,7 @@ from providers import (
     ProviderConnectionError,
     ProviderPolicy,
     RetryPolicy,
+    active_policy,
     calls,
     checks,
     policies,
@@ -31,9 +32,9 @@ RANK = ("rank", "rank_snapshot")
 
 @pytest.fixture(autouse=True)
 def _no_policy_is_remembered() -> Iterator[None]:
-    policies.forget()
+    active_policy.forget_all()
     yield
-    policies.forget()
+    active_policy.forget_all()
 
 
 def write(body: Any, **terms: Any) -> ProviderPolicyVersion:
@@ -42,7 +43,7 @@ def write(body: Any, **terms: Any) -> ProviderPolicyVersion:
 
 def test_the_class_speaks_where_no_policy_does() -> None:
     provider = scripted(DOWN, timeout=7.0)
-    assert policies.governing(provider) == (policies.defaults_of(provider), None)
+    assert active_policy.governing(provider) == (active_policy.defaults_of(provider), None)
     provider.ask()
     assert set(ProviderExecutionMetric.objects.values_list("policy_version", flat=True)) == {None}
 
@@ -55,7 +56,7 @@ def test_the_next_call_obeys_a_new_version_and_says_so() -> None:
     write({"retry": {"max_attempts": 1}, "breaker": {"failure_threshold": 100}})
     assert len(provider.ask().attempts) == 1
     policies.activate(*RANK, number=1, by="ada", reason="back")
-    assert policies.in_force(provider).retry.max_attempts == 2
+    assert active_policy.in_force(provider).retry.max_attempts == 2
     numbers = ProviderExecutionMetric.objects.order_by("pk").values_list("policy_version", flat=True)
     assert list(numbers) == [None, None, None, 1, 1, 2]
 
@@ -66,7 +67,7 @@ def test_what_a_version_does_not_say_is_as_the_class_says() -> None:
     body = policies.write(*names.values(), body={"retry": {"max_attempts": 1}}, by="ada", reason="x").body
     assert (body["breaker"]["failure_threshold"], body["timeout"], body["retry"]["max_attempts"]) == (77, 7.0, 1)
     assert body["retry"]["base_delay_seconds"] == provider.retry_policy.base_delay_seconds
-    assert policies.in_force(provider).breaker.failure_threshold == 77
+    assert active_policy.in_force(provider).breaker.failure_threshold == 77
     registered = registry.register(scripted({}, timeout=8.0))
     assert write({}).body["timeout"] == registered.timeout
     registry.forget(*RANK)
@@ -85,34 +86,34 @@ def test_what_another_process_writes_is_known_within_a_second(monkeypatch: pytes
     provider, now = scripted({}), [100.0]
     # Time is looked at, not waited for.
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    assert policies.governing(provider).number is None
-    policies.POLICIES.write(*RANK, body={}, by="ada", reason="x")
-    assert policies.governing(provider).number is None
-    now[0] += policies.FRESH
-    assert policies.governing(provider).number == 1
+    assert active_policy.governing(provider).number is None
+    active_policy.POLICIES.write(*RANK, body={}, by="ada", reason="x")
+    assert active_policy.governing(provider).number is None
+    now[0] += active_policy.FRESH
+    assert active_policy.governing(provider).number == 1
 
 
 def test_looking_costs_nothing_while_it_is_fresh(django_assert_num_queries: Any) -> None:
     provider = scripted({})
     with django_assert_num_queries(1):
         for _ in range(5):
-            policies.governing(provider)
+            active_policy.governing(provider)
 
 
 def test_while_the_database_is_away_the_last_word_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     write({"timeout": 3})
     provider = scripted({})
-    assert policies.governing(provider).number == 1
-    monkeypatch.setattr(policies, "FRESH", 0.0)
+    assert active_policy.governing(provider).number == 1
+    monkeypatch.setattr(active_policy, "FRESH", 0.0)
 
     def lost(*_: Any) -> None:
         raise OperationalError
 
     # The connection stays whole: what the rest of a test needs it for is not of interest here.
-    monkeypatch.setattr(type(policies.POLICIES), "look_up", lost)
-    assert policies.governing(provider).number == 1
-    policies.forget()
-    assert policies.governing(provider) == (policies.defaults_of(provider), None)
+    monkeypatch.setattr(type(active_policy.POLICIES), "look_up", lost)
+    assert active_policy.governing(provider).number == 1
+    active_policy.forget_all()
+    assert active_policy.governing(provider) == (active_policy.defaults_of(provider), None)
 
 
 def test_what_is_not_valid_is_never_kept() -> None:

@@ -8,7 +8,7 @@ from ergon_site.access.cli.commands import actor, moment, pretty
 from ergon_site.access.cli.options import add_reason, whole
 from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.differences import changes
-from providers import policies
+from providers import active_policy, policies
 from providers.management.base import VerbsCommand, add_capability, json_file
 from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 
@@ -40,7 +40,7 @@ class Command(VerbsCommand):
         self.tell(rows, self.table(headings, map(_row, rows)))
 
     def show(self, *, provider_name: str, capability: str, **_: Any) -> None:
-        row = policies.POLICIES.find(provider_name, capability)
+        row = active_policy.POLICIES.find(provider_name, capability)
         body = row.in_force.policy.to_dict()
         if self.stdout.isatty() and row.active and not self.is_json:
             # Beside the document, so that it can be saved, changed and set again.
@@ -52,11 +52,11 @@ class Command(VerbsCommand):
         self._tell_version(version, version.changes)
 
     def versions(self, *, provider_name: str, capability: str, **_: Any) -> None:
-        told, headings, rows = shown.versions(policies.POLICIES.find(provider_name, capability))
+        told, headings, rows = shown.versions(active_policy.POLICIES.find(provider_name, capability))
         self.tell(told, self.table(headings, rows))
 
     def activate(self, *, provider_name: str, capability: str, number: int, reason: str, **_: Any) -> None:
-        before = policies.POLICIES.find(provider_name, capability).in_force.policy.to_dict()
+        before = active_policy.POLICIES.find(provider_name, capability).in_force.policy.to_dict()
         version = policies.activate(provider_name, capability, number=number, by=actor(), reason=reason)
         self._tell_version(version, changes(before, version.policy.in_force.policy.to_dict()))
 
