@@ -1,4 +1,4 @@
-"""What the engines bring themselves: connectors that pipelines can name, and the task that runs django-tasks."""
+"""The built-in registrations: connectors that pipelines can name, and the task that runs django-tasks."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""How Ergon connects to its database: by an address, or to a file in the data folder; and what it asks of either.
+"""Database settings: an address or a file in the data folder, and what is required of either.
 
 A fact is confirmed after its commit, and a commit counts once the disk has it.
 """

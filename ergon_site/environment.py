@@ -1,4 +1,4 @@
-"""How the text of each environment variable becomes a value, or a `ValueError` that says what was expected."""
+"""Parses environment variables, or raises a `ValueError` that says what was expected."""
 
 import json
 import math

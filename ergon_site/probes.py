@@ -1,4 +1,4 @@
-"""What orchestrators and monitoring ask: alive, ready, and the numbers."""
+"""Endpoints for orchestrators and monitoring: /livez, /readyz and /metrics."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every provider is: a name, a capability, an implementation; and the one way to call it."""
+"""The base class of providers: a name, a capability, an implementation; and `execute`, the one way to call it."""
 
 import time
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What `manage.py maintain` does for providers."""
+"""The maintenance jobs of providers."""
 
 from providers import calls
 

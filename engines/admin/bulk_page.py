@@ -1,4 +1,4 @@
-"""What the page of a bulk operation shows."""
+"""The context of a bulk operation's page."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What dialogs and the payload editor ask."""
+"""The forms of dialogs and of the payload editor."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What the page of a group of dead letters shows, and the trend that the list shows too."""
+"""The context of a dead-letter group's page, and the trend that its list shows too."""
 
 from collections.abc import Sequence
 from datetime import timedelta

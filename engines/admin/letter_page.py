@@ -1,4 +1,4 @@
-"""What the page of one dead letter shows."""
+"""The context of a dead letter's page."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What pages of single transactions and dead letters show alike."""
+"""Parts that the pages of transactions and of dead letters share."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What pipelines and schedules share: both are paused and resumed, with a reason."""
+"""Pause and resume, with a reason: shared by the pages of pipelines and schedules."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What people do with pipelines: pause, resume, try, make, change."""
+"""The actions on pipelines: pause, resume, test, create, change."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How the form of a policy is laid out: a section for the loop, one for each step, one for the rest."""
+"""The layout of a policy's form: a section for the loop, one for each step, one for the rest."""
 
 from dataclasses import fields
 from typing import Any

@@ -1,4 +1,4 @@
-"""What lists of transactions are filtered by."""
+"""The filters of lists of transactions."""
 
 from typing import Any
 

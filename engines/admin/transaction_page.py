@@ -1,4 +1,4 @@
-"""What the page of one transaction shows."""
+"""The context of a transaction's page."""
 
 from typing import Any
 

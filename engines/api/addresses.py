@@ -1,4 +1,4 @@
-"""What stands in addresses: ids of transactions, which may hold anything, and names."""
+"""Path parameters: ids of transactions, which may contain any character, and names."""
 
 from django.urls import register_converter
 from django.urls.converters import StringConverter

@@ -1,4 +1,4 @@
-"""What the verbs refuse, as problems: the one place that knows which code has which status."""
+"""Refusals of the verbs as problems: the only table of codes and HTTP statuses."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus

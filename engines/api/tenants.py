@@ -1,4 +1,4 @@
-"""Which dead letters, groups and bulk operations a client may see, by its tenants.
+"""The dead letters, groups and bulk operations that a client may see, by its tenants.
 
 Dead letters of providers are of a tenant, those of pipelines are of none. The letters of a group have one source: the
 name of a pipeline, or `provider/capability`.

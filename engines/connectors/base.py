@@ -1,4 +1,4 @@
-"""What a source or sink of transactions offers. Only `fetch` and `dispatch` are required, each where it is used."""
+"""The methods of a connector. Only `fetch` and `dispatch` are required, each where it is used."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""What the database connectors of a process share: worker row, heartbeat, leases, connections, settler, arrivals."""
+"""Shared by the database connectors of a process: worker row, heartbeat, leases, connections, settler, arrivals."""
 
 import threading
 import time

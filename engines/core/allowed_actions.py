@@ -1,4 +1,4 @@
-"""Why something cannot be done to a thing as it stands; empty where it can. For buttons: the verbs refuse anyway."""
+"""Why an action is not allowed in a state; empty where it is. For buttons: the verbs refuse anyway."""
 
 from engines.core.states import GroupState, LetterState, State
 

@@ -1,4 +1,4 @@
-"""What is written down of one attempt."""
+"""The record of one attempt."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Delays between attempts."""
 
 import sys
 

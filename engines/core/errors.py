@@ -1,4 +1,4 @@
-"""What goes wrong, named. One root; a category says who must act."""
+"""The errors of the engines. One root; a category says who must act."""
 
 from enum import StrEnum
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""Why a transaction is where it is, in one sentence."""
+"""Explains the state of a transaction in one sentence."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

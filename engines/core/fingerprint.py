@@ -1,4 +1,4 @@
-"""What makes two failures the same kind."""
+"""The fingerprint of a failure: equal for failures of the same kind."""
 
 import re
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Which of several recurring chores is due, by a clock that is handed in."""
+"""Decides which of several recurring jobs is due, by a clock that is passed in."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""How a step, and in the end a transaction, came out."""
+"""The outcome of a step, and of a transaction."""
 
 from typing import Any, NamedTuple, TypeAlias
 

@@ -1,4 +1,4 @@
-"""How many transactions to hold in reserve: enough that no slot idles, few enough that other workers get theirs."""
+"""The number of transactions to claim ahead: no slot idles, and other workers get their share."""
 
 RESERVE = 0.5  # seconds of work
 FIRST = 10

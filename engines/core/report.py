@@ -1,4 +1,4 @@
-"""What a loop has done."""
+"""The report of a loop."""
 
 from typing import NamedTuple
 

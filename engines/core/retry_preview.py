@@ -1,4 +1,4 @@
-"""What a retry policy comes to when nothing succeeds: the attempts, the waits between them, and the end."""
+"""The attempts and delays of a retry policy if every attempt fails."""
 
 from dataclasses import dataclass
 from itertools import islice

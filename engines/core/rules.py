@@ -1,4 +1,4 @@
-"""What makes a dataclass a policy: every field has a rule, a meaning and a unit, and JSON goes in and out."""
+"""Policies as dataclasses: each field has a rule, a meaning and a unit, and they convert from and to JSON."""
 
 import json
 from collections.abc import Callable, Mapping

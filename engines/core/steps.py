@@ -1,4 +1,4 @@
-"""What the core asks a driver to do. Steps are yielded; what came of them is sent back."""
+"""The steps that the core yields to a driver; their outcomes are sent back."""
 
 from collections.abc import Generator, Iterator
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Where attempts lie on a line of time, in parts of a hundred."""
+"""Positions of attempts on a time axis, in percent."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Why something cannot be done with dead letters."""
+"""Errors of the verbs of dead letters."""
 
 from engines.core.errors import EngineError
 from engines.core.failures import storable

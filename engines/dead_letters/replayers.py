@@ -1,4 +1,4 @@
-"""Who runs dead letters of other sources than pipelines again."""
+"""Replayers of dead letters whose source is not a pipeline."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""What a run of a loop keeps in mind, whichever driver performs it."""
+"""The state of one run of a loop, shared by both drivers."""
 
 import math
 import time

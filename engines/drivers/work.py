@@ -1,4 +1,4 @@
-"""What a driver is given, and what both drivers keep in mind while they run it."""
+"""The input of a driver, and the state that both drivers keep while they run it."""
 
 import inspect
 import time

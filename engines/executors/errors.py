@@ -1,4 +1,4 @@
-"""What goes wrong with an executor itself, as the worker sees it."""
+"""Errors of an executor itself, as the worker sees them."""
 
 from engines.core.errors import EngineError
 

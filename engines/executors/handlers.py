@@ -1,4 +1,4 @@
-"""What an author of handlers writes: plain functions and coroutines, each under its name."""
+"""The registry of handlers: plain functions and coroutines, each under its name."""
 
 import inspect
 from collections.abc import Callable

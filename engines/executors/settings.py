@@ -1,4 +1,4 @@
-"""What ERGON_EXECUTORS says of each executor, checked."""
+"""The settings of each executor in ERGON_EXECUTORS, checked."""
 
 import os
 from collections.abc import Mapping

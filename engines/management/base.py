@@ -1,4 +1,4 @@
-"""What the commands of the engines share: what they refuse, and files with JSON."""
+"""Shared by the commands of the engines: errors, and files with JSON."""
 
 import sys
 from argparse import ArgumentTypeError

@@ -1,4 +1,4 @@
-"""What a running process tells: a live line for people, or one JSON object per event for programs."""
+"""Progress of a running process: a live line for people, or one JSON object per event for programs."""
 
 import json
 import os

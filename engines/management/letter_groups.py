@@ -1,4 +1,4 @@
-"""What `dead_letters` does with whole groups, and with the bulk operations on them."""
+"""The verbs of `dead_letters` for whole groups and bulk operations."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `consume` and `produce` have in common: options, signals, grace, exit codes, several processes."""
+"""The base of `consume` and `produce`: options, signals, grace, exit codes, several processes."""
 
 import argparse
 import atexit

@@ -1,4 +1,4 @@
-"""What runs: a task or an executor, under a name and a policy."""
+"""Pipelines: a task or an executor, under a name and a policy."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""How pipelines run, in versions that never change."""
+"""Policies of pipelines, in versions that never change."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What is submitted again and again."""
+"""Schedules, which submit transactions by a cron expression."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What several tables say alike: how long a name may be, and states by their words."""
+"""Shared by several tables: the length of names, and states as words."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What stands in the way of transactions outside of the engines, such as the open breaker of a provider they call.
+"""Blockers of transactions outside of the engines, such as the open breaker of a provider that they call.
 
 The engines know nothing of such things: whoever does adds a seer.
 """

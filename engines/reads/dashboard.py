@@ -1,4 +1,4 @@
-"""How all of the engines are doing at once: what the first page asks every few seconds, in a handful of statements."""
+"""The figures of the dashboard, which refreshes every few seconds, in a handful of statements."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How much waits, now and minute by minute: the one place that counts it, and never further than it must."""
+"""The number of pending transactions, now and by the minute, counted up to a limit."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What executors do on every worker, as each told with its last heartbeat; and what a job of theirs is."""
+"""Executors on every worker, as of its last heartbeat, and the job of a payload."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is known of a transaction, for whoever asks why it is where it is."""
+"""The facts behind the explanation of a transaction."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a list is asked for, from the words of an address."""
+"""Parses list filters from the query string."""
 
 import re
 from collections.abc import Iterable, Mapping

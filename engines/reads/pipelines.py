@@ -1,4 +1,4 @@
-"""How pipelines are doing: what waits and runs now, and what ended lately, for many with a handful of statements."""
+"""Pending, running and recently ended transactions of many pipelines, in a handful of statements."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How rows are found without looking at all of them."""
+"""Finds rows by the start of an id, and by time, through indexes."""
 
 from collections.abc import Iterable
 from datetime import datetime

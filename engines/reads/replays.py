@@ -1,4 +1,4 @@
-"""How the replays of dead letters fare, and whether it is of any use to make more."""
+"""Outcomes of the replays of dead letters, and whether further ones are blocked."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the engines are doing: counts, ages and rates, from counters and capped indexes, never from whole tables."""
+"""Status of the engines: counts, ages and rates, from counters and capped indexes, never from whole tables."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

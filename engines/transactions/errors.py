@@ -1,4 +1,4 @@
-"""What the verbs refuse."""
+"""Errors of the verbs of transactions."""
 
 from engines.core.errors import EngineError
 

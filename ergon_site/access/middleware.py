@@ -1,4 +1,4 @@
-"""What happens around every request."""
+"""Middleware of every request."""
 
 import time
 from collections.abc import Callable

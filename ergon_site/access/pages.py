@@ -1,4 +1,4 @@
-"""What every page of the console shares: rights instead of model permissions, exports, reasons."""
+"""Shared by the console's pages: rights instead of model permissions, exports, reasons."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What the database has not got yet."""
+"""Migrations that are not applied yet."""
 
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor

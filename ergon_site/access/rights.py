@@ -1,4 +1,4 @@
-"""What a person may do, read with one statement instead of Django's two: every page of the console asks."""
+"""The rights of a person, read with one statement instead of Django's two, because every page asks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What waits for a person, as the dashboard lists it."""
+"""Items that need attention, as the dashboard lists them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the dashboard says of the database: who keeps it from cleaning up."""
+"""Attention items of the database: holders of old snapshots."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What the dashboard says of the engines: what needs a person, and the numbers with the lists behind them."""
+"""Attention items and figures of the engines."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What the dashboard and the doctor say of boundaries and their consumers: whatever is beyond a warning line."""
+"""Attention items and doctor findings of boundaries and consumers above a warning threshold."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What the first page says: what needs a person, how the engines do, and what is here at all."""
+"""The context of the dashboard."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta

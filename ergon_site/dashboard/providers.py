@@ -1,4 +1,4 @@
-"""What the dashboard and the doctor say of providers: open breakers, overrides, spent quotas, stuck letters."""
+"""Attention items and doctor findings of providers: open breakers, overrides, quotas, outbox."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What the demo shows: work in every state, a provider that is down, two zones, and people of every role."""
+"""The data of the demo: work in every state, a provider that is down, two zones, and users of every role."""
 
 from datetime import UTC, datetime, timedelta
 from io import BytesIO

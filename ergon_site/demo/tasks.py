@@ -1,4 +1,4 @@
-"""What the demo's pipelines do: believable work, some of which fails."""
+"""The tasks of the demo's pipelines, some of which fail."""
 
 import time
 from datetime import datetime

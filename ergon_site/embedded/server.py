@@ -1,4 +1,4 @@
-"""What all embedded servers share: a folder that one process holds, a password, a start, an end."""
+"""The base of embedded servers: a folder that one process holds, a password, start and stop."""
 
 import ctypes
 import fcntl

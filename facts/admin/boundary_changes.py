@@ -1,4 +1,4 @@
-"""What people do with boundaries: open and close gates, get past an alarm, set limits, make and retire one."""
+"""The actions on boundaries: open and close gates, skip alarms, set limits, create and retire."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the page of one fact shows."""
+"""The context of a fact's page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What the pages of the boundary ask."""
+"""The forms of the pages of boundaries, zones and consumers."""
 
 from dataclasses import asdict
 from typing import Any

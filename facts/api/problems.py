@@ -1,4 +1,4 @@
-"""What the boundary refuses, as problems: the one place that knows which code has which status."""
+"""Refusals of the boundary as problems: the only table of codes and HTTP statuses."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Whose facts, consumers and artifacts a client may touch. What is not named is refused."""
+"""The zones, consumers and buckets that a client may use. What is not granted is refused."""
 
 from collections.abc import Container
 

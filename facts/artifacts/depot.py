@@ -1,4 +1,4 @@
-"""Where the bytes lie: names, durability and removal in the storage `artifacts`."""
+"""The bytes of artifacts: names, durability and removal in the storage `artifacts`."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What an answer of the boundary means."""
+"""Interprets the boundary's answers."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What an artifact may be called, and how its digest is written here and in HTTP."""
+"""Names of artifacts, and their digests here and in HTTP."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""What a fact must be: the rules for its envelope and its statement. Business schemas are nobody's business here."""
+"""The rules for the envelope and the statement of a fact. Business schemas are not checked here."""
 
 import re
 from collections.abc import Iterator, Mapping

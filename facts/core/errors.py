@@ -1,4 +1,4 @@
-"""What the boundary refuses, named. Each class has the code that programs decide by."""
+"""The errors of the boundary. Each class has a stable code for programs."""
 
 
 class FactError(Exception):

@@ -1,4 +1,4 @@
-"""What a client of the boundary asks, when it asks again, and what it makes of the answers.
+"""The requests of a client of the boundary, its retries, and how it reads the answers.
 
 Written once as generators that yield what is to be done; a client performs it, waiting or awaiting.
 """

@@ -1,4 +1,4 @@
-"""How far the forward buffer is complete."""
+"""The offset up to which the forward buffer is complete."""
 
 from collections.abc import Iterable
 

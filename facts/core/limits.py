@@ -1,4 +1,4 @@
-"""How large the parts of a fact may be."""
+"""The maximum sizes of the parts of a fact."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

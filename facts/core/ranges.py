@@ -1,4 +1,4 @@
-"""Which bytes a `Range` asks for (RFC 9110)."""
+"""Parses `Range` headers (RFC 9110)."""
 
 import re
 from typing import NamedTuple

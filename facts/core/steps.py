@@ -1,4 +1,4 @@
-"""What a client of the boundary does step by step, and what it gets: values that are asked for and answered with."""
+"""The steps of a client of the boundary, and the values that answer them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which characters a name may have."""
+"""The characters that a name may contain."""
 
 import unicodedata
 

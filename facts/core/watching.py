@@ -1,4 +1,4 @@
-"""When a boundary or a consumer needs a person: the warning lines of operations, as rules."""
+"""The warning thresholds of boundaries and consumers, as rules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the facts of a boundary come from: the store buffer in this database, or a peer over HTTP."""
+"""The sources of a boundary's facts: the store buffer in this database, or a peer over HTTP."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Which boundary is meant."""
+"""Finds boundaries by their zones."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""How facts that are all new are appended on PostgreSQL: few in one statement, many copied. All of them or none."""
+"""Appends new facts on PostgreSQL: few in one statement, many by COPY. All of them or none."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""What the commands of the boundary share."""
+"""Shared by the commands of the boundary."""
 
 from argparse import ArgumentParser
 from shlex import quote

@@ -1,4 +1,4 @@
-"""How boundaries and consumers stand, in one statement for all of them and by the database's own clock."""
+"""The status of boundaries and consumers, in one statement for all and by the database's clock."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What led to a fact and what followed from it, in both buffers, by indexes alone."""
+"""Causes and effects of a fact, in both buffers, by indexes alone."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What an answer, or the lack of one, means."""
+"""Translates HTTP answers and transport errors into results."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What a request holds that nobody is to read: its values are cut out of whatever is told of the call."""
+"""Secrets of a request, which are removed from every text about the call."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""What the pages of providers ask."""
+"""The forms of the providers' pages."""
 
 from datetime import timedelta
 from typing import Any

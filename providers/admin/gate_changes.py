@@ -1,4 +1,4 @@
-"""What people do with capabilities: reset breakers, force them, set and drop quotas."""
+"""The actions on capabilities: reset and force breakers, set and remove quotas."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the page of a capability shows, and what of it changes by itself."""
+"""The context of a capability's page, and of the part that refreshes itself."""
 
 from collections.abc import Iterator
 from typing import Any

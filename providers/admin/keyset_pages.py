@@ -1,4 +1,4 @@
-"""What the long lists of providers share."""
+"""Shared by the long lists of providers."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What addresses and bodies ask for, and whether this client may ask it."""
+"""Parses query strings and bodies, and checks the client's tenants."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What the verbs refuse, as problems."""
+"""Refusals of the verbs as problems."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus

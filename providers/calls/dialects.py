@@ -1,4 +1,4 @@
-"""What PostgreSQL and SQLite say differently: the clock, and what they do with JSON."""
+"""Differences of PostgreSQL and SQLite: the clock, and functions on JSON."""
 
 from typing import NamedTuple
 

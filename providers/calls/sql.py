@@ -1,4 +1,4 @@
-"""How statements are run: planned once for each connection, outside any transaction where they can be."""
+"""Runs statements: prepared once for each connection, outside of transactions where possible."""
 
 import re
 from collections.abc import Iterator, Mapping

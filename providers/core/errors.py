@@ -1,4 +1,4 @@
-"""What goes wrong with a provider, named. One root; each class states its reason, and whether trying again can help."""
+"""The errors of providers. One root; each class states its reason code, and whether a retry can help."""
 
 import errno
 import json

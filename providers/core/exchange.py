@@ -1,4 +1,4 @@
-"""What goes into a call and what comes out of it: frozen values."""
+"""The input and output of a call, as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What makes two requests the same one: who asks which provider for what, over the fields that count."""
+"""The identity of a request: tenant, provider, operation, and the fields that count."""
 
 import json
 from collections.abc import Mapping, Sequence

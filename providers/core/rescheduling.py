@@ -1,4 +1,4 @@
-"""When a task comes back that was sent away."""
+"""When a rescheduled task runs again."""
 
 from engines.core import backoff
 from providers.core.retry import Random

@@ -1,4 +1,4 @@
-"""When a call is tried again, and after which wait."""
+"""The retry policy of calls."""
 
 import random as chance
 import time

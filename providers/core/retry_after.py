@@ -1,4 +1,4 @@
-"""When a provider wants to be asked again: the Retry-After header, in seconds or as a date."""
+"""Parses the Retry-After header, in seconds or as a date."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime

@@ -1,4 +1,4 @@
-"""What one execution asks a driver to do. Steps are yielded; what came of them is sent back."""
+"""The steps of one execution, which are yielded to a driver; their outcomes are sent back."""
 
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar

@@ -1,4 +1,4 @@
-"""What the commands of providers share."""
+"""Shared by the commands of providers."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any

@@ -1,4 +1,4 @@
-"""What several tables have alike: whose they are, and words as choices."""
+"""Columns that several tables share, and words as choices."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""How a provider's capability fares."""
+"""The health of a provider's capability."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What was called: every attempt, and how many of them in each minute."""
+"""Attempts of calls, and their number in each minute."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""How providers are called, in versions that never change."""
+"""Policies of providers, in versions that never change."""
 
 from typing import ClassVar
 

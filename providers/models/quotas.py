@@ -1,4 +1,4 @@
-"""How many calls a tenant may make of a capability in each window."""
+"""Quotas: how many calls of a capability a tenant may make in each window."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar

@@ -1,4 +1,4 @@
-"""How capabilities stand now: breaker, rates of the last hour, quota, pauses, an operator's word."""
+"""The status of capabilities: breaker, rates of the last hour, quota, pauses, overrides."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

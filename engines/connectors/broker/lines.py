@@ -1,4 +1,4 @@
-"""What the two kinds of brokers have in common, as the one thread that owns a connection sees them."""
+"""The interface that both kinds of brokers implement for the thread that owns a connection."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What is in a message: a transaction as `Transaction.to_json` wrote it, or as `manage.py submit` takes it."""
+"""Message bodies: a transaction as `Transaction.to_json` writes it, or as `manage.py submit` takes it."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The finding of a check."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Who does the work: workers for what waits, the process that does the chores, and those that were lost."""
+"""Checks of workers, connections and maintenance."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What is to be done, and whether this host knows how: tasks, pipelines, policies."""
+"""Checks of tasks, pipelines and policies: whether this host can run them."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the bodies of all apps have in common: the fields that their shape has and no others, and a reason."""
+"""Shared by the bodies of all apps: exactly the fields of their serializer, and a reason."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,1 +1,1 @@
-"""What the commands of all apps share: bases, options, tables, a live line."""
+"""Shared by the commands of all apps: base classes, options, tables, a live line."""

@@ -1,4 +1,4 @@
-"""What options may hold; anything else is wrong usage, and said so in words."""
+"""Types of command-line options, with errors in words."""
 
 import math
 import re

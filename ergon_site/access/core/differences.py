@@ -1,4 +1,4 @@
-"""What changed between two JSON values, as a list that people can read and machines can check."""
+"""Differences between two JSON values, as a list for people and machines."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much memory a JSON text will take once it is parsed, judged before it is.
+"""Estimates the memory that a JSON text needs before it is parsed.
 
 Three bytes make an empty list, which takes seventy in memory: the length of a text says little. What a text costs
 beyond its length are its lists and objects, up to 240 bytes each, its values, up to 90, and its names, up to 120.

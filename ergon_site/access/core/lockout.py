@@ -1,4 +1,4 @@
-"""When a login is refused: after too many failures of a person at an address, of a person, or of an address."""
+"""The rule of the login lockout: failures by account and address, by account, and by address."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""How often a client may call: a steady rate with room for one second's burst, kept as a single number."""
+"""The rate limit of a client: a steady rate with a burst of one second, kept as a single number."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What an API client may do."""
+"""The scopes of API clients."""
 
 from collections.abc import Collection, Iterable
 

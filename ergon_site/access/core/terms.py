@@ -1,4 +1,4 @@
-"""What can be said of a client: its name, what it is granted by name, how often it calls, and for how long."""
+"""The rules for an API client's name, grants, rate and lifetime."""
 
 from collections.abc import Iterable
 from datetime import timedelta

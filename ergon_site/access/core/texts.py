@@ -1,4 +1,4 @@
-"""Which texts a database can hold, which of them are keys, and how long those may be that people give everywhere."""
+"""Texts that a database can store, keys, and the longest texts that people may enter."""
 
 MOST_DIGITS = 18
 # Of a reason, in the console, over the API and from commands alike.

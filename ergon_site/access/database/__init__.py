@@ -1,1 +1,1 @@
-"""What all apps share about the database itself, whichever rows they keep in it."""
+"""Shared by all apps: the database itself, whatever its tables."""

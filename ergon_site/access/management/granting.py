@@ -1,4 +1,4 @@
-"""What a client may do, as options: what is named takes the place of what was granted, what is not stays."""
+"""The grants of a client as options: an option replaces a grant, a missing one keeps it."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the verbs of policies refuse; an app may derive its own, so that they have its root."""
+"""Errors of the verbs of policies; an app may derive its own under its root."""
 
 
 class PolicyRefusal(Exception):  # noqa: N818 (nothing has gone wrong)

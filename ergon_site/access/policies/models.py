@@ -1,4 +1,4 @@
-"""What the rows of policies share, whichever app they are of: a policy, and its versions that never change.
+"""The base models of policies and their versions, which never change, for any app.
 
 An app derives both, adds the columns that tell its policies apart, and joins them: `active` of a policy is one of its
 versions, `policy` of a version is its policy.

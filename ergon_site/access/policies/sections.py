@@ -1,4 +1,4 @@
-"""How the form of a policy is laid out: a card for each section, in it a group for each part."""
+"""The layout of a policy's form: a card for each section, a group for each part."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
