@@ -185,12 +185,12 @@ def _gone(operation: BulkOperation) -> int:
 
 
 def _left(operation: BulkOperation) -> int:
-    """How many it may still touch by its cap."""
+    """The number of dead letters that its cap still allows."""
     return operation.cap - _gone(operation)
 
 
 def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
-    """How many may go now: the canary at once, the rest by the pace, never more than the cap."""
+    """The number to process now: the canary at once, the rest by the rate, never more than the cap."""
     gone, left = _gone(operation), _left(operation)
     if operation.canary and gone < operation.canary:
         return min(left, operation.canary - gone)
@@ -204,7 +204,7 @@ def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
 
 
 def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]) -> str:
-    """Why it should stop by itself: what it replays fails again, others fail so too, or a breaker is open."""
+    """The reason to stop: replays failed again, new failures of the same kind, or an open breaker."""
     if operation.verb != "replay":
         return ""
     known, total = operation.filter, operation.group.total
@@ -216,7 +216,7 @@ def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]
 
 
 def fates_of(operation: BulkOperation) -> Fates:
-    """How its replays fare, whoever runs them."""
+    """The outcomes of its replays, by pipeline or by provider."""
     done = operation.items.filter(result="done")
     first = done.select_related("letter").first() if operation.verb == "replay" else None
     return replays.fates(first.letter, done.values("letter__replayed_as")) if first else Fates()

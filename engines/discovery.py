@@ -101,7 +101,7 @@ def _make(name: str, factory: Callable[[], Any] | str) -> Any:
 
 
 def _find(path: str) -> Any:
-    """What `module:name` or `module.name` points at."""
+    """The object that `module:name` or `module.name` names."""
     module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
     if not module or not name:
         msg = f"{path!r} is neither 'module:factory' nor 'module.factory'"

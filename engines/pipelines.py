@@ -36,7 +36,7 @@ class PipelineTakenError(PipelineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a pipeline is to be; None leaves what it is, or takes the default."""
+    """The fields of a pipeline; None keeps the present value, or takes the default."""
 
     task: str | None = None
     executor: str | None = None

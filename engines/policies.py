@@ -55,13 +55,13 @@ def find(name: str) -> Policy:
 
 
 def in_force(policy_id: int) -> InForce:
-    """What a policy says now."""
+    """The active version of a policy."""
     return Policy.objects.select_related("active").get(pk=policy_id).in_force
 
 
 @lru_cache(REMEMBERED)
 def of_version(version_id: int) -> ConsumerPolicy | ProducerPolicy:
-    """What a version says; asked for once, because a version never changes."""
+    """A version of a policy; read once, because versions never change."""
     version = PolicyVersion.objects.select_related("policy").get(pk=version_id)
     return version.policy.value_class.from_dict(version.body)
 

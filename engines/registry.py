@@ -38,7 +38,7 @@ class Stoppable:
 
     @property
     def abandoned_attempts(self) -> int:
-        """How many handlers have outlived their limit and still run."""
+        """The number of handlers that still run after their time limit."""
         return self._abandoned().count
 
     @contextmanager
@@ -68,7 +68,7 @@ class Stoppable:
 
 
 class Task(Stoppable):
-    """What every task is given: connectors and services by name. Tasks never build their own."""
+    """The base class of tasks: connectors and services by name. Tasks never build their own."""
 
     def __init__(self, connectors: Mapping[str, Any] | None = None, services: Mapping[str, Any] | None = None) -> None:
         self.connectors: Mapping[str, Any] = dict(connectors or {})

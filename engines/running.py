@@ -56,7 +56,7 @@ NEEDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the person who starts a process wants different from the policy."""
+    """The options of a command that override the policy."""
 
     is_draining: bool = False
     limit: int | None = None
@@ -237,7 +237,7 @@ def registered_connector(pipeline: Pipeline, options: Options) -> Any:
 
 
 def missing(pipeline: Pipeline) -> str | None:
-    """What a pipeline needs and this process has not; None if it can run."""
+    """What this process lacks to run a pipeline; None if it can run it."""
     _find_everything()
     if pipeline.task and pipeline.task not in registry.tasks.names():
         return f"task {pipeline.task!r}"

@@ -64,7 +64,7 @@ def runs_after(cron: str, time_zone: str, after: datetime, *, backwards: bool = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is submitted where and when, and what becomes of runs that were missed."""
+    """The fields of a schedule."""
 
     pipeline: str
     cron: str

@@ -65,7 +65,7 @@ class TaskCancelledError(EngineError):
 
 
 class Call(NamedTuple):
-    """What a payload holds: a task and what to call it with."""
+    """The payload of a django-tasks call: a task and its arguments."""
 
     task: Task[Any, Any]
     args: list[Any]

@@ -58,7 +58,7 @@ def lead(name: str, holder: str, *, term: timedelta = TERM) -> bool:
 
 
 def leader(name: str) -> str | None:
-    """Who does the chores, if anybody does."""
+    """The leader of the maintenance jobs, if there is one."""
     in_office = Leadership.objects.filter(name=name, expires_at__gt=database_time())
     return in_office.values_list("holder", flat=True).first()
 

@@ -119,7 +119,7 @@ class Boundary(Retirable):
 
 
 class Written(models.Model):
-    """What a fact is in either buffer."""
+    """The columns of a fact in either buffer."""
 
     # A trigger keeps boundaries that have facts: to check the key of every fact would cost as much as to insert it.
     boundary = models.ForeignKey(

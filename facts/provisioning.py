@@ -171,7 +171,7 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
 @retry_conflicts
 @transaction.atomic
 def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason: str) -> Boundary:
-    """How much a store buffer may hold, and for how long. Nothing is removed by this; what is too much stays."""
+    """The limits and retention of a boundary. Nothing is removed by this; what is too much stays."""
     limits = asdict(allowance)
     _check_limits(limits)
     boundary = _lock(from_zone, to_zone)

@@ -50,7 +50,7 @@ def of(request: HttpRequest, operation: BulkOperation) -> dict[str, Any]:
 
 
 def tally(operation: BulkOperation) -> str:
-    """What was done with its dead letters, and what has become of those that it replayed."""
+    """Counts of processed dead letters, and of the outcomes of their replays."""
     rest = f"{operation.skipped:,} skipped, {operation.failed:,} refused"
     if operation.verb != "replay":
         return f"{operation.done:,} discarded, {rest}"

@@ -13,7 +13,7 @@ from ergon_site.access.lists import tag, two_lines, unbroken, words
 
 
 class GroupColumns:
-    """What the list shows of each kind of failure."""
+    """The columns of the list of dead-letter groups."""
 
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)

@@ -40,7 +40,7 @@ class GroupFilter(Typed):
 
 
 class LetterColumns:
-    """What the list shows of each dead letter."""
+    """The columns of the list of dead letters."""
 
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
     list_filter: ClassVar = [LetterStateFilter, SourceFilter, CategoryFilter, GroupFilter]

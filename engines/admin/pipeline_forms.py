@@ -35,7 +35,7 @@ def _days(label: str, initial: int) -> forms.IntegerField:
 
 
 class PipelineForm(forms.Form):
-    """What a pipeline is to be."""
+    """The fields of a pipeline."""
 
     task = forms.CharField(
         required=False,

@@ -87,7 +87,7 @@ def share(standing: Standing) -> str:
 
 
 def live(row: Pipeline) -> dict[str, Any]:
-    """What changes by itself on a pipeline's page."""
+    """The part of a pipeline's page that refreshes itself."""
     now = database_time()
     return {
         "figures": list(_figures(row, pipelines.of([row.pk], now)[row.pk])),

@@ -28,7 +28,7 @@ def _pipelines() -> list[str]:
 
 
 class ScheduleForm(forms.Form):
-    """What is submitted where and when."""
+    """The fields of a schedule."""
 
     name = NameField("schedule", Schedule)
     pipeline = forms.ChoiceField(
@@ -86,7 +86,7 @@ def is_late(row: Schedule) -> bool:
 
 
 def runs_asked(request: HttpRequest) -> dict[str, Any]:
-    """What a form that is being filled in comes to."""
+    """The next runs of the schedule in an unsaved form."""
     cron, time_zone = request.POST.get("cron", "")[:100], request.POST.get("time_zone", "UTC")[:64]
     try:
         return {"runs": runs(cron, time_zone, database_time()) if cron else []}

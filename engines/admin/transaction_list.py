@@ -24,7 +24,7 @@ KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "
 
 
 class TransactionColumns:
-    """What the list shows of each transaction."""
+    """The columns of the list of transactions."""
 
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [

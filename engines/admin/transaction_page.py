@@ -53,7 +53,7 @@ def buttons(request: HttpRequest, record: TransactionRecord, letter: str | None)
 
 
 def _family(record: TransactionRecord) -> list[TransactionRecord]:
-    """What it is a replay of, and its own replays."""
+    """The transaction that it replays, and its own replays."""
     relatives = TransactionRecord.objects.filter(Q(pk=record.replay_of or 0) | Q(replay_of=record.pk))
     return list(relatives.only("uid", "state", "replay_of", "created_at").order_by("pk"))
 

@@ -19,7 +19,7 @@ class IdConverter(StringConverter):
 
 
 class NameConverter(StringConverter):
-    """What pipelines and policies may be called."""
+    """Names of pipelines and policies in addresses."""
 
     regex = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 

@@ -30,7 +30,7 @@ def batch_limit() -> int:
 
 
 def submission(body: Any) -> dict[str, Any]:
-    """What `transactions.submit` takes."""
+    """The arguments for `transactions.submit`."""
     asked = _fields(body, required=("pipeline", "payload"), optional=OPTIONAL)
     _require_text(asked, "pipeline", LONGEST_NAME)
     if asked.get("available_at") is not None:
@@ -39,7 +39,7 @@ def submission(body: Any) -> dict[str, Any]:
 
 
 def batch(body: Any, *, source: str) -> list[tuple[str, Draft]]:
-    """What `transactions.submit_together` takes."""
+    """The arguments for `transactions.submit_together`."""
     items = _fields(body, required=("transactions",))["transactions"]
     if not isinstance(items, list) or not 0 < len(items) <= BATCH:
         raise ValidationError({"transactions": f"This must be a list of 1 to {BATCH:,} transactions."})

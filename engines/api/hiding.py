@@ -18,7 +18,7 @@ LEFT = (
 
 
 def changes(entries: Iterable[dict[str, Any]] | None, paths: list[str]) -> list[dict[str, Any]] | None:
-    """How a payload was edited, without the values of hidden fields."""
+    """The changes of an edited payload, without the values of hidden fields."""
     return None if entries is None else [_change(entry, paths) for entry in entries]
 
 

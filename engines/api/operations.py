@@ -37,7 +37,7 @@ class OperationsView(Refusing, ListAPIView[BulkOperation]):
 
 
 class OperationView(Refusing, APIView):
-    """Who decided what about which dead letters, why, and how far it is."""
+    """A bulk operation: its author, reason and progress."""
 
     required_scope = "transactions:read"
 
@@ -49,7 +49,7 @@ class OperationView(Refusing, APIView):
 
 
 class ItemsView(Refusing, ListAPIView[BulkItem]):
-    """What came of each dead letter, the last one first."""
+    """The results of a bulk operation, by dead letter, newest first."""
 
     required_scope = "transactions:read"
     serializer_class = BulkItemSerializer

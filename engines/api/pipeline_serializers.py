@@ -48,7 +48,7 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
 
 
 class AmendmentSerializer(DecisionSerializer):
-    """What a pipeline is to be."""
+    """The fields of a pipeline."""
 
     task = serializers.CharField(max_length=200, required=False, help_text="The registered name of the task.")
     executor = serializers.CharField(

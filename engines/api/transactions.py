@@ -102,7 +102,7 @@ class TransactionView(Refusing, APIView):
 
 @extend_schema(parameters=[ID])
 class ExplainView(Refusing, APIView):
-    """Why a transaction is where it is: one sentence, the facts behind it, and every attempt."""
+    """Explains the state of a transaction: one sentence, the facts behind it, and every attempt."""
 
     required_scope = "transactions:read"
 

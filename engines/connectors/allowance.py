@@ -11,7 +11,7 @@ LOOK_AGAIN = 0.02
 
 
 class Allowance:
-    """How many transactions the loops of one pipeline have started together."""
+    """The transactions that the loops of one pipeline have started together, against a limit."""
 
     def __init__(self) -> None:
         # Whoever fetches under a limit fetches alone, as nobody knows beforehand how many will come.

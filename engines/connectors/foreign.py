@@ -221,7 +221,7 @@ class ForeignConnector:
 
 
 def _origin(transaction: Transaction) -> dict[str, Any]:
-    """What a replay needs besides the payload, as there is no record that keeps it."""
+    """What a replay needs besides the payload, because there is no transaction row."""
     texts = {name: getattr(transaction, name) for name in ("correlation_id", "parent_id", "source")}
     told = {name: text if text is None else failures.storable(str(text)) for name, text in texts.items()}
     return told | {"metadata": _copy(dict(transaction.metadata), what="metadata") or None}

@@ -30,7 +30,7 @@ class OutcomeNotWrittenError(TransactionException):
 
 @dataclass
 class Counts:
-    """What has been settled so far."""
+    """Counts of settled transactions."""
 
     succeeded: int = 0
     failed: int = 0

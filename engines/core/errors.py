@@ -7,7 +7,7 @@ from engines.core.report import Report
 
 
 class ExceptionType(StrEnum):
-    """Whose failure it is: the task's decision, the system's, or time's."""
+    """The category of a failure: a decision of the task, the system, or a timeout."""
 
     BUSINESS = "BUSINESS"
     SYSTEM = "SYSTEM"
@@ -150,7 +150,7 @@ def category_in(error: BaseException) -> ExceptionType:
 
 
 def told(error: BaseException) -> str:
-    """What an error says, or its name if it says nothing or cannot be asked."""
+    """The text of an error, or its class name if it has none or raises."""
     try:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 (its own __str__ is broken)

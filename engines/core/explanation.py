@@ -44,7 +44,7 @@ def _waiting(facts: Mapping[str, Any]) -> str:
 
 
 def _asked_again(error: Mapping[str, Any]) -> str:
-    """Why it waits once more, if an attempt put it back; how many attempts are behind it."""
+    """The reason of a postponed attempt, and the number of attempts so far."""
     if error.get("type") == NoPlaceError.error_type:
         return f"; {error['message']}"
     spent = error.get("spent")
@@ -63,7 +63,7 @@ def _failed(facts: Mapping[str, Any]) -> str:
 
 
 def hindrance(facts: Mapping[str, Any]) -> str:
-    """What stands in the way, and until when by the clock of UTC."""
+    """A blocker, and until when in UTC."""
     if facts["until"] is None:
         return f"{facts['what']} until it is reset"
     return f"{facts['what']} until {datetime.fromisoformat(facts['until']).astimezone(UTC):%H:%M:%S} UTC"
@@ -97,7 +97,7 @@ def span(seconds: float) -> str:
 
 
 def of_letter(facts: Mapping[str, Any]) -> str:
-    """What a dead letter is about, and what was decided."""
+    """The failure of a dead letter and the decision about it, in one sentence."""
     if facts["state"] == "open":
         return f"open for {span(facts['age'])}: a {facts['category']} failure in {facts['step']} needs a decision"
     why = f" (reason: {facts['reason']})" if facts["reason"] else ""

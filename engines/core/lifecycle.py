@@ -24,7 +24,7 @@ from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Steps
 
 
 class Plan(NamedTuple):
-    """What differs between lifecycles: which stage is the work, and the retries of each stage."""
+    """The parts of a lifecycle that differ: the stage of the work, and the retry policy of each stage."""
 
     work: Stage
     retry: RetryPolicy
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = False) -> Plan:
-    """How one transaction runs under a policy."""
+    """The lifecycle of a transaction under a policy."""
     if isinstance(policy, ConsumerPolicy):
         stage, work = Stage.PROCESS, policy.steps.process.retry
     else:
@@ -140,7 +140,7 @@ def _categories(call: Call) -> Collection[ExceptionType]:
 
 
 def classify_fetch(error: BaseException) -> Failure:
-    """What an error of a connector's fetch means."""
+    """Classifies an error of a connector's fetch."""
     if isinstance(error, FetchException):
         return Failure(error)
     kind = FetchTimeoutException if isinstance(error, TimeoutError) else FetchException
@@ -148,7 +148,7 @@ def classify_fetch(error: BaseException) -> Failure:
 
 
 def _wait_after(failure: Failure, delay: float, plan: Plan | None) -> float:
-    """What the handler asks for, within bounds; otherwise what the policy says."""
+    """The delay that the handler asks for, within bounds; otherwise the policy's."""
     asked = getattr(failure.error, "after", None) if isinstance(failure.error, RetryLater) else None
     return delay if asked is None or plan is None else min(max(0.0, asked), plan.retry_after_ceiling)
 

@@ -6,7 +6,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def refusal(noun: str, name: str) -> str | None:
-    """What is wrong with a name, or None."""
+    """The error in a name, or None."""
     if NAME.fullmatch(name):
         return None
     rule = "has 1 to 100 letters, digits, '.', '_' and '-', and starts with a letter or digit"

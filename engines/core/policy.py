@@ -29,7 +29,7 @@ ON_SPANS = means("Whether spans contain payloads and result values.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy(Policy):
-    """How often, for how long, and after which waits a stage is tried."""
+    """Attempts, time limit and delays of a stage."""
 
     max_attempts: int = field(
         default=1, metadata=WHOLE | means("Maximum number of attempts, the first included.", "attempts")
@@ -48,7 +48,7 @@ class RetryPolicy(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyPolicy(Policy):
-    """How many transactions run at once."""
+    """The number of transactions that run at once."""
 
     value: int = field(default=1, metadata=WHOLE | means("Number of transactions that run at once.", "at once"))
     min: int | None = field(default=None, metadata=WHOLE_OR_NONE | means(RESERVED, "at once"))
@@ -63,7 +63,7 @@ class ConcurrencyPolicy(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPolicy(Policy):
-    """How many transactions are taken at a time."""
+    """The number of transactions in a batch."""
 
     size: int = field(
         default=1,
@@ -90,7 +90,7 @@ class BatchPolicy(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyQueuePolicy(Policy):
-    """How long a streaming consumer waits when there was nothing."""
+    """The delays of a streaming consumer after empty fetches."""
 
     backoff: float = field(default=0.1, metadata=DURATION | means("Delay after the first empty fetch.", "seconds"))
     backoff_multiplier: float = field(
@@ -107,7 +107,7 @@ class EmptyQueuePolicy(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPolicy(Policy):
-    """How a consumer asks its connector."""
+    """The fetch of a consumer."""
 
     retry: RetryPolicy = field(
         default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")

@@ -13,7 +13,7 @@ class Prefetch:
         self._looked_at = 0.0
 
     def wanted(self, most: int, *, done: int, now: float) -> int:
-        """How many to take now, at most `most`, if so many have been done by now."""
+        """The number to claim now, at most `most`, given the number done so far."""
         if done > self._done:
             measured = (done - self._done) / max(now - self._looked_at, 1e-6) * RESERVE
             # Towards the measured rate, but never by more than tenfold at once: one batch is little evidence.

@@ -17,7 +17,7 @@ class Complete(type):
 
 
 class Policy(metaclass=Complete):
-    """What every policy can do."""
+    """The base class of policies."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ def _copied(value: Any) -> Any:
 
 
 def rule(bound: str, check: Callable[[Any], bool], *, optional: bool = False) -> dict[str, Any]:
-    """What a field's value must be, in words for people and as a check."""
+    """The rule of a field: a check, and its text for people."""
     return {"bound": f"{bound} or null" if optional else bound, "check": check, "optional": optional}
 
 
@@ -98,7 +98,7 @@ def part(kind: type[Policy], meaning: str) -> dict[str, Any]:
 
 
 def means(meaning: str, unit: str = "") -> dict[str, Any]:
-    """What a field is for, in the words that pages show, and what its number counts."""
+    """The meaning and the unit of a field, as pages show them."""
     return {"meaning": meaning, "unit": unit}
 
 

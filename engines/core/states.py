@@ -39,7 +39,7 @@ def state_named(word: str) -> State:
 
 
 class AttemptOutcome(IntEnum):
-    """How one try of one step came out."""
+    """The outcome of an attempt."""
 
     SUCCESS = 0
     FAILURE = 1

@@ -95,7 +95,7 @@ class Drain(NamedTuple):
 
 
 class Stop(StrEnum):
-    """Why a loop ended, in the words of its report."""
+    """The reason why a loop ended, as its report names it."""
 
     EMPTY = "empty"
     LIMIT = "limit"

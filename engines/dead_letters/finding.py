@@ -32,7 +32,7 @@ def is_replayable(letter: DeadLetter) -> bool:
 
 
 def payload_of(letter: DeadLetter) -> Any:
-    """What would be replayed."""
+    """The payload that a replay uses."""
     if letter.transaction_id is None:
         return letter.payload
     return TransactionRecord.objects.values_list("payload", flat=True).filter(pk=letter.transaction_id).first()

@@ -12,14 +12,14 @@ AS_IT_WAS: Any = object()
 
 
 class Fates(NamedTuple):
-    """How replays fare: how many have not come to an end yet, and how many have failed again."""
+    """The outcomes of replays: how many have not ended, and how many failed again."""
 
     out: int = 0
     failed: int = 0
 
 
 class Replayer(Protocol):
-    """Whoever replays the letters of other sources than pipelines; a module will do."""
+    """Replays the dead letters of a source that is not a pipeline; a module will do."""
 
     def knows(self, letter: DeadLetter, /) -> bool:
         """Whether it is a letter of theirs."""
@@ -28,10 +28,10 @@ class Replayer(Protocol):
         """Run it again with this payload or `AS_IT_WAS`, in the database transaction that settles it; the new id."""
 
     def fates(self, ids: QuerySet[Any, Any], /) -> Fates:
-        """How those fare that run under these ids."""
+        """The outcomes of the replays with these ids."""
 
     def hindrance(self, letters: Sequence[DeadLetter], /) -> str:
-        """Why it is of no use to replay these now; empty if nothing is known to stand in the way."""
+        """The blocker of replaying these now; empty if there is none."""
 
 
 _replayers: list[Replayer] = []
@@ -44,5 +44,5 @@ def replayed_by(replayer: Replayer) -> None:
 
 
 def replayer_of(letter: DeadLetter) -> Replayer | None:
-    """Whoever else than its pipeline replays it."""
+    """The replayer of a dead letter, if its source is not a pipeline."""
     return next((replayer for replayer in _replayers if replayer.knows(letter)), None)

@@ -56,7 +56,7 @@ class Killed(LimitReached):
 
 
 class Abandoned:
-    """How many calls have outlived their limit and still run.
+    """Counts calls that still run after their time limit.
 
     A task has one for all its loops, since what a loop leaves behind outlives it. Each loop has its own within that,
     and is told when one begins.
@@ -91,7 +91,7 @@ class Abandoned:
 
     @property
     def occupied(self) -> int:
-        """How many calls still run after their limit: abandoned ones, and cancelled ones that clean up."""
+        """The number of calls that still run after their limit: abandoned ones, and cancelled ones that clean up."""
         return self.count + self._leaving
 
     def crowded_for(self, ceiling: float) -> float | None:
@@ -121,7 +121,7 @@ class Abandoned:
 
 
 def log_late_error(error: BaseException) -> None:
-    """What an abandoned call raised in the end: it changes nothing any more, but somebody may look for it."""
+    """Logs the error of an abandoned call, which changes nothing any more."""
     log.warning("abandoned_call_failed", error_type=type(error).__qualname__, error=headline(error))
 
 

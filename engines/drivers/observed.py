@@ -27,7 +27,7 @@ def observer_of(work: Work) -> "Observer":
 
 
 class Trace:
-    """What is recorded of one series of steps: a span for each stage, one for each attempt, and their metrics."""
+    """Records a lifecycle: a span for each stage, one for each attempt, and their metrics."""
 
     __slots__ = ("_attempted_at", "_common", "_open", "_recorder", "_shows_values")
 
@@ -219,7 +219,7 @@ class Recorder(Observer):
         tell_of_the_queue(self._labels, batch, depth)
 
     def stage(self, stage: Stage, retry: RetryPolicy) -> Attributes:
-        """What is the same in all spans of a stage."""
+        """The attributes that all spans of a stage share."""
         if stage not in self._stages:
             self._stages[stage] = _known(
                 {

@@ -223,11 +223,11 @@ class Run:
         return slots is None or slots.take(self.work.concurrency, is_forced=self.is_stopping)
 
     def drop_lost(self) -> None:
-        """What another worker has by now leaves the backlog."""
+        """Removes transactions from the backlog that another worker has taken over."""
         self.backlog.drop(lambda entry: self.is_lost(entry.transaction))
 
     def withdraw(self) -> None:
-        """What has not started is to be given back."""
+        """Releases transactions that have not started."""
         self.given_back += [entry.transaction for entry in self.backlog.withdraw()]
 
     def give_up(self) -> list[Any]:
@@ -281,7 +281,7 @@ class Run:
         return report
 
     def timeout_error(self) -> Exception | None:
-        """What the loop ends with if its time is up."""
+        """The error of a loop whose time is up."""
         return self._timeout_error(self.tally.report(0.0, Stop.STOPPED)) if self.is_late else None
 
     def _timeout_error(self, report: Report) -> Exception:

@@ -48,7 +48,7 @@ class SharedSlots:
 
 
 class Share:
-    """What one loop has of the slots. Who has fewer, and whose last turn was longer ago, goes first."""
+    """The slots of one loop. The loop with fewer, and with the older last turn, goes first."""
 
     def __init__(self, slots: SharedSlots, wake: Callable[[], None] = lambda: None) -> None:
         self._slots, self.wake = slots, wake

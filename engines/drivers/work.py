@@ -27,7 +27,7 @@ LAST_WORDS = 30.0
 
 
 class Waiting(NamedTuple):
-    """What a driver offers a transaction that waits for a place elsewhere."""
+    """A transaction that waits for a place in an executor, as the driver sees it."""
 
     is_wanted: Callable[[], bool]
     aside: Callable[[], AbstractContextManager[bool]]  # its slot is another's meanwhile; False if too many wait so
@@ -120,7 +120,7 @@ class Scope(Enum):
 
 
 class Limit(NamedTuple):
-    """How long a step may take, and whose limit that is."""
+    """The time limit of a step, and its scope."""
 
     seconds: float
     scope: Scope
@@ -205,7 +205,7 @@ def announce(work: Work, transaction: Any, call: Call, limit: Limit | None) -> N
 
 
 def checked_result(value: Any, stage: Stage, *, is_async: bool = False) -> Any:
-    """What a handler returned; refused if it would have to be run first, as nobody would."""
+    """The result of a handler; refused if it is a generator or coroutine, which is never run."""
     if type(value) in PLAIN or not (inspect.isawaitable(value) or isinstance(value, UNRUN)):
         return value
     if isinstance(value, UNRUN):
@@ -223,7 +223,7 @@ def checked_result(value: Any, stage: Stage, *, is_async: bool = False) -> Any:
 
 
 def reached(limit: Limit, call: Call, deadlines: Deadlines, transaction_id: str | None) -> Outcome:
-    """What it means that a call did not end within its limit."""
+    """The error of a call that did not end within its limit."""
     if limit.scope is Scope.LOOP:
         return CUT
     if call.stage is Stage.FETCH:

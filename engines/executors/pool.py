@@ -36,7 +36,7 @@ log = structlog.get_logger("ergon.executor")
 
 @dataclass(slots=True)
 class Counts:
-    """What a pool has seen since its worker began."""
+    """Counts of a pool since its worker started."""
 
     started: int = 0
     answered: int = 0
@@ -175,7 +175,7 @@ class Pool:
             self._changed.wait_for(lambda: self._coming == 0)
 
     def snapshot(self) -> dict[str, Any]:
-        """What an operator wants to know of it."""
+        """The status of a pool, for operators."""
         with self._changed:
             wait = max(0.0, self._not_before - time.monotonic())
             return {

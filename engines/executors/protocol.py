@@ -20,7 +20,7 @@ MOST_OBJECTS = 32
 
 
 class Status(StrEnum):
-    """How a job came out, in the executor's words."""
+    """The status of a job, as the executor reports it."""
 
     SUCCESS = "success"
     RETRY = "retry"
@@ -38,7 +38,7 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionContext:
-    """What a handler may want to know of its job."""
+    """The context of a job, for its handler."""
 
     job_id: str
     attempt: int = 1
@@ -67,7 +67,7 @@ class ExecutionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOutcome:
-    """What became of a job."""
+    """The outcome of a job."""
 
     job_id: str
     status: Status
@@ -91,7 +91,7 @@ class Unusable(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Which handler of which executor."""
+    """An executor and one of its handlers."""
 
     executor: str
     handler: str

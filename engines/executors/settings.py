@@ -19,7 +19,7 @@ class ExecutorConfigurationError(EngineError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSettings:
-    """How one executor is run."""
+    """The settings of one executor."""
 
     name: str
     command: tuple[str, ...]

@@ -29,7 +29,7 @@ def alone(output: Any) -> Any:
 
 
 def banner(command: str, pipelines: Sequence[Pipeline], *, concurrency: int | None, processes: int) -> list[str]:
-    """What a process is about to do, for people: its pipelines with what they run, and the database."""
+    """The banner of a process: its pipelines with their tasks, and the database."""
     count = f"{len(pipelines)} {'pipeline' if len(pipelines) == 1 else 'pipelines'}"
     within = f" in {processes} processes" if processes > 1 else ""
     headings = ["pipeline", "runs", "connector", "concurrency", "policy"]
@@ -113,7 +113,7 @@ class ProgressReporter:
 
 
 class Rate:
-    """How fast a count grows, smoothed over a few looks."""
+    """The rate of a count, smoothed over a few samples."""
 
     def __init__(self) -> None:
         self._count, self._at, self._rate = 0, time.monotonic(), 0.0

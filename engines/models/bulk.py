@@ -43,7 +43,7 @@ class BulkOperation(models.Model):
 
 
 class BulkItem(models.Model):
-    """What a bulk operation did with one dead letter."""
+    """The result of a bulk operation for one dead letter."""
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="items")
     letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="+")

@@ -8,7 +8,7 @@ from engines.models.pipelines import Pipeline
 
 
 class Throughput(models.Model):
-    """What a worker did for a pipeline in one minute. Maintenance folds workers, and later minutes, together."""
+    """Counts of a worker for a pipeline in one minute. Maintenance aggregates workers, and later minutes."""
 
     pk = models.CompositePrimaryKey("pipeline_id", "minute", "worker")
     pipeline = models.ForeignKey(Pipeline, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -28,7 +28,7 @@ class Throughput(models.Model):
 
 
 class WaitingSample(models.Model):
-    """What waited at one minute: in one pipeline, if anything did, and (as pipeline 0) in all of them together."""
+    """The pending transactions at one minute: of one pipeline, and (as pipeline 0) of all together."""
 
     pk = models.CompositePrimaryKey("pipeline_id", "minute")
     pipeline_id = models.BigIntegerField()

@@ -41,7 +41,7 @@ class DeadLetterGroup(models.Model):
 
 
 class DeadLetterHour(models.Model):
-    """How many dead letters of a group came in one hour: its trend."""
+    """The number of dead letters of a group in one hour: its trend."""
 
     group = models.ForeignKey(DeadLetterGroup, on_delete=models.CASCADE, related_name="hours")
     hour = models.DateTimeField()

@@ -15,7 +15,7 @@ VALUES: dict[str, type[ConsumerPolicy | ProducerPolicy]] = {"consumer": Consumer
 
 
 class Policy(PolicyRow):
-    """How pipelines run: a name, and which of its versions is in force."""
+    """A policy of pipelines: a name, and its active version."""
 
     name = models.CharField(max_length=NAME, unique=True)
     kind = models.CharField(max_length=10, choices=KINDS)
@@ -37,6 +37,6 @@ class Policy(PolicyRow):
 
 
 class PolicyVersion(VersionRow):
-    """What a policy said at one time, by whom and why. Written once: the database refuses to change it."""
+    """A version of a policy, with author and reason. Append-only: the database refuses to change it."""
 
     policy = models.ForeignKey(Policy, on_delete=models.RESTRICT, related_name="versions")

@@ -39,7 +39,7 @@ class Worker(models.Model):
 
 
 class Leadership(models.Model):
-    """Who does the chores that one process does for all, and until when."""
+    """The leader lease of jobs that one process runs for all."""
 
     name = models.CharField(max_length=NAME, unique=True)
     holder = models.CharField(max_length=300)

@@ -11,7 +11,7 @@ from engines.core import explanation
 
 
 class Blocker(NamedTuple):
-    """What it is, in few words, and until when; without a time it lasts until a person ends it."""
+    """A blocker in few words, and until when; without a time until a person ends it."""
 
     what: str
     until: datetime | None = None

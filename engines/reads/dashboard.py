@@ -19,7 +19,7 @@ CONCERNING = (GroupState.OPEN.value, GroupState.REGRESSED.value)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a worker holds; `lapsed` of it belongs to nobody any more and waits to be rescued."""
+    """The leases of a worker; `lapsed` of them have expired and will be rescued."""
 
     worker: Worker | None
     count: int

@@ -81,7 +81,7 @@ ENTRY_BYTES = 80  # of the index, for each that waits: it is seldom packed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits in a pipeline, counted only so far, and when the first of it is or was due."""
+    """The pending transactions of a pipeline, counted up to a limit, and when the oldest is due."""
 
     count: int = 0
     oldest_at: datetime | None = None
@@ -95,7 +95,7 @@ class Waiting:
         return f"{COUNTED:,}+" if self.is_capped else f"{self.count:,}"
 
     def age(self, now: datetime) -> float | None:
-        """How long the first one has been due; negative where even that one is due later."""
+        """The seconds since the oldest was due; negative if it is due later."""
         return (now - self.oldest_at).total_seconds() if self.oldest_at else None
 
     def overdue(self, now: datetime) -> float | None:
@@ -105,7 +105,7 @@ class Waiting:
 
 
 def of(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
-    """What waits in each of these pipelines, by one statement."""
+    """The pending transactions of these pipelines, in one statement."""
     if not pipeline_ids:
         return {}
     with connection.cursor() as cursor:
@@ -135,7 +135,7 @@ def question(wanted: str, first: int, last: int, *, is_few: bool = False) -> tup
 
 
 def count(pipeline_id: int, *, cap: int) -> int:
-    """What waits in one pipeline, or one more than the cap at most."""
+    """The number of pending transactions of one pipeline, at most one more than the cap."""
     rows = TransactionRecord.objects.filter(pipeline_id=pipeline_id, state=State.PENDING.value)
     return rows.order_by("-priority", "available_at")[: cap + 1].count()
 
@@ -154,7 +154,7 @@ def sample() -> int:
 
 
 def series(minutes: int, pipeline_id: int = ALL_PIPELINES, *, now: datetime) -> list[WaitingSample | None]:
-    """What waited in each minute of the last while; None where nobody looked."""
+    """The samples of the last minutes; None where there is none."""
     now = now.replace(second=0, microsecond=0)
     rows = WaitingSample.objects.filter(pipeline_id=pipeline_id, minute__gt=now - timedelta(minutes=minutes))
     found = {row.minute: row for row in rows}

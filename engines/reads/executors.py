@@ -28,7 +28,7 @@ class Process(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one worker told of one executor."""
+    """An executor on one worker, as of its last heartbeat."""
 
     name: str
     worker: Worker

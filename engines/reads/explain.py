@@ -106,7 +106,7 @@ def _hindrances(record: TransactionRecord) -> list[blockers.Blocker]:
 
 
 def _ahead(record: TransactionRecord) -> int:
-    """How many are claimed before it; counted only so far."""
+    """The number of transactions ahead of it, counted up to a limit."""
     earlier = Q(available_at__lt=record.available_at) | Q(available_at=record.available_at, pk__lt=record.pk)
     before = Q(priority__gt=record.priority) | Q(priority=record.priority) & earlier
     waiting = TransactionRecord.objects.filter(before, pipeline_id=record.pipeline_id, state=State.PENDING.value)

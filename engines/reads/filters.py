@@ -31,7 +31,7 @@ class Age(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a list of transactions is asked for; what is not given does not matter."""
+    """The filters of a list of transactions; those not given do not apply."""
 
     state: State | None = None
     pipeline: Pipeline | None = None

@@ -84,7 +84,7 @@ class Holder:
 
 
 def holders(*, most: int = 20) -> Iterator[Holder]:
-    """Who has held a snapshot for long, the oldest first. SQLite tells nothing of this."""
+    """Holders of old snapshots, the oldest first; none on SQLite."""
     if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:

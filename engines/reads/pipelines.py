@@ -34,7 +34,7 @@ class Standing:
 
 
 def of(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
-    """How each of these pipelines is doing."""
+    """The status of each of these pipelines."""
     if not pipeline_ids:
         return {}
     waits = depth.of(pipeline_ids)

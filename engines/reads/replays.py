@@ -15,7 +15,7 @@ OUT = (State.PENDING.value, State.RUNNING.value)
 
 
 def fates(letter: DeadLetter, ids: QuerySet[Any, Any]) -> Fates:
-    """How those fare that run under these ids; the letter says whose they are."""
+    """The outcomes of the replays with these ids; the letter says whose they are."""
     if (replayer := dead_letters.replayer_of(letter)) is not None:
         return replayer.fates(ids)
     counts = TransactionRecord.objects.filter(uid__in=ids).aggregate(
@@ -25,7 +25,7 @@ def fates(letter: DeadLetter, ids: QuerySet[Any, Any]) -> Fates:
 
 
 def hindrance(letters: Sequence[DeadLetter]) -> str:
-    """What stands in the way of replaying these; empty if nothing is known to."""
+    """The blocker of replaying these; empty if there is none."""
     if not letters:
         return ""
     if (replayer := dead_letters.replayer_of(letters[0])) is not None:

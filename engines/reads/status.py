@@ -17,7 +17,7 @@ ANY_TIME = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 
 
 def read_status() -> dict[str, Any]:
-    """What `manage.py status` tells."""
+    """The content of `manage.py status`."""
     now = database_time()
     totals, running = totals_by_pipeline(), running_by_pipeline()
     pipelines = list(Pipeline.objects.select_related("policy__active"))
@@ -34,14 +34,14 @@ def read_status() -> dict[str, Any]:
 
 
 def totals_by_pipeline() -> dict[int, dict[str, Any]]:
-    """What has ended, ever, by pipeline."""
+    """The totals of ended transactions, by pipeline."""
     sums = {name: Coalesce(Sum(name), 0) for name in ("succeeded", "failed", "cancelled")}
     rows = Throughput.objects.order_by("pipeline_id").values("pipeline_id").annotate(**sums)
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
 def rates(seconds: float, *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
-    """What ended lately, by pipeline."""
+    """The recently ended transactions, by pipeline."""
     since = (now or database_time()) - timedelta(seconds=seconds)
     rows = (
         Throughput.objects.filter(minute__gte=since)
@@ -53,7 +53,7 @@ def rates(seconds: float, *, now: datetime | None = None) -> dict[int, dict[str,
 
 
 def series(minutes: int, pipeline_id: int | None = None, *, now: datetime | None = None) -> list[dict[str, Any]]:
-    """What ended in each minute of the last while, empty minutes included."""
+    """The ended transactions of each of the last minutes, empty ones included."""
     now = (now or database_time()).replace(second=0, microsecond=0)
     rows = Throughput.objects.filter(minute__gt=now - timedelta(minutes=minutes))
     if pipeline_id is not None:

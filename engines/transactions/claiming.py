@@ -23,7 +23,7 @@ RESCUED_AT_ONCE = 500
 
 
 class Rescue(NamedTuple):
-    """What was taken from workers that had gone: how many run again, and how many are taken to be poison."""
+    """The result of a rescue: how many run again, and how many are poison."""
 
     returned: int
     poison: int

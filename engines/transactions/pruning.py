@@ -22,7 +22,7 @@ ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
 class Pruned(NamedTuple):
-    """How many transactions of each state are gone; of some that failed elsewhere, only a dead letter was here."""
+    """The number of deleted transactions by state, and of dead letters from other sources."""
 
     succeeded: int = 0
     failed: int = 0

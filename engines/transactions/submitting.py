@@ -148,7 +148,7 @@ def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
 
 
 def _given(draft: Draft) -> dict[str, Any]:
-    """What a draft says besides its payload."""
+    """The fields of a draft besides its payload."""
     values = _values(draft)
     if values == _NOTHING:
         return {}

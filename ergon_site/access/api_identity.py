@@ -60,7 +60,7 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """How the audit log names it."""
+        """The client's name in the audit log."""
         return f"client:{self.name}"
 
 

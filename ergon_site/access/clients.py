@@ -34,7 +34,7 @@ class CertificateTakenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a client may do."""
+    """The grants of a client."""
 
     scopes: Sequence[str] = ()
     zones: Sequence[str] = ()

@@ -30,7 +30,7 @@ class DetailPage(ConsolePage):
         return super().changelist_view(request, {"bar": bar(*self._new(request)), **(extra_context or {})})
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the page shows of a row."""
+        """The context of a row's page."""
         raise NotImplementedError
 
     def change_view(

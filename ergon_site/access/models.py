@@ -94,7 +94,7 @@ class ApiToken(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Who did what, when and why. Rows are written once: the database refuses to change or delete them."""
+    """An entry of the audit log. Append-only: the database refuses to change or delete it."""
 
     at = models.DateTimeField(db_default=Now())
     actor = models.CharField(max_length=150, help_text="A person, an API client, or a command and its user.")

@@ -126,7 +126,7 @@ class ConsolePage(ModelAdmin):
         )
 
     def exported(self, rows: QuerySet[Model]) -> Iterator[tuple[Any, ...]]:
-        """What is written of each row."""
+        """The exported values of each row."""
         return _values(rows, self.export_fields)
 
 

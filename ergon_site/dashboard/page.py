@@ -26,7 +26,7 @@ RECENT = 8
 
 
 def of(request: HttpRequest) -> dict[str, Any]:
-    """What the dashboard shows to this person."""
+    """The context of the dashboard for this person."""
     now = timezone.now()
     shown = {"has_role": holds(request, Right.VIEW), "read_at": now}
     if not shown["has_role"]:

@@ -80,7 +80,7 @@ def uncounted() -> Iterator[str]:
 
 
 def sentences(one: Standing) -> Iterator[str]:
-    """What is wrong with a capability."""
+    """The warnings of a capability, as sentences."""
     if one.override:
         until = f" for {span((one.override_until - one.read_at).total_seconds())} more" if one.override_until else ""
         yield f"forced {one.override}{until} by {one.override_by}: {one.override_reason}"

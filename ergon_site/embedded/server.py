@@ -29,7 +29,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What differs between the servers; starting, watching and stopping them does not."""
+    """The parts of an embedded server that differ by kind."""
 
     home: Path
     command: Callable[[int], list[str]]

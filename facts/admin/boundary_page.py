@@ -18,7 +18,7 @@ KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm
 
 
 def live(row: Boundary) -> dict[str, Any]:
-    """What changes by itself on a boundary's page."""
+    """The part of a boundary's page that refreshes itself."""
     stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
     return {
         "boundary": stand.boundary,

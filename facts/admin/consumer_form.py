@@ -18,7 +18,7 @@ def _boundaries() -> list[tuple[str, str]]:
 
 
 class ConsumerForm(forms.Form):
-    """Who reads what, and from where on."""
+    """The fields of a consumer."""
 
     name = forms.CharField(
         max_length=LONGEST_CONSUMER, strip=False, widget=PLAIN, help_text="The reader fetches under this name."

@@ -40,7 +40,7 @@ class CorrelationFilter(Typed):
 
 
 class FactColumns:
-    """What the list shows of each fact; its content stays where it is."""
+    """The columns of the list of facts, without their content."""
 
     list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
     list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]

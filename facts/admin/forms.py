@@ -41,7 +41,7 @@ class ZoneForm(forms.Form):
 
 
 class LimitsForm(forms.Form):
-    """How much a store buffer may hold, and for how long."""
+    """The limits and retention of a boundary."""
 
     row_ceiling = _ceiling("Maximum facts", "New facts are refused at this number.")
     byte_ceiling = _ceiling("Maximum bytes", "New facts are refused at this size of canonical JSON.")
@@ -68,7 +68,7 @@ class LimitsForm(forms.Form):
 
 
 class BoundaryForm(LimitsForm):
-    """Which way facts go, and where they come from."""
+    """The fields of a boundary: its zones and its source."""
 
     from_zone = forms.ChoiceField(choices=_zones, widget=UnfoldAdminSelectWidget)
     to_zone = forms.ChoiceField(choices=_zones, widget=UnfoldAdminSelectWidget)

@@ -25,7 +25,7 @@ _MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)\s*=\s*:([A-Za-z0-9+/=]*):\s*")
 
 
 class Damage(StrEnum):
-    """What is wrong with the bytes of an artifact."""
+    """The damage of an artifact's bytes."""
 
     MISSING = "missing"
     CORRUPT = "corrupt"

@@ -33,7 +33,7 @@ class Hand(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the boundary said."""
+    """An answer of the boundary."""
 
     status: int
     body: bytes

@@ -13,7 +13,7 @@ UNHEARD = 5.0
 
 
 class Worry(StrEnum):
-    """What is beyond its line, the gravest first."""
+    """The kinds of warnings, the gravest first."""
 
     ALARM = "alarm"
     GATE = "gate"
@@ -27,7 +27,7 @@ class Worry(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """How far behind somebody is: facts, the age of the oldest of them, and how long nothing has been confirmed."""
+    """The lag of a reader: facts, the age of the oldest, and the time since the last confirmation."""
 
     backlog: int
     lag: float

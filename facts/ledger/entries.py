@@ -15,7 +15,7 @@ FIELDS = ("message_id", "subject", "predicate", "correlation_id", "causation_id"
 
 
 class Entry(NamedTuple):
-    """What is written of a fact."""
+    """A fact as it is stored."""
 
     from_zone: str
     to_zone: str

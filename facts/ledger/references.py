@@ -47,7 +47,7 @@ def refusal(entry: Entry, artifacts: Artifacts) -> FactError | None:
 
 
 def fault(reference: Reference, artifact: Artifact | None) -> FactError | None:
-    """What is wrong with a reference."""
+    """The error in a reference."""
     name = f"{reference.bucket}/{reference.key}"
     if artifact is None:
         msg = f"there is no artifact {name}: upload it first"

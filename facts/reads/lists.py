@@ -64,7 +64,7 @@ def artifacts(asked: Mapping[str, str]) -> KeysetQuery:
 
 
 def references(artifact: Artifact) -> KeysetQuery:
-    """Which facts refer to an artifact."""
+    """The facts that refer to an artifact."""
     rows = ArtifactReference.objects.filter(artifact=artifact)
     return KeysetQuery(rows=rows, order=("-boundary_id", "-offset"), is_counted=False)
 

@@ -21,7 +21,7 @@ SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerSt
 
 
 def live(row: Gate) -> dict[str, Any]:
-    """What changes by itself on a capability's page."""
+    """The part of a capability's page that refreshes itself."""
     stand = health.of_gates([row])[0]
     return {
         "standing": stand,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Dialect(NamedTuple):
-    """What the databases say differently."""
+    """The SQL that differs between databases."""
 
     clock: str  # seconds since 1970
     greatest: str

@@ -23,7 +23,7 @@ BATCH = 5000
 
 
 class Pruned(NamedTuple):
-    """How many rows of each kind are gone."""
+    """The number of deleted rows of each kind."""
 
     metrics: int
     minutes: int

@@ -24,7 +24,7 @@ class BreakerState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a call's result says about the provider."""
+    """The verdict on a provider after a call."""
 
     SUCCESS = "success"
     FAILURE = "failure"

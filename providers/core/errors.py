@@ -181,7 +181,7 @@ def excerpt(text: object, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def told(error: BaseException) -> str:
-    """What an error says, or its name if it says nothing or cannot be asked."""
+    """The text of an error, or its class name if it has none or raises."""
     try:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 (its own __str__ is broken)

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 class Who(NamedTuple):
-    """Whose calls of what: one capability of one provider, for one tenant."""
+    """One capability of one provider, for one tenant."""
 
     tenant_id: str
     provider_name: str
@@ -72,7 +72,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderExecutionResult:
-    """How an execution came out."""
+    """The result of an execution."""
 
     outcome: Outcome
     payload: dict[str, Any] | None = None

@@ -9,7 +9,7 @@ from providers.core.plain import is_endless, text_of, walked
 
 
 class Request(NamedTuple):
-    """What is asked of a provider."""
+    """A request to a provider."""
 
     tenant_id: str
     provider_name: str

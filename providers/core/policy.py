@@ -10,7 +10,7 @@ from providers.core.retry import RETRY_AFTER_CEILING, RetryPolicy
 
 
 class StoreFailure(StrEnum):
-    """What becomes of calls while the database is away."""
+    """The behaviour of calls while the database is unavailable."""
 
     CLOSED = "closed"
     LOCAL = "local"
@@ -22,7 +22,7 @@ SECONDS = rule("a number of seconds above 0", TIME_LIMIT["check"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPolicy(Policy):
-    """How one capability of one provider is called."""
+    """The policy of one capability of one provider."""
 
     retry: RetryPolicy = field(
         default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts and delays of a call.")

@@ -45,7 +45,7 @@ class Tries(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy(Policy):
-    """How often a call is tried, and after which waits."""
+    """The attempts and delays of a call."""
 
     max_attempts: int = field(
         default=3, metadata=WHOLE | means("Maximum number of attempts, the first included.", "attempts")

@@ -31,7 +31,7 @@ class Line(Protocol):
         """Ask for so many messages."""
 
     def collect(self, seconds: float) -> list[Delivery]:
-        """What has come; waits at most so long for the first one."""
+        """The deliveries so far; waits up to a limit for the first one."""
 
     def end(self) -> list[Delivery]:
         """Ask for no more; what had come in the meantime."""
@@ -70,4 +70,4 @@ class Line(Protocol):
         """Give everything back and leave in order."""
 
     def __str__(self) -> str:
-        """Which broker, without its password."""
+        """The broker's address without its password."""

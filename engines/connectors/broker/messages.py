@@ -73,7 +73,7 @@ def _delivered(delivery: Delivery) -> DeliveredTransaction:
 
 
 def stand_in(delivery: Delivery) -> DeliveredTransaction:
-    """What a message that is not run is recorded as: its transaction, or one whose payload is its text."""
+    """The transaction of a message that is not run, or one with the message's text as payload."""
     with suppress(MalformedMessageError):
         return _delivered(delivery)
     text = failures.storable(delivery.body[:LONGEST_BODY].decode("utf-8", "replace"))
@@ -81,7 +81,7 @@ def stand_in(delivery: Delivery) -> DeliveredTransaction:
 
 
 def error_headers(failure: Failure) -> dict[str, str]:
-    """What is written on a dead message: why it is dead, never what it holds."""
+    """The headers of a dead message: why it failed, never its content."""
     error = (failure.origin or failure).error
     return {
         "ergon-error-type": failures.error_type(error),

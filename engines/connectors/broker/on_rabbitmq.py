@@ -66,7 +66,7 @@ class Publisher:
 
 
 def carried_by(delivery: Delivery, *more: str) -> dict[str, Any]:
-    """What a copy of a message is to say of itself, as the message did."""
+    """The properties that a copy of a message takes over."""
     found = {name: delivery.properties.get(name) for name in (*_CARRIED, *more)}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -65,7 +65,7 @@ class Trial:
         return problem("executors", f"{name}: {self._fault}", hint)
 
     def _missing(self) -> str:
-        """What this host has not: its folder, or the program."""
+        """The folder or program that this host lacks."""
         folder, program = self._executor.cwd, self._executor.command[0]
         if folder is not None and not Path(folder).is_dir():
             return f"there is no folder {folder}"

@@ -79,7 +79,7 @@ def lost_workers() -> Iterator[Finding]:
 
 
 def _waiting(pipeline: Pipeline) -> Finding | None:
-    """What is due in a pipeline that nobody serves."""
+    """A finding if a pipeline has due transactions and no worker."""
     rows = TransactionRecord.objects.filter(
         pipeline=pipeline, state=State.PENDING.value, available_at__lte=database_time()
     )

@@ -18,7 +18,7 @@ GRANT = tuple(Grant.__dataclass_fields__)
 
 
 class ClientForm(forms.ModelForm):
-    """What a client may do."""
+    """The grants of a client."""
 
     shown: ClassVar = ("name", *GRANT, "certificate", "certificate_expires_at", "certificate_used_at")
     scopes = forms.MultipleChoiceField(
@@ -77,7 +77,7 @@ class NewClientForm(ClientForm):
 
 
 class RotationForm(forms.Form):
-    """How a client changes to a new token."""
+    """The terms of a token rotation."""
 
     overlap = forms.IntegerField(
         label="Overlap in minutes",

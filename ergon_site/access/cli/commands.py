@@ -141,7 +141,7 @@ def one_line(error: BaseException) -> str:
 
 
 def actor() -> str:
-    """Who the audit log names: the system user behind the command."""
+    """The system user behind the command, for the audit log."""
     try:
         name = getuser()
     except (KeyError, OSError):

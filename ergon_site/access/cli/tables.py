@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 
 def width_of(stream: Any) -> int | None:
-    """How many columns a terminal has; None for anything else, which is never cut."""
+    """The width of a terminal; None for anything else, which is never truncated."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 

@@ -37,7 +37,7 @@ class PolicyPage(PolicyList):
     detail_template = "console/policy.html"
 
     def layout(self, policy: Any) -> Layout:
-        """How the form is laid out."""
+        """The layout of the form."""
         return Layout()
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
