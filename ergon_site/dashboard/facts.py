@@ -59,9 +59,8 @@ def findings() -> Iterator[Finding]:
         text = f"the bytes of {damaged:,} {'artifact' if damaged == 1 else 'artifacts'} are missing or corrupt"
         yield finding.problem("artifacts", text, RESTORE)
     if not told:
-        yield finding.ok(
-            "boundaries", f"{len(stands):,}, and {len(readers):,} consumers, none above a warning threshold"
-        )
+        counts = f"boundaries: {len(stands):,}, consumers: {len(readers):,}"
+        yield finding.ok("boundaries", f"none above a warning threshold ({counts})")
 
 
 def _of_boundaries(stands: Iterable[BoundaryStanding]) -> Iterator[Concern]:

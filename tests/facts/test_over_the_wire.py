@@ -140,7 +140,7 @@ def test_what_waits_at_a_peer_is_behind_since_the_last_handover() -> None:
 def test_the_doctor_says_what_is_beyond_a_warning_line() -> None:
     make_boundary()
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    assert "boundaries: 1, and 1 consumers, none above a warning threshold" in manage("doctor").stdout
+    assert "boundaries: none above a warning threshold (boundaries: 1, consumers: 1)" in manage("doctor").stdout
     Boundary.objects.update(alarm="other bytes", next_offset=20_000, row_ceiling=20_000)
     told = json.loads(manage("doctor", "--json").stdout)
     found = {(one["check"], one["level"]): one["text"] for one in told["findings"]}

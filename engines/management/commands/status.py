@@ -31,7 +31,7 @@ class Command(EngineCommand):
         yield from self.table(headings, map(_pipeline, status["pipelines"]))
         yield ""
         if status["workers"]:
-            headings = ["worker", "state", "in flight", "abandoned", "settled", "heard", "pipelines"]
+            headings = ["worker", "state", "in flight", "abandoned", "settled", "heartbeat", "pipelines"]
             yield from self.table(headings, map(_worker, status["workers"]))
         else:
             yield "no worker is alive"
