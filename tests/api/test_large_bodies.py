@@ -115,7 +115,7 @@ def test_a_body_just_within_the_bounds_costs_no_more_than_was_allowed_for(token:
             with watching(site) as peak:
                 answer = post(site, token, path, body)
             assert answer.status_code == 400 or b'"status":400' in answer.content, body[:40]
-            assert peak[0] <= 64 * MIB, body[:40]
+            assert peak[0] <= 48 * MIB, body[:40]
 
 
 def test_a_thousand_transactions_of_four_kibibytes_fit(site: Site, token: str) -> None:

@@ -17,16 +17,25 @@ from ergon_site.access.core.json_size import Bounds
 BODY_LIMIT = 2 * 1024 * 1024
 # For bodies of up to 4 MiB, so that they take at most some 30 MB.
 BOUNDS = Bounds(containers=60_000, values=300_000, names=300_000)
+READ_AT_ONCE = 64 * 1024
 WRITTEN_AT_ONCE = 1024 * 1024
 # Into a batch, its items, and the fields of an item.
 PIECED_LEVELS = 3
 LONG_TEXT = 64 * 1024
-# For many items together. A thousand of 4 KiB fit, and a body takes at most 64 MiB in memory with all its copies.
+# For many items together. A thousand of 4 KiB fit, and a body takes at most 48 MiB in memory with all its copies.
 BATCH_LIMIT = 8 * 1024 * 1024
 BATCH_BOUNDS = Bounds(containers=30_000, values=150_000, names=100_000)
 
 
-def quickly_parsed(body: bytes, thoroughly: Callable[[], Any]) -> Any:
+def _read(stream: IO[Any], limit: int) -> bytearray:
+    """The body, up to the first byte beyond the limit. In pieces: the server holds twice what is read at once."""
+    body = bytearray()
+    while (room := limit + 1 - len(body)) and (piece := stream.read(min(READ_AT_ONCE, room))):
+        body += piece
+    return body
+
+
+def quickly_parsed(body: bytes | bytearray, thoroughly: Callable[[], Any]) -> Any:
     """A text that is the same when it is written again has no name twice, no odd number and no escape.
 
     Compact JSON, as programs send it, mostly is; and what is not is looked at by the thorough parser.
@@ -49,7 +58,7 @@ def _announced(request: Request) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def _is_written_as(value: Any, body: bytes) -> bool:
+def _is_written_as(value: Any, body: bytes | bytearray) -> bool:
     if len(body) <= WRITTEN_AT_ONCE:
         return orjson.dumps(value) == body
     place = 0
@@ -99,13 +108,13 @@ class LimitedJSONParser(BaseParser):
         if parser_context and _announced(parser_context["request"]) > WRITTEN_AT_ONCE:
             # Requests of the framework refer to themselves: large ones before this one may still be there.
             gc.collect()
-        value, refusal = self._parsed(stream.read(limit + 1), limit, bounds)
+        value, refusal = self._parsed(_read(stream, limit), limit, bounds)
         # Here, where the body is gone: an error keeps alive what the functions hold that it has passed.
         if refusal is not None:
             raise refusal
         return value
 
-    def _parsed(self, body: bytes, limit: int, bounds: Bounds) -> tuple[Any, APIException | None]:
+    def _parsed(self, body: bytearray, limit: int, bounds: Bounds) -> tuple[Any, APIException | None]:
         if len(body) > limit:
             return None, PayloadTooLarge(f"The body is larger than {limit:,} bytes.")
         if excess := bounds.excess(body):

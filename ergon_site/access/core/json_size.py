@@ -20,7 +20,7 @@ class Bounds:
     values: int
     names: int
 
-    def excess(self, body: bytes) -> str:
+    def excess(self, body: bytes | bytearray) -> str:
         """What a text has too many of, or nothing. Brackets, commas and colons within strings do not count.
 
         Told and not raised: an error would keep the text alive.
@@ -35,7 +35,7 @@ class Bounds:
             return f"{self.values:,} values"
         return f"{self.names:,} names of fields" if counts.names > self.names else ""
 
-    def _exactly(self, body: bytes) -> "Counts":
+    def _exactly(self, body: bytes | bytearray) -> "Counts":
         containers, values, names = counts = _counts(body)
         strings = (body.count(b'"') - body.count(b'\\"')) // 2
         if strings > self.values + self.names + self.containers + 1:
@@ -56,5 +56,5 @@ class Counts(NamedTuple):
     names: int
 
 
-def _counts(text: bytes) -> Counts:
+def _counts(text: bytes | bytearray) -> Counts:
     return Counts(text.count(b"[") + text.count(b"{"), text.count(b","), text.count(b":"))

@@ -17,7 +17,7 @@ class MalformedJSONError(ValueError):
     """The text is not JSON that can be stored as it is."""
 
 
-def parse(body: bytes, *, refuses_repeats: bool = False) -> Any:
+def parse(body: bytes | bytearray, *, refuses_repeats: bool = False) -> Any:
     """The value of a JSON text in UTF-8, without NaN, infinity, U+0000, lone surrogates or bottomless nesting.
 
     Where it matters who said what, a name that occurs twice in an object is refused as well.
@@ -67,7 +67,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def refuse_depth(body: bytes, value: Any) -> None:
+def refuse_depth(body: bytes | bytearray, value: Any) -> None:
     """Refuse what is nested too deeply to be written again."""
     if body.count(b"[") + body.count(b"{") <= DEEPEST:
         return
