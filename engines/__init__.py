@@ -46,13 +46,13 @@ if TYPE_CHECKING:
         SuccessPolicy as SuccessPolicy,
     )
     from engines.core.report import FailedTransaction as FailedTransaction, Report as Report
-    from engines.drivers.limits import (
+    from engines.drivers.attempts import current_attempt as current_attempt
+    from engines.drivers.timeouts import (
         run_with_timeout as run_with_timeout,
         run_with_timeout_async as run_with_timeout_async,
         with_context as with_context,
         with_context_async as with_context_async,
     )
-    from engines.drivers.work import current_attempt as current_attempt
     from engines.hybrid import AsyncHybridTask as AsyncHybridTask, HybridTask as HybridTask
     from engines.producer import (
         AsyncProducerMixin as AsyncProducerMixin,
@@ -101,8 +101,8 @@ _HOMES = {
     "engines.producer": ["AsyncProducerMixin", "AsyncProducerTask", "ProducerMixin", "ProducerTask"],
     "engines.hybrid": ["AsyncHybridTask", "HybridTask"],
     "engines.registry": ["connector", "service", "task"],
-    "engines.drivers.limits": ["run_with_timeout", "run_with_timeout_async", "with_context", "with_context_async"],
-    "engines.drivers.work": ["current_attempt"],
+    "engines.drivers.timeouts": ["run_with_timeout", "run_with_timeout_async", "with_context", "with_context_async"],
+    "engines.drivers.attempts": ["current_attempt"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,21 +1,26 @@
 """The consumer engines: fetch, process, settle; threads or asyncio, by the same rules."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from engines.connectors import check, choose, offers, offers_async, take, transactions_in
-from engines.core.errors import ConsumerLoopTimeout
+from engines.connectors.base import Connector, require_connector
+from engines.core.errors import ConnectorError, ConsumerLoopTimeout
 from engines.core.loops import consumption
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
 from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
-from engines.drivers.limits import CANCEL_GRACE
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task, elsewhere, untouched
+from engines.registry import Stoppable, Task, untouched
 from engines.transaction import Transaction
+
+HOOKS = {
+    Stage.PROCESS: "process_transaction",
+    Stage.SUCCESS: "handle_transaction_success",
+    Stage.EXCEPTION: "handle_transaction_exception",
+}
 
 
 class ConsumerMixin(Stoppable):
@@ -23,8 +28,6 @@ class ConsumerMixin(Stoppable):
 
     connectors: Mapping[str, Any]
     consumer_policy: ConsumerPolicy | None = None
-    abandoned_grace = 30.0
-    cancel_grace = CANCEL_GRACE
 
     def process_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -37,10 +40,7 @@ class ConsumerMixin(Stoppable):
 
     def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
         """Consume until there is no more, the limit is reached, or somebody stops it."""
-        policy = _policy(policy, self.consumer_policy)
-        connector = choose(self.connectors, policy.steps.fetch.connector_name)
-        fetch = partial(_fetch, connector, lambda: driver.work.renewed().policy)
-        driver: ThreadDriver = ThreadDriver(_work(self, policy, connector, fetch=fetch, **offers(connector)))
+        driver = ThreadDriver(_work(self, policy or self.consumer_policy, is_async=False))
         with self._running(driver):
             return driver.run()
 
@@ -50,8 +50,6 @@ class AsyncConsumerMixin(Stoppable):
 
     connectors: Mapping[str, Any]
     consumer_policy: ConsumerPolicy | None = None
-    abandoned_grace = 30.0
-    cancel_grace = CANCEL_GRACE
 
     async def process_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -64,10 +62,7 @@ class AsyncConsumerMixin(Stoppable):
 
     async def consume_transactions(self, policy: ConsumerPolicy | None = None) -> Report:
         """Consume until there is no more, the limit is reached, or somebody stops it."""
-        policy = _policy(policy, self.consumer_policy)
-        connector = choose(self.connectors, policy.steps.fetch.connector_name)
-        fetch = partial(_fetch_async, connector, lambda: driver.work.renewed().policy)
-        driver: AsyncDriver = AsyncDriver(_work(self, policy, connector, fetch=fetch, **offers_async(connector)))
+        driver = AsyncDriver(_work(self, policy or self.consumer_policy, is_async=True))
         with self._running(driver):
             return await driver.run()
 
@@ -80,58 +75,36 @@ class AsyncConsumerTask(AsyncConsumerMixin, Task):
     """An async task that consumes."""
 
 
-def _work(task: Any, policy: ConsumerPolicy, connector: Any, **functions: Any) -> Work:
-    is_prefetching = getattr(connector, "is_prefetching", False) is True
-    is_sharing = "starts_left" in getattr(connector, "ergon_offers", ())
-    shared = {"starts_left": connector.starts_left} if is_sharing else {}
-    hooks = {
-        Stage.PROCESS: "process_transaction",
-        Stage.SUCCESS: "handle_transaction_success",
-        Stage.EXCEPTION: "handle_transaction_exception",
-    }
-    return Work(
-        task=type(task).__name__,
-        pipeline=task.pipeline_name,
-        policy=policy,
-        loop=partial(consumption, is_prefetching=is_prefetching, **shared),
-        handlers={stage: getattr(task, name) for stage, name in hooks.items()},
-        silent=untouched(task, hooks, ConsumerMixin, AsyncConsumerMixin),
-        timeout_error=ConsumerLoopTimeout,
-        abandoned_grace=task.abandoned_grace,
-        cancel_grace=task.cancel_grace,
-        abandoned=task._abandoned(),  # noqa: SLF001 (of its own kind)
-        **elsewhere(task),
-        **functions,
-    )
-
-
-def _fetch(connector: Any, in_force: Callable[[], Any], size: int) -> list[Transaction]:
-    batch: list[Any] = []
-    try:
-        take(connector.fetch_transactions(size, **in_force().steps.fetch.extra), into=batch)
-        check(batch, size)
-    except BaseException:
-        if batch and hasattr(connector, "release"):
-            connector.release(transactions_in(batch))
-        raise
-    return batch
-
-
-async def _fetch_async(connector: Any, in_force: Callable[[], Any], size: int) -> list[Transaction]:
-    batch: list[Any] = []
-    try:
-        take(await connector.fetch_transactions_async(size, **in_force().steps.fetch.extra), into=batch)
-        check(batch, size)
-    except BaseException:
-        if batch and hasattr(connector, "release_async"):
-            await connector.release_async(transactions_in(batch))
-        raise
-    return batch
-
-
-def _policy(given: Any, own: ConsumerPolicy | None) -> ConsumerPolicy:
-    policy: Any = given or own or ConsumerPolicy()
+def _work(task: Any, policy: Any, *, is_async: bool) -> Work:
+    policy = ConsumerPolicy() if policy is None else policy
     if not isinstance(policy, ConsumerPolicy):
         msg = f"a consumer takes a ConsumerPolicy, not {type(policy).__name__}"
         raise TypeError(msg)
-    return policy
+    connector = require_connector(_choose(task.connectors, policy.steps.fetch.connector_name), is_async=is_async)
+    handlers = {stage: getattr(task, name) for stage, name in HOOKS.items()}
+    if not is_async:
+        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
+    return Work(
+        task=task,
+        connector=connector,
+        policy=policy,
+        loop=partial(consumption, is_prefetching=connector.is_prefetching, starts_left=connector.starts_left),
+        handlers=handlers,
+        timeout_error=ConsumerLoopTimeout,
+        silent=untouched(task, HOOKS, ConsumerMixin, AsyncConsumerMixin),
+    )
+
+
+def _choose(connectors: Mapping[str, Connector], name: str | None) -> Connector:
+    """The connector of that name, or the only one there is."""
+    listed = ", ".join(sorted(connectors)) or "none"
+    if name is not None:
+        if name not in connectors:
+            msg = f"there is no connector named {name!r}; there are: {listed}"
+            raise ConnectorError(msg)
+        return connectors[name]
+    if len(connectors) != 1:
+        problem = f"has several ({listed})" if connectors else "has none"
+        msg = f"the task needs one connector to fetch from and {problem}: name one in steps.fetch.connector_name"
+        raise ConnectorError(msg)
+    return next(iter(connectors.values()))

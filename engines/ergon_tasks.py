@@ -13,7 +13,7 @@ from django_tasks.utils import get_exception_traceback, get_module_path, normali
 import engines.connectors.builtin  # noqa: F401 (it registers them)
 from engines.consumer import ConsumerTask
 from engines.core.errors import ExceptionType, TransactionException, raised
-from engines.drivers.work import current_attempt
+from engines.drivers.attempts import current_attempt
 from engines.registry import task
 from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, result_of_attempt
 from engines.transaction import Transaction

@@ -1,28 +1,34 @@
 """The producer engines: produce each transaction of a list, settle it; threads or asyncio, by the same rules."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
-from engines.connectors import offers, offers_async
+from engines.connectors.base import Connector, require_connector
 from engines.core.errors import ProducerLoopTimeout
-from engines.core.loops import production
-from engines.core.policy import ProducerPolicy
+from engines.core.loops import consumption, production
+from engines.core.policy import ConsumerLoopPolicy, ConsumerPolicy, EmptyQueuePolicy, ProducerPolicy
 from engines.core.report import Report
 from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
-from engines.drivers.limits import CANCEL_GRACE
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task, elsewhere, untouched
+from engines.registry import Stoppable, Task, untouched
 from engines.transaction import Transaction
+
+HOOKS = {
+    Stage.PRODUCE: "produce_transaction",
+    Stage.SUCCESS: "handle_produce_success",
+    Stage.EXCEPTION: "handle_produce_exception",
+}
+# How long a producer that streams from a connector waits after an empty fetch, unless the connector wakes it.
+EMPTY = EmptyQueuePolicy(backoff=1.0, backoff_multiplier=1.0)
 
 
 class ProducerMixin(Stoppable):
     """Gives a task `produce_transactions`. The author writes `produce_transaction` and nothing else."""
 
     producer_policy: ProducerPolicy | None = None
-    abandoned_grace = 30.0
-    cancel_grace = CANCEL_GRACE
 
     def produce_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -33,12 +39,19 @@ class ProducerMixin(Stoppable):
     def handle_produce_exception(self, transaction: Transaction, exc: Exception) -> Any:
         """Called once the work has failed for good; may be left as it is."""
 
-    def produce_transactions(self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None) -> Report:
+    def produce_transactions(
+        self,
+        transactions: Iterable[Transaction] | Connector,
+        policy: ProducerPolicy | None = None,
+        *,
+        is_streaming: bool = False,
+    ) -> Report:
         """Produce them all, batch by batch, or until the limit is reached or somebody stops it.
 
-        An iterable that is a connector as well (it has `acknowledge`, `release`, …) is told what came of each.
+        Transactions of a connector are fetched from it and acknowledged to it; with `is_streaming` the loop waits for
+        more when there are none.
         """
-        work = _work(self, transactions, _policy(policy, self.producer_policy), **offers(transactions))
+        work = _work(self, transactions, policy or self.producer_policy, is_streaming=is_streaming, is_async=False)
         driver = ThreadDriver(work)
         with self._running(driver):
             return driver.run()
@@ -48,8 +61,6 @@ class AsyncProducerMixin(Stoppable):
     """Gives a task an awaitable `produce_transactions`; its hooks are coroutines."""
 
     producer_policy: ProducerPolicy | None = None
-    abandoned_grace = 30.0
-    cancel_grace = CANCEL_GRACE
 
     async def produce_transaction(self, transaction: Transaction) -> Any:
         raise NotImplementedError
@@ -61,13 +72,18 @@ class AsyncProducerMixin(Stoppable):
         """Called once the work has failed for good; may be left as it is."""
 
     async def produce_transactions(
-        self, transactions: Iterable[Transaction], policy: ProducerPolicy | None = None
+        self,
+        transactions: Iterable[Transaction] | Connector,
+        policy: ProducerPolicy | None = None,
+        *,
+        is_streaming: bool = False,
     ) -> Report:
         """Produce them all, batch by batch, or until the limit is reached or somebody stops it.
 
-        An iterable that is a connector as well (it has `acknowledge_async`, …) is told what came of each.
+        Transactions of a connector are fetched from it and acknowledged to it; with `is_streaming` the loop waits for
+        more when there are none.
         """
-        work = _work(self, transactions, _policy(policy, self.producer_policy), **offers_async(transactions))
+        work = _work(self, transactions, policy or self.producer_policy, is_streaming=is_streaming, is_async=True)
         driver = AsyncDriver(work)
         with self._running(driver):
             return await driver.run()
@@ -81,28 +97,45 @@ class AsyncProducerTask(AsyncProducerMixin, Task):
     """An async task that produces."""
 
 
-def _work(task: Any, transactions: Iterable[Transaction], policy: ProducerPolicy, **functions: Any) -> Work:
-    hooks = {
-        Stage.PRODUCE: "produce_transaction",
-        Stage.SUCCESS: "handle_produce_success",
-        Stage.EXCEPTION: "handle_produce_exception",
-    }
-    # What is at hand as a whole needs no limit; anything else might make the loop wait beyond its time.
-    is_slow = policy.loop.timeout is not None and not isinstance(transactions, Collection)
+def _work(
+    task: Any, transactions: Iterable[Transaction] | Connector, policy: Any, *, is_streaming: bool, is_async: bool
+) -> Work:
+    policy = ProducerPolicy() if policy is None else policy
+    if not isinstance(policy, ProducerPolicy):
+        msg = f"a producer takes a ProducerPolicy, not {type(policy).__name__}"
+        raise TypeError(msg)
+    is_connector = isinstance(transactions, Connector) or hasattr(transactions, "acknowledge")
+    connector = require_connector(transactions, is_async=is_async) if is_connector else Connector()
+    handlers = {stage: getattr(task, name) for stage, name in HOOKS.items()}
+    if not is_async:
+        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
+
+    def loop(in_force: Any) -> Any:
+        if not isinstance(transactions, Connector):
+            # What is at hand as a whole needs no limit; anything else might make the loop wait beyond its time.
+            is_slow = policy.loop.timeout is not None and not isinstance(transactions, Collection)
+            return production(policy, _checked(transactions), is_slow=is_slow)
+        return consumption(
+            lambda: _as_consumer(in_force(), is_streaming=is_streaming),
+            is_prefetching=connector.is_prefetching,
+            starts_left=connector.starts_left,
+        )
+
     return Work(
-        task=type(task).__name__,
-        pipeline=task.pipeline_name,
+        task=task,
+        connector=connector,
         policy=policy,
-        loop=lambda _: production(policy, _checked(transactions), is_slow=is_slow),
-        handlers={stage: getattr(task, name) for stage, name in hooks.items()},
-        silent=untouched(task, hooks, ProducerMixin, AsyncProducerMixin),
+        loop=loop,
+        handlers=handlers,
         timeout_error=ProducerLoopTimeout,
-        abandoned_grace=task.abandoned_grace,
-        cancel_grace=task.cancel_grace,
-        abandoned=task._abandoned(),  # noqa: SLF001 (of its own kind)
-        **elsewhere(task),
-        **functions,
+        silent=untouched(task, HOOKS, ProducerMixin, AsyncProducerMixin),
     )
+
+
+def _as_consumer(policy: ProducerPolicy, *, is_streaming: bool) -> ConsumerPolicy:
+    """The rules by which a producer fetches from a connector."""
+    shared = {one.name: getattr(policy.loop, one.name) for one in fields(policy.loop)}
+    return ConsumerPolicy(loop=ConsumerLoopPolicy(**shared, streaming=is_streaming, empty_queue=EMPTY))
 
 
 def _checked(transactions: Iterable[Any]) -> Iterator[Transaction]:
@@ -111,11 +144,3 @@ def _checked(transactions: Iterable[Any]) -> Iterator[Transaction]:
             msg = f"produce_transactions takes transactions, not {type(item).__name__}"
             raise TypeError(msg)
         yield item
-
-
-def _policy(given: Any, own: ProducerPolicy | None) -> ProducerPolicy:
-    policy: Any = given or own or ProducerPolicy()
-    if not isinstance(policy, ProducerPolicy):
-        msg = f"a producer takes a ProducerPolicy, not {type(policy).__name__}"
-        raise TypeError(msg)
-    return policy

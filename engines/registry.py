@@ -1,11 +1,10 @@
 """The author's contract: what a task is given, how it is named, and how it is found again."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from engines.drivers.limits import Abandoned
-from engines.drivers.work import Postponed, Waiting
+from engines.drivers.timeouts import CANCEL_GRACE, Abandoned
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,11 +24,18 @@ class Stoppable:
     """Whatever runs loops can be asked to stop."""
 
     pipeline_name: str | None = None  # set where a pipeline runs the task; spans and metrics carry it
+    abandoned_grace = 30.0
+    cancel_grace = CANCEL_GRACE
 
     def stop(self) -> None:
         """Ask every loop of this task to stop: nothing new begins, what runs is let end."""
         for driver in list(self._drivers()):
             driver.stop()
+
+    def end(self) -> None:
+        """Stop, and let no loop begin any more."""
+        self.__dict__["_has_ended"] = True
+        Stoppable.stop(self)
 
     def cut(self) -> None:
         """Wait no longer for what runs: give it back. What a thread still does counts for nothing."""
@@ -39,12 +45,17 @@ class Stoppable:
     @property
     def abandoned_attempts(self) -> int:
         """The number of handlers that still run after their time limit."""
-        return self._abandoned().count
+        return self.abandoned_counter().count
+
+    def abandoned_counter(self) -> Abandoned:
+        """Of the task, not of a loop: what a loop leaves behind outlives it."""
+        counter: Abandoned = self.__dict__.setdefault("_abandoned_attempts", Abandoned())
+        return counter
 
     @contextmanager
     def _running(self, driver: Stops) -> Iterator[None]:
         self._drivers().append(driver)
-        if self._is_over():  # said while this loop was on its way
+        if "_has_ended" in self.__dict__:  # said while this loop was on its way
             driver.stop()
         try:
             yield
@@ -55,16 +66,6 @@ class Stoppable:
         # Mixins have no constructor of their own to make it in.
         drivers: list[Stops] = self.__dict__.setdefault("_running_drivers", [])
         return drivers
-
-    def _abandoned(self) -> Abandoned:
-        # Of the task, not of a loop: what a loop leaves behind outlives it.
-        abandoned: Abandoned = self.__dict__.setdefault("_abandoned_attempts", Abandoned())
-        return abandoned
-
-    @staticmethod
-    def _is_over() -> bool:
-        """Whether no loop is to begin any more; a pipeline that runs the task says so."""
-        return False
 
 
 class Task(Stoppable):
@@ -77,28 +78,6 @@ class Task(Stoppable):
             setattr(self, f"{name}_connector", connector)
         for name, service in self.services.items():
             setattr(self, f"{name}_service", service)
-
-
-class RunsElsewhere:
-    """A task whose work runs in other processes. By this class the engines know it, not by the names of its methods."""
-
-    def hold(self, transaction: Any, waiting: Waiting) -> AbstractContextManager[bool | Postponed]:
-        """A place there for one attempt; False if nobody wants it any more, or how long to stay away."""
-        raise NotImplementedError
-
-    def halt(self) -> None:
-        """End all that runs there."""
-        raise NotImplementedError
-
-    def halt_one(self, transaction: Any) -> None:
-        """End what runs there for one transaction."""
-        raise NotImplementedError
-
-
-def elsewhere(task: Any) -> dict[str, Any]:
-    if not isinstance(task, RunsElsewhere):
-        return {}
-    return {"hold": task.hold, "halt": task.halt, "halt_one": task.halt_one}
 
 
 def untouched(task: Any, hooks: Mapping[Any, str], *mixins: type) -> frozenset[Any]:

@@ -1,53 +1,37 @@
 """Runs pipelines in this process: builds each task with what it needs, and its engine until somebody stops it."""
 
 import inspect
-import math
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import wraps
 from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
-from django.db import close_old_connections
-
 from engines import discovery, registry, telemetry
 from engines.conf import settings
-from engines.connectors.allowance import Allowance, Sharing
-from engines.connectors.database import ClaimedBatch, DatabaseConnector
-from engines.connectors.foreign import ForeignConnector
+from engines.connectors.base import Connector, require_connector
+from engines.connectors.database import DatabaseConnector
+from engines.connectors.external import ExternalConnector
+from engines.connectors.pipeline import PipelineConnector
+from engines.connectors.shared_limit import SharedLimit
 from engines.connectors.station import Station
 from engines.consumer import AsyncConsumerMixin, ConsumerMixin
 from engines.core import failures
-from engines.core.errors import AbandonedAttemptsError, LoopTimeout, ProducerLoopTimeout, UnrunnableError
-from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy, ProducerPolicy
+from engines.core.errors import AbandonedAttemptsError, LoopTimeout, UnrunnableError
+from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy
 from engines.core.steps import Stop
-from engines.core.tally import Tally
 from engines.drivers.eventloop import EventLoop
-from engines.drivers.limits import CANCEL_GRACE
-from engines.drivers.observed import labels_of, tell_of_the_queue
-from engines.drivers.run import PATIENCE
-from engines.executors.counting import counted
+from engines.drivers.timeouts import CANCEL_GRACE
 from engines.executors.pool import Pools
 from engines.executors.task import RunInExecutor
 from engines.models import Pipeline
 from engines.producer import AsyncProducerMixin, ProducerMixin
 
-HOOKS = (
-    "process_transaction",
-    "handle_transaction_success",
-    "handle_transaction_exception",
-    "produce_transaction",
-    "handle_produce_success",
-    "handle_produce_exception",
-)
-
-
+ASYNC = (AsyncConsumerMixin, AsyncProducerMixin)
 NEEDED = {
     "inbound": ("consumer", (ConsumerMixin, AsyncConsumerMixin)),
     "outbound": ("producer", (ProducerMixin, AsyncProducerMixin)),
@@ -84,24 +68,17 @@ class Options:
 class PipelineRunner:
     """One pipeline of this process."""
 
-    def __init__(self, pipeline: Pipeline, connector: Any, options: Options, pools: Pools) -> None:
+    def __init__(self, pipeline: Pipeline, connector: PipelineConnector, options: Options, pools: Pools) -> None:
         self.pipeline, self._options = pipeline, options
         self.connector = connector
-        self._sink: Any = None  # where a producer sends to
-        self.task = build(pipeline, self._given(), pools)
-        if isinstance(self.task, RunInExecutor):
-            self.task.is_draining = options.is_draining
+        self._sink = Connector()  # where a producer sends to
+        self.task = build(pipeline, self._given(), pools, options)
         self.task.abandoned_grace, self.task.cancel_grace = options.abandoned_grace, options.cancel_grace
         self.task.pipeline_name = pipeline.name
-        self._is_stopping = threading.Event()
-        self._woken = threading.Event()
-        self.task._is_over = self._is_stopping.is_set  # noqa: SLF001 (whoever runs a task may say so)
-        self._abandoned = self.task._abandoned()  # noqa: SLF001 (looked after here between batches)
-        self._event_loop: EventLoop | None = None
         self.error: BaseException | None = None
         self.has_reached_limit = False
 
-    def _given(self) -> dict[str, Any]:
+    def _given(self) -> dict[str, Connector]:
         """A consumer gets the one that it fetches from; a producer also the one that it sends to."""
         if self.pipeline.direction == "inbound" or self.pipeline.connector == "database":
             return {self.pipeline.connector: self.connector}
@@ -110,128 +87,61 @@ class PipelineRunner:
 
     def run(self) -> None:
         """Until there is no more, the limit is reached, or somebody stops it; raises what ended it otherwise."""
+        policy, _ = self.connector.policy_in_force()
         try:
             if self.pipeline.direction == "inbound":
-                self._consume()
+                report = _completed(self.task.consume_transactions(policy))
             else:
-                self._produce()
+                is_streaming = not self._options.is_draining
+                run = self.task.produce_transactions(self.connector, policy, is_streaming=is_streaming)
+                report = _completed(run)
+            self.has_reached_limit = report.stopped_by == Stop.LIMIT
         finally:
-            if self._event_loop is not None:
-                self._event_loop.close()
             self.connector.close()
-            if hasattr(self._sink, "close"):
-                self._sink.close()
+            self._sink.close()
 
     def stop(self) -> None:
-        self._is_stopping.set()
-        self._woken.set()
         self.connector.interrupt()
-        self.task.stop()
+        self.task.end()
 
     def cut(self) -> None:
         self.task.cut()
-        for connector in (self.connector, self._sink):
-            if "give_up" in getattr(connector, "ergon_offers", ()):
-                connector.give_up()
-
-    def _consume(self) -> None:
-        policy, _ = self.connector.policy_in_force()
-        if not self._is_stopping.is_set():
-            report = self._complete(self.task.consume_transactions(policy))
-            self.has_reached_limit = report.stopped_by == Stop.LIMIT
-
-    def _complete(self, run: Any) -> Any:
-        """An async task's loops share one event loop: what one of them leaves behind goes on, and is counted."""
-        if not inspect.iscoroutine(run):
-            return run
-        self._event_loop = self._event_loop or EventLoop()
-        return self._event_loop.run(run)
-
-    def _produce(self) -> None:
-        try:
-            self._produce_batches()
-        finally:
-            self.connector.flush()
-
-    def _produce_batches(self) -> None:
-        """Batch by batch, each under the policy that is in force by then; the loop's time is that of the first."""
-        self.connector.on_arrival(self._woken.set)
-        timeout = self.connector.policy_in_force()[0].loop.timeout
-        started, ends_at = 0, time.monotonic() + (timeout or math.inf)
-        while not self._is_stopping.is_set():
-            if time.monotonic() >= ends_at:
-                msg = f"{type(self.task).__name__} ran for its {timeout:g} s; {started} transactions had started"
-                raise ProducerLoopTimeout(msg, Tally().report(timeout, Stop.STOPPED))
-            size = _left(self.connector.policy_in_force()[0], started)
-            if size == 0:
-                self.has_reached_limit = True
-                return
-            if self._is_crowded():
-                self._is_stopping.wait(PATIENCE)
-                continue
-            self._woken.clear()
-            batch = self._fetch(size)
-            started += len(batch)
-            if batch:
-                self._produce_batch(batch, ends_at - time.monotonic())
-            elif self._options.is_draining:
-                return
-            else:
-                self._woken.wait(min(1.0, max(0.0, ends_at - time.monotonic())))
-
-    def _fetch(self, size: int) -> list[Any]:
-        """The next batch. Before it is empty, what asked for a later attempt is back in the queue."""
-        batch: list[Any] = self.connector.fetch_transactions(size)
-        if not batch and self._options.is_draining:
-            self.connector.flush()
-            batch = self.connector.fetch_transactions(size)
-        if telemetry.is_metering():
-            labels = labels_of(type(self.task).__name__, self.pipeline.name)
-            tell_of_the_queue(labels, batch, self._depth())
-        return batch
-
-    def _depth(self) -> int | None:
-        with suppress(Exception):  # a number for a chart is not worth a batch
-            return int(self.connector.count())
-        return None
-
-    def _is_crowded(self) -> bool:
-        """Whether as many abandoned attempts as slots still run; raises once that has lasted for the grace."""
-        policy, _ = self.connector.policy_in_force()
-        seconds, grace = self._abandoned.crowded_for(policy.loop.concurrency.value), self._options.abandoned_grace
-        if seconds is not None and seconds >= grace:
-            raise self._abandoned.complaint(grace)
-        return seconds is not None
-
-    def _produce_batch(self, batch: Sequence[Any], left: float) -> None:
-        """The limits are of the whole run, not of each batch."""
-        policy, _ = self.connector.policy_in_force()
-        limits = {"limit": None, "timeout": max(left, 0.001) if math.isfinite(left) else None}
-        bounded = replace(policy, loop=replace(policy.loop, **limits))
-        self._complete(self.task.produce_transactions(ClaimedBatch(batch, self.connector), bounded))
+        self.connector.give_up()
+        self._sink.give_up()
 
 
-def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Iterator[Any]:
+def _completed(run: Any) -> Any:
+    """The report of a loop; that of an async task runs in an event loop of its own."""
+    if not inspect.iscoroutine(run):
+        return run
+    event_loop = EventLoop()
+    try:
+        return event_loop.run(run)
+    finally:
+        event_loop.close()
+
+
+def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Iterator[PipelineConnector]:
     """Where a pipeline's transactions come from: the database always, so that what is submitted here runs as well."""
-    own = DatabaseConnector(pipeline, station, options.applied_to)
     if pipeline.connector == "database" or pipeline.direction != "inbound":
-        yield own
+        yield DatabaseConnector(pipeline, station, options.applied_to)
         return
-    allowance, inner = Allowance(), registered_connector(pipeline, options)
-    if options.is_draining and "drain" in getattr(inner, "ergon_offers", ()):
+    inner, shared = registered_connector(pipeline, options), SharedLimit()
+    if options.is_draining:
         inner.drain()
-    yield Sharing(own, allowance)
-    yield Sharing(ForeignConnector(pipeline, inner, station, options.applied_to), allowance)
+    yield DatabaseConnector(pipeline, station, options.applied_to, shared)
+    yield ExternalConnector(pipeline, inner, station, options.applied_to, shared)
 
 
-def registered_connector(pipeline: Pipeline, options: Options) -> Any:
+def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
     """The connector that a pipeline names. Where it can, it waits for a server that is away until it is stopped.
 
     A drain is to end: it waits no longer than the connector itself would.
     """
     _find_everything()
-    connector = registry.connectors.find(pipeline.connector)(pipeline.name)
-    if not options.is_draining and "wait_out_outages" in getattr(connector, "ergon_offers", ()):
+    is_async = bool(pipeline.task) and issubclass(registry.tasks.find(pipeline.task), ASYNC)
+    connector = require_connector(registry.connectors.find(pipeline.connector)(pipeline.name), is_async=is_async)
+    if not options.is_draining:
         connector.wait_out_outages()
     return connector
 
@@ -255,25 +165,22 @@ def _find_everything() -> None:
     import_module("engines.connectors.builtin")
 
 
-def build(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools) -> Any:
+def build(pipeline: Pipeline, connectors: dict[str, Connector], pools: Pools, options: Options) -> Any:
     """The task of a pipeline, given its connectors and every service."""
     if not pipeline.task:
-        return _executor_task(pipeline, connectors, pools)
+        return _executor_task(pipeline, connectors, pools, options)
     discovery.discover()
     cls = registry.tasks.find(pipeline.task)
     kind, mixins = NEEDED[pipeline.direction]
     if not issubclass(cls, mixins):
         msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}, but its task {pipeline.task!r} is no {kind}"
         raise UnrunnableError(msg)
-    task = cls(connectors=connectors, services=discovery.services())
-    for name in HOOKS:
-        hook = getattr(task, name, None)
-        if hook is not None and not inspect.iscoroutinefunction(hook):
-            setattr(task, name, _with_fresh_connections(hook))
-    return task
+    return cls(connectors=connectors, services=discovery.services())
 
 
-def _executor_task(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools) -> RunInExecutor:
+def _executor_task(
+    pipeline: Pipeline, connectors: dict[str, Connector], pools: Pools, options: Options
+) -> RunInExecutor:
     if pipeline.executor not in pools:
         known = ", ".join(pools) or "none"
         msg = (
@@ -282,40 +189,14 @@ def _executor_task(pipeline: Pipeline, connectors: dict[str, Any], pools: Pools)
         )
         raise UnrunnableError(msg)
     worker = f"{socket.gethostname()}:{os.getpid()}"
-    task = RunInExecutor(
-        pools, executor=pipeline.executor, pipeline=pipeline.name, worker_id=worker, connectors=connectors
+    return RunInExecutor(
+        pools,
+        executor=pipeline.executor,
+        pipeline=pipeline.name,
+        worker_id=worker,
+        is_draining=options.is_draining,
+        connectors=connectors,
     )
-    for name in ("process_transaction", "produce_transaction"):
-        setattr(task, name, counted(getattr(task, name), executor=pipeline.executor, known=pools))
-    return task
-
-
-def _with_fresh_connections(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A handler's own database connections do not outlive their usefulness, in whatever thread it runs."""
-
-    @wraps(hook)
-    def handle(*args: Any) -> Any:
-        try:
-            value = hook(*args)
-        except BaseException:
-            close_old_connections()
-            raise
-        now = time.monotonic()
-        if now - getattr(_looked, "at", 0.0) > LOOK_EVERY:
-            _looked.at = now
-            close_old_connections()
-        return value
-
-    return handle
-
-
-LOOK_EVERY = 1.0
-_looked = threading.local()
-
-
-def _left(policy: ProducerPolicy, started: int) -> int:
-    size = policy.loop.batch.size
-    return size if policy.loop.limit is None else max(0, min(size, policy.loop.limit - started))
 
 
 class WorkerProcess:

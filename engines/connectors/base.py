@@ -1,40 +1,220 @@
-"""The methods of a connector. Only `fetch` and `dispatch` are required, each where it is used."""
+"""The base class of connectors."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
+from engines.core.attempt import AttemptRecord
+from engines.core.errors import ConnectorError, FetchException
+from engines.core.outcome import Failure, Outcome
+from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.transaction import Transaction
 
+OnArrival: TypeAlias = Callable[[], None]
+OnLost: TypeAlias = Callable[[Sequence[Transaction]], None]
+OnDead: TypeAlias = Callable[[Transaction, Failure], Any]
+PolicyInForce: TypeAlias = tuple[ConsumerPolicy | ProducerPolicy, str]
 
-@runtime_checkable
-class Connector(Protocol):
-    """For threaded tasks. May also have `acknowledge(transaction, outcome)`, `release(transactions)` and `count()`.
 
-    A connector that gathers outcomes has `flush()`: what was acknowledged is safe when it returns. `note(transaction,
-    attempt)` hears of every attempt. `is_prefetching = True` asks the engine to fetch the next batch before the current
-    one has drained.
+class Slots(Protocol):
+    """The slots of one loop, where several loops run the same pipeline. `wake` is called when one may be free."""
 
-    What else it has counts only if `ergon_offers` names it. `begin(transaction)` is asked before every handler whether
-    it may start. `is_lost(transaction)` says whether somebody else has it by now, and `on_lost(callback)` is told what
-    to call with those that were lost. `on_arrival(callback)` is told what to call when there may be work, so that a
-    streaming loop need not wait out its pause. `policy_in_force()` gives the policy of the batch that was fetched last
-    and the name of its version. `drain()` says that the first empty batch will end the loop: a connector that has to
-    wait before it can tell whether there is work waits then. `starts_left()` says how many more it may give (None: any
-    number); the loop ends when it is 0.
+    wake: Callable[[], None]
+
+    def take(self, concurrency: int, *, is_forced: bool = False) -> bool: ...
+
+    def give(self) -> None: ...
+
+    def decline(self) -> None: ...
+
+
+class Connector:
+    """A source or sink of transactions. Override what yours can do: every method has a default.
+
+    A consumer needs `fetch_transactions`; tasks call `dispatch_transactions`. Async tasks call the methods that end in
+    `_async`. By default these run the plain ones in a thread, so a connector with plain methods works for both kinds of
+    task; override them where your library has coroutines.
     """
 
-    def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]: ...
+    is_prefetching = False
+    """Whether the engine fetches the next batch before the current one has drained."""
 
-    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> Any: ...
+    is_postponing = False
+    """Whether `acknowledge` takes the outcome `Later`: the transaction comes back after that time."""
+
+    slots: Slots | None = None
+    """Slots that this loop shares with others of the same pipeline."""
+
+    reports_failures = False
+    """Whether it calls `on_dead` with each failed transaction before it lets go of it."""
+
+    on_dead: OnDead | None = None
+
+    given_back = 0
+    """The number of transactions that were released."""
+
+    def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+        """The next transactions, at most `batch_size`; an empty list if there are none now.
+
+        `extra` is `steps.fetch.extra` of the policy.
+        """
+        msg = f"{type(self).__name__} has no fetch_transactions: a consumer cannot fetch from it"
+        raise NotImplementedError(msg)
+
+    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> Any:
+        """Send transactions. Called by tasks, never by the engine."""
+        msg = f"{type(self).__name__} has no dispatch_transactions: a task cannot send to it"
+        raise NotImplementedError(msg)
+
+    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool | None:
+        """A transaction has ended. Return False if the outcome came too late and counts for nothing."""
+
+    def release(self, transactions: Sequence[Transaction]) -> None:
+        """Take back transactions that were fetched and have not ended."""
+
+    def count(self) -> int | None:
+        """The number of waiting transactions, for a metric; None if it is unknown."""
+        return None
+
+    def flush(self) -> None:
+        """Return when every acknowledged outcome is safe; raise if it cannot be made so."""
+
+    def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
+        """An attempt has ended. Called in the middle of the work, also by async tasks: do no more than append."""
+
+    def begin(self, transaction: Transaction) -> bool:
+        """Whether the next handler of a transaction may start; False if another worker may have the transaction."""
+        return True
+
+    def is_lost(self, transaction: Transaction) -> bool:
+        """Whether another worker is known to have the transaction."""
+        return False
+
+    def on_lost(self, callback: OnLost | None) -> None:
+        """Call this with transactions that were lost to another worker, from any thread; None at the loop's end."""
+
+    def on_arrival(self, callback: OnArrival | None) -> None:
+        """Call this when there may be new transactions, from any thread; None at the loop's end."""
+
+    def policy_in_force(self) -> PolicyInForce | None:
+        """The policy of the batch that was fetched last and the name of its version; None for the loop's own."""
+        return None
+
+    def spent(self, transaction: Transaction) -> int:
+        """The number of attempts that a transaction has behind it."""
+        return 0
+
+    def starts_left(self) -> int | None:
+        """How many more transactions may start; the loop ends at 0. None if nothing limits them."""
+        return None
+
+    def wrap_handler(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of a threaded task with what must happen around every call, in the thread of the call."""
+        return handler
+
+    def drain(self) -> None:
+        """The first empty batch will end the loop. Called before the first fetch of `consume --drain`."""
+
+    def wait_out_outages(self) -> None:
+        """Wait for a server that is away until `interrupt`, instead of failing. Called before the first fetch."""
+
+    def interrupt(self) -> None:
+        """A stop was requested: a fetch that waits returns."""
+
+    def give_up(self) -> None:
+        """The grace period is over: calls that still wait for a server fail."""
+
+    def close(self) -> None:
+        """The loop is over."""
+
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+        fetching = asyncio.ensure_future(asyncio.to_thread(self.fetch_transactions, batch_size, **extra))
+        try:
+            return await asyncio.shield(fetching)
+        except asyncio.CancelledError:
+            # The thread fetches on: what it still brings is given back.
+            fetching.add_done_callback(self._release_late)
+            raise
+
+    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
+        return await asyncio.to_thread(self.dispatch_transactions, transactions)
+
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> bool | None:
+        return await _run(self.acknowledge, transaction, outcome)  # type: ignore[no-any-return]
+
+    async def release_async(self, transactions: Sequence[Transaction]) -> None:
+        await _run(self.release, transactions)
+
+    async def count_async(self) -> int | None:
+        return await _run(self.count)  # type: ignore[no-any-return]
+
+    async def flush_async(self) -> None:
+        await _run(self.flush)
+
+    async def begin_async(self, transaction: Transaction) -> bool:
+        return bool(await _run(self.begin, transaction))
+
+    def _release_late(self, fetching: "asyncio.Future[Sequence[Transaction]]") -> None:
+        if not fetching.cancelled() and fetching.exception() is None:
+            asyncio.get_running_loop().run_in_executor(None, self.release, fetching.result())
 
 
-@runtime_checkable
-class AsyncConnector(Protocol):
-    """For async tasks. May also have `acknowledge_async`, `release_async`, `count_async` and `flush_async`.
+class AsyncConnector(Connector):
+    """A connector whose methods are coroutines: for async tasks only. Override the methods that end in `_async`."""
 
-    `note`, `on_arrival` and `policy_in_force` are as for threads.
-    """
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+        msg = f"{type(self).__name__} has no fetch_transactions_async: a consumer cannot fetch from it"
+        raise NotImplementedError(msg)
 
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]: ...
+    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
+        msg = f"{type(self).__name__} has no dispatch_transactions_async: a task cannot send to it"
+        raise NotImplementedError(msg)
 
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any: ...
+
+PLAIN = [name for name, value in vars(Connector).items() if inspect.isfunction(value) and not name.endswith("_async")]
+
+
+async def _run(method: Callable[..., Any], *given: Any) -> Any:
+    """A plain method for an async task: in a thread, unless it is a default, which returns at once."""
+    if getattr(Connector, method.__name__) is getattr(method, "__func__", None):
+        return method(*given)
+    return await asyncio.to_thread(method, *given)
+
+
+def require_connector(candidate: Any, *, is_async: bool) -> Connector:
+    """Refuse what no loop could use, before anything is fetched."""
+    kind = type(candidate).__name__
+    if not isinstance(candidate, Connector):
+        msg = f"{kind} is not a connector: derive it from engines.Connector"
+        raise ConnectorError(msg)
+    if isinstance(candidate, AsyncConnector) and not is_async:
+        msg = f"{kind} is an AsyncConnector, which a threaded task cannot await: derive it from engines.Connector"
+        raise ConnectorError(msg)
+    for name in PLAIN:
+        if inspect.iscoroutinefunction(getattr(candidate, name)):
+            hint = f": name it {name}_async" if f"{name}_async" in vars(Connector) else ""
+            msg = f"{kind}.{name} is a coroutine function, which is never awaited{hint}"
+            raise ConnectorError(msg)
+    return candidate
+
+
+def collect(fetched: Any, size: int, *, into: list[Any]) -> None:
+    """Put what a connector returned into a list, one by one, so that none is lost if it fails midway; then check it."""
+    if not isinstance(fetched, Iterable) or isinstance(fetched, str | bytes | Mapping):
+        hint = "; where there are none, return an empty list" if fetched is None else ""
+        msg = f"the connector returned {type(fetched).__name__} where a list of transactions was expected{hint}"
+        raise FetchException(msg)
+    into.extend(fetched)
+    for item in into:
+        if not isinstance(item, Transaction):
+            msg = f"the connector returned {type(item).__name__} in a list of transactions"
+            raise FetchException(msg)
+    if len(into) > size:
+        msg = f"the connector returned {len(into)} transactions where at most {size} were asked for"
+        raise FetchException(msg)
+
+
+def transactions_in(batch: Iterable[Any]) -> list[Transaction]:
+    """The transactions in a batch, so that none of them is lost with the rest."""
+    return [item for item in batch if isinstance(item, Transaction)]

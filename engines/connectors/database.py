@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError
 
 from engines import pipelines, policies, telemetry, transactions
+from engines.connectors.base import OnArrival, OnLost
 from engines.connectors.outage import Outage
-from engines.connectors.station import OnLost, Station
+from engines.connectors.pipeline import Adjust, PipelineConnector
+from engines.connectors.shared_limit import SharedLimit
+from engines.connectors.station import Station
 from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Outcome
 from engines.core.prefetch import Prefetch
@@ -22,10 +25,9 @@ from engines.transactions import Draft, LeasedTransaction, Settlement
 DEPTH_CAP = 10_000
 
 T = TypeVar("T")
-Adjust = Callable[[Any], Any]
 
 
-class DatabaseConnector:
+class DatabaseConnector(PipelineConnector):
     """Gives a pipeline's transactions to a task, and keeps what came of them.
 
     Whichever thread asks borrows one of the few connections that all pipelines of the process share; outcomes go
@@ -34,23 +36,23 @@ class DatabaseConnector:
 
     is_prefetching = True
     is_postponing = True
-    ergon_offers = ("begin", "is_lost", "on_lost", "spent", "on_arrival", "policy_in_force", "is_postponing")
 
-    def __init__(self, pipeline: str | Pipeline, station: Station, adjust: Adjust = lambda policy: policy) -> None:
-        self.pipeline = pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline
-        self._station, self._adjust = station, adjust
+    def __init__(
+        self,
+        pipeline: str | Pipeline,
+        station: Station,
+        adjust: Adjust = lambda policy: policy,
+        shared: SharedLimit | None = None,
+    ) -> None:
+        super().__init__(pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline, station, adjust, shared)
         station.settler.names[self.pipeline.pk] = self.pipeline.name
         self._pace = Prefetch()
         self._outage = Outage(f"claim from {self.pipeline.name}", borrow=station.connections.borrow)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
-        self._is_tracing = telemetry.is_tracing()
-        version, policy = policies.in_force(self.pipeline.policy_id)
-        self._in_force: tuple[Any, str] = (adjust(policy), str(version))
-        self.given_back = 0
         self._done = self._batches = 0
 
-    def fetch_transactions(self, batch_size: int, **_extra: Any) -> list[LeasedTransaction]:
-        wanted = self._pace.wanted(batch_size, done=self._done, now=time.monotonic())
+    def _fetch(self, size: int, _extra: dict[str, Any]) -> list[LeasedTransaction]:
+        wanted = self._pace.wanted(size, done=self._done, now=time.monotonic())
         batch = self._outage.wait_out(lambda: self._lease(wanted)) or []
         return self._station.hold(batch)
 
@@ -62,25 +64,31 @@ class DatabaseConnector:
                 self._outage.close_connection()  # others are to borrow one that works
                 raise
 
-    def begin(self, transaction: LeasedTransaction) -> bool:
+    def begin(self, transaction: Transaction) -> bool:
         """Whether a handler may start: the lease is ours by our own clock, or else by the word of the database."""
-        lease = transaction.lease
+        lease = _leased(transaction).lease
         if lease.is_confirmed and (lease.is_begun or lease.rescues == 0):
             return True
         return bool(self._outage.wait_out(lambda: transactions.begin(lease) and self._station.confirm(lease)))
 
-    def is_lost(self, transaction: LeasedTransaction) -> bool:
-        return transaction.lease.is_lost
+    def is_lost(self, transaction: Transaction) -> bool:
+        return _leased(transaction).lease.is_lost
 
     def on_lost(self, callback: OnLost | None) -> None:
         self._station.on_lost(self.pipeline.pk, callback)
 
-    def acknowledge(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
-        self._done += 1  # about: one that two threads count at once is no matter to the pace
-        transaction.lease.is_settling = True
-        self._station.settler.put(Settlement(transaction, outcome))
+    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
+        self._station.settler.put(self._settlement(transaction, outcome))
 
-    def release(self, batch: Sequence[LeasedTransaction]) -> None:
+    def _settlement(self, transaction: Transaction, outcome: Outcome) -> Settlement:
+        leased = _leased(transaction)
+        leased.lease.is_settling = True
+        self._done += 1  # about: one that two threads count at once is no matter to the pace
+        return Settlement(leased, outcome)
+
+    def release(self, given: Sequence[Transaction]) -> None:
+        batch = [_leased(one) for one in given]
+        self._uncount(batch)
         leases = [one.lease for one in batch if not one.lease.is_lost]
         for lease in leases:
             lease.is_settling = True
@@ -95,44 +103,38 @@ class DatabaseConnector:
     def flush(self) -> None:
         self._station.flush()
 
-    def note(self, transaction: LeasedTransaction, attempted: AttemptRecord) -> None:
+    def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
-        transaction.lease.attempts.append((attempted, trace_id))
+        _leased(transaction).lease.attempts.append((attempt, trace_id))
 
-    def spent(self, transaction: LeasedTransaction) -> int:
-        return transaction.lease.spent
+    def spent(self, transaction: Transaction) -> int:
+        return _leased(transaction).lease.spent
 
-    def on_arrival(self, callback: Callable[[], None] | None) -> None:
+    def on_arrival(self, callback: OnArrival | None) -> None:
         if self._station.arrivals is not None:
             self._station.arrivals.subscribe(self.pipeline.pk, callback)
 
-    def policy_in_force(self) -> tuple[Any, str]:
-        """The policy of the batch that was claimed last, and the version that it comes from."""
-        return self._in_force
-
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[LeasedTransaction]:
-        return await self._awaited(self._thread.submit(self.fetch_transactions, batch_size))
+    async def _fetch_async(self, size: int, extra: dict[str, Any]) -> list[LeasedTransaction]:
+        return await self._awaited(self._thread.submit(self._fetch, size, extra))
 
     async def dispatch_transactions_async(self, given: Sequence[Transaction]) -> int:
         return await self._awaited(self._thread.submit(self.dispatch_transactions, given))
 
-    async def begin_async(self, transaction: LeasedTransaction) -> bool:
-        lease = transaction.lease
+    async def begin_async(self, transaction: Transaction) -> bool:
+        lease = _leased(transaction).lease
         if lease.is_confirmed and (lease.is_begun or lease.rescues == 0):
             return True
         return await self._awaited(self._thread.submit(self.begin, transaction))
 
-    async def acknowledge_async(self, transaction: LeasedTransaction, outcome: Outcome) -> None:
-        self._done += 1
-        transaction.lease.is_settling = True
-        settler, settlement = self._station.settler, Settlement(transaction, outcome)
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
+        settler, settlement = self._station.settler, self._settlement(transaction, outcome)
         if settler.is_full:
             await asyncio.to_thread(settler.put, settlement)
         else:
             settler.put(settlement)
 
-    async def release_async(self, batch: Sequence[LeasedTransaction]) -> None:
-        await self._awaited(self._thread.submit(self.release, batch))
+    async def release_async(self, given: Sequence[Transaction]) -> None:
+        await self._awaited(self._thread.submit(self.release, given))
 
     async def count_async(self) -> int:
         return await self._awaited(self._thread.submit(self.count))
@@ -158,7 +160,7 @@ class DatabaseConnector:
         self._batches += bool(batch)
         version = batch[0].lease.policy_version if batch else None
         if version is not None and str(version) != self._in_force[1]:
-            self._in_force = (self._adjust(policies.of_version(version)), str(version))
+            self._set_policy(policies.of_version(version), str(version))
         return batch
 
     async def _awaited(self, future: "Future[T]") -> T:
@@ -174,34 +176,11 @@ class DatabaseConnector:
             self._thread.submit(self.release, future.result())
 
 
-class ClaimedBatch(Sequence[LeasedTransaction]):
-    """A batch for a producer, which is told where its outcomes go."""
-
-    is_postponing = True
-    ergon_offers = ("begin", "is_lost", "on_lost", "spent", "policy_version", "is_postponing")
-
-    def __init__(self, batch: Sequence[LeasedTransaction], connector: DatabaseConnector) -> None:
-        self._batch = batch
-        _, self.policy_version = connector.policy_in_force()
-        for name in (
-            "begin",
-            "is_lost",
-            "on_lost",
-            "acknowledge",
-            "release",
-            "note",
-            "spent",
-            "begin_async",
-            "acknowledge_async",
-            "release_async",
-        ):
-            setattr(self, name, getattr(connector, name))
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._batch[index]
-
-    def __len__(self) -> int:
-        return len(self._batch)
+def _leased(transaction: Transaction) -> LeasedTransaction:
+    if not isinstance(transaction, LeasedTransaction):
+        msg = f"the transaction {transaction.id!r} was not claimed from the database"
+        raise TypeError(msg)
+    return transaction
 
 
 def _draft(transaction: Transaction) -> Draft:

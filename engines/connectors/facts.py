@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from engines.connectors.base import Connector, OnLost
 from engines.connectors.outage import Outage
 from engines.core.errors import POISON, ConnectorError, PoisonError
 from engines.core.outcome import Failure, Outcome
@@ -47,7 +48,7 @@ def _database_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
 
 
-class FactsConnector:
+class FactsConnector(Connector):
     """Gives the facts after a consumer's cursor to a task, each once its turn has come, and appends what a task sends.
 
     A transaction has the message id as its id, `{"envelope": …, "fact": …}` as its payload and the offset in its
@@ -57,7 +58,7 @@ class FactsConnector:
     """
 
     is_prefetching = True
-    ergon_offers = ("begin", "drain", "is_lost", "on_lost")
+    reports_failures = True
 
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term
@@ -65,7 +66,7 @@ class FactsConnector:
         self._thread = _database_thread()
         self._lock = threading.Lock()
         self._out: dict[int, Transaction] = {}
-        self._on_lost: Callable[[Sequence[Transaction]], Any] | None = None
+        self._on_lost: OnLost | None = None
         self._returned: dict[int, Transaction] = {}
         # Up to where facts have been given out, and confirmed; unknown until this process holds the consumer.
         self._position: int | None = None
@@ -75,13 +76,11 @@ class FactsConnector:
         # After a process has died: up to where the start of a fact is written down, and of which it was.
         self._suspect_until = -1
         self._noted: set[int] = set()
-        self.on_dead: Callable[[Transaction, Failure], Any] | None = None
         self._is_settling = self._is_draining = False
         # While another process reads: until when a drain waits for its turn.
         self._patient_until: float | None = None
         self._is_over, self._is_interrupted = threading.Event(), threading.Event()
         self._heart: threading.Thread | None = None
-        self.given_back = 0
 
     def drain(self) -> None:
         """The first empty batch will be the end, so while another process reads, wait: it may have died."""
@@ -110,7 +109,7 @@ class FactsConnector:
         """Whether it is known that another process may have read it by now."""
         return not self._is_of_this_hold(transaction)
 
-    def on_lost(self, callback: Callable[[Sequence[Transaction]], Any] | None) -> None:
+    def on_lost(self, callback: OnLost | None) -> None:
         """Say what to call with the facts that had not ended when this process lost the consumer."""
         self._on_lost = callback
 

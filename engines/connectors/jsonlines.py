@@ -1,16 +1,16 @@
 """Transactions as JSON Lines: one object a line, read from one stream and written to another."""
 
-import asyncio
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, TextIO
 
+from engines.connectors.base import Connector
 from engines.transaction import Transaction
 
 LONGEST_LINE = 16 * 1024 * 1024
 
 
-class JsonLinesConnector:
+class JsonLinesConnector(Connector):
     """Reads transactions from `source` and writes them to `sink`, a line each, as `Transaction.to_json` has them."""
 
     def __init__(self, source: TextIO | None = None, sink: TextIO | None = None) -> None:
@@ -43,25 +43,6 @@ class JsonLinesConnector:
 
     def release(self, transactions: Sequence[Transaction]) -> None:
         self._returned = [*transactions, *self._returned]
-
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
-        reading = asyncio.ensure_future(asyncio.to_thread(self.fetch_transactions, batch_size, **extra))
-        try:
-            return await asyncio.shield(reading)
-        except asyncio.CancelledError:
-            # The thread reads on; what it still reads is for the next fetch.
-            reading.add_done_callback(self._keep)
-            raise
-
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
-        return self.dispatch_transactions(transactions)
-
-    async def release_async(self, transactions: Sequence[Transaction]) -> None:
-        self.release(transactions)
-
-    def _keep(self, late: "asyncio.Future[list[Transaction]]") -> None:
-        if late.exception() is None:
-            self.release(late.result())
 
     def _read(self) -> Transaction | None:
         while self._source is not None and (line := self._source.readline(LONGEST_LINE + 1)):

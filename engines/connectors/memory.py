@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any
 
+from engines.connectors.base import Connector
 from engines.core.outcome import Outcome
 from engines.transaction import Transaction
 
 
-class MemoryConnector:
+class MemoryConnector(Connector):
     """A queue in this process, for threaded and async tasks alike. What is acknowledged is in `outcomes`."""
 
     def __init__(self, transactions: Iterable[Transaction] = ()) -> None:

@@ -1,1 +1,27 @@
-"""Perform the steps that the core asks for: threads and asyncio."""
+"""Drivers perform the steps that the core asks for: with threads (`threads`) or with asyncio (`aio`).
+
+**How a step travels.** A loop of `core.loops` and a lifecycle of `core.lifecycle` are generators. Each yields a step
+and is sent what came of it: a driver is a `send` loop and a `match`. The loop runs in the caller's thread or task and
+yields `Call` (fetch a batch), `Start` (hand it to the slots), `Await` (until there is room, or until all have ended),
+`Sleep`, `Flush` and `Drain`. Each transaction has a lifecycle of its own in a slot, which yields `Call` (one attempt of
+a handler) and `Sleep` (the delay before the next one), and whose outcome is acknowledged to the connector. What both
+drivers know and decide alike is in `run.Run`: deadlines, classification, the backlog, what is given back, the report.
+What a step costs in spans and metrics is in `tracing`, around every step and around nothing else.
+
+**Who may block.** In `threads`, everybody but whoever holds the lock of the driver's condition: the caller's thread
+waits on that condition, slots block in handlers and in the connector. In `aio`, nobody: handlers and `_async` methods
+are awaited, and a connector's plain methods run in a thread. `stop`, `cut`, arrivals and lost leases may come from any
+thread; a signal handler may call `stop` in the middle of anything.
+
+**What a limit does.** Three limits never add up: of the attempt, of the transaction, of the loop; the nearest counts
+(`deadlines`). A call that outlives it is left behind by `timeouts.run_with_timeout`, which returns on time whatever the
+call does. A coroutine is cancelled and has a grace to tidy up; a thread cannot be ended, so its late result reaches
+nobody. A process of an executor is killed.
+
+**What is abandoned.** Calls that run on after their limit occupy the machine. Each task counts them over all its loops;
+while there are as many as slots, nothing begins, and after a grace the loop ends with `AbandonedAttemptsError`, so that
+a supervisor replaces the process.
+
+**What is given back.** When the loop ends, every transaction has either been acknowledged or is released: what has not
+started at once, what was cut once it has really ended. What another worker has by now is neither.
+"""

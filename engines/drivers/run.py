@@ -1,22 +1,28 @@
-"""The state of one run of a loop, shared by both drivers."""
+"""The state and the rules of one running loop, shared by both drivers."""
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
+from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, headline, told
+from engines.core.lifecycle import classify, classify_fetch
 from engines.core.outcome import CUT, Cut, Failure, Outcome
+from engines.core.policy import ConsumerPolicy
 from engines.core.report import Report
-from engines.core.steps import Stop
+from engines.core.steps import WORK, Call, Stop
 from engines.core.tally import Tally
-from engines.drivers.limits import Abandoned, Running, is_request_to_end
-from engines.drivers.observed import observer_of
-from engines.drivers.work import NO_DEADLINES, Deadlines, Work
+from engines.drivers.attempts import announce
+from engines.drivers.deadlines import NO_DEADLINES, Deadlines, Limit
+from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
+from engines.drivers.tracing import observer_of
+from engines.drivers.work import Work
+from engines.transaction import Transaction
 
 log = structlog.get_logger("ergon.engines")
 
@@ -36,6 +42,26 @@ class Entry(NamedTuple):
     run: Callable[[Any], Any]
 
 
+class Attempt(NamedTuple):
+    """A call of a handler, ready to be made."""
+
+    call: Call
+    transaction: Transaction
+    handler: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    deadlines: Deadlines
+    limit: Limit | None
+
+    @property
+    def is_too_late(self) -> bool:
+        return self.limit is not None and self.limit.seconds <= 0
+
+    def out_of_time(self) -> Outcome:
+        """The outcome of an attempt that did not end within its limit."""
+        assert self.limit is not None  # noqa: S101 (nothing without a limit reaches it)
+        return self.deadlines.reached(self.limit, self.call, self.transaction.id)
+
+
 class Run:
     """The state of one loop on its way, and the account at its end."""
 
@@ -52,9 +78,11 @@ class Run:
         self.in_hand: list[Any] = []  # fetched, and not yet handed to the slots
         self._settling = Lock()
         self._settled: set[str] = set()
-        self.abandoned = Abandoned(work.abandoned, self._leave_behind, work.cancel_grace)
+        self.left_behind = work.task.abandoned_counter()  # by all loops of the task
+        self.abandoned = Abandoned(self.left_behind, self._leave_behind, work.task.cancel_grace)
         self.overdue: dict[str, Running] = {}  # calls that have outlived their limit and may still run
         self._left_running: set[str] = set()  # when the loop's time was up
+        self.elsewhere = work.elsewhere
         self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
         self._is_concluded = False
@@ -76,6 +104,60 @@ class Run:
         if seconds is None:
             return NO_DEADLINES if self.ends_at is None else Deadlines(None, self.ends_at)
         return Deadlines(time.monotonic() + seconds, self.ends_at, seconds)
+
+    def fetch_extra(self) -> Mapping[str, Any]:
+        """The keyword arguments of the next fetch, by the policy that is in force by now."""
+        policy = self.work.renewed().policy
+        return policy.steps.fetch.extra if isinstance(policy, ConsumerPolicy) else {}
+
+    def fetch_limit(self, call: Call) -> Limit | None:
+        return Deadlines(None, self.ends_at).limit(call.retry.timeout, is_bounded=False)
+
+    def fetch_failed(self, error: BaseException, fetch: Callable[..., Any], call: Call, limit: Limit | None) -> Outcome:
+        """The outcome of a fetch that raised an error, or that did not return within its limit."""
+        if limit is None or not isinstance(error, LimitReached) or error.function is not fetch:
+            return classify_fetch(error)
+        self.look_at_the_clock()
+        return Deadlines(None, self.ends_at).reached(limit, call, None)
+
+    def take_batch(self, batch: list[Transaction]) -> bool:
+        """A batch was fetched: go on under its policy. True if that is another one than before."""
+        self.in_hand = batch
+        return bool(batch) and self.adopt()
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Hand a batch to the slots."""
+        self.backlog.add(entries)
+        self.in_hand = []
+
+    def attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Attempt:
+        """Make a call ready, and announce it to the handler."""
+        limit = deadlines.limit_of(call)
+        arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
+        announce(call, limit, self.work.connector.is_lost, transaction)
+        return Attempt(call, transaction, self.work.handlers[call.stage], arguments, deadlines, limit)
+
+    def attempt_failed(self, attempt: Attempt, error: BaseException) -> Outcome:
+        """The outcome of an attempt that raised an error, or that did not return within its limit."""
+        call, transaction = attempt.call, attempt.transaction
+        if not isinstance(error, LimitReached):
+            is_cut = self.is_over or self.work.connector.is_lost(transaction)
+            return CUT if is_cut else classify(error, call, transaction.id)
+        is_killed = isinstance(error, Killed)
+        if attempt.limit is None or not (is_killed or error.function is attempt.handler):
+            return classify(error, call, transaction.id)  # raised by the handler, of some limit of its own
+        if error.call is not None:
+            self.overdue[transaction.id] = error.call
+        outcome = attempt.out_of_time()
+        if isinstance(outcome, Failure) and isinstance(error, Killed) and error.details:
+            outcome.error.details = error.details
+        return outcome
+
+    def note(self, call: Call, transaction: Transaction, started: float, outcome: Outcome) -> None:
+        """Report an attempt to the connector."""
+        if self.work.is_noted(call.stage, outcome):
+            number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
+            self.work.connector.note(transaction, AttemptRecord(call.stage, number, of, started, duration, outcome))
 
     def left(self, seconds: float | None = None) -> float | None:
         """The shorter of these seconds and what is left of the loop's time."""
@@ -114,7 +196,7 @@ class Run:
     @property
     def is_crowded(self) -> bool:
         """Whether so much is left behind that no other transaction may begin."""
-        return self.work.abandoned.occupied >= self._ceiling()
+        return self.left_behind.occupied >= self._ceiling()
 
     def _ceiling(self) -> float:
         """So many abandoned attempts are too many: in a worker as many as it has slots.
@@ -134,9 +216,9 @@ class Run:
 
     def _look_at_the_abandoned(self) -> bool:
         """Whether there are too many; after a grace nothing that runs is waited for any longer."""
-        seconds = self.work.abandoned.crowded_for(self._ceiling())
-        if seconds is not None and seconds >= self.work.abandoned_grace and not self.is_stopping:
-            self.blame(self.work.abandoned.complaint(self.work.abandoned_grace))
+        seconds, grace = self.left_behind.crowded_for(self._ceiling()), self.work.task.abandoned_grace
+        if seconds is not None and seconds >= grace and not self.is_stopping:
+            self.blame(self.left_behind.complaint(grace))
             self.is_cut = True
         return seconds is not None
 
@@ -156,9 +238,9 @@ class Run:
                 self._settled.add(transaction_id)
             return not self.is_over
 
-    def is_lost(self, transaction: Any) -> bool:
-        """Whether another worker has it by now."""
-        return self.work.is_lost is not None and self.work.is_lost(transaction)
+    def is_lost(self, entry: Entry) -> bool:
+        """Whether another worker has its transaction by now."""
+        return self.work.connector.is_lost(entry.transaction)
 
     def is_settled(self, entry: Entry) -> bool:
         return entry.id in self._settled
@@ -166,12 +248,11 @@ class Run:
     def end(self, entry: Entry, outcome: Outcome) -> None:
         """One transaction has ended, or was cut and is to be given back."""
         self.backlog.end(entry)
-        if self.work.slots is not None:
-            self.work.slots.give()
+        self.leave_slot()
         self.tally.count(entry, outcome)
         self._settled.discard(entry.id)
         call = self.overdue.pop(entry.id, None) if self.overdue else None
-        if not isinstance(outcome, Cut) or self.is_lost(entry.transaction):
+        if not isinstance(outcome, Cut) or self.is_lost(entry):
             return
         if not self.is_over:
             self._give_back(entry.transaction, call)
@@ -192,13 +273,24 @@ class Run:
         else:
             call.add_done_callback(lambda _: self._release(transaction))
 
-    def take(self) -> Entry | None:
+    def next_entry(self) -> Entry | None:
+        """The transaction for a free slot; None if none may begin."""
+        is_crowded = self.left_behind.occupied > 0 and self.is_crowded
+        if is_crowded:
+            self.is_holding_back = True
+            self._wake()
+        if is_crowded or self.is_stopping:
+            self.decline_slots()
+            return None
+        return self._take()
+
+    def _take(self) -> Entry | None:
         """The next one to run; none while all slots that this loop shares with others are taken."""
-        slots = self.work.slots
+        slots = self.work.connector.slots
         if slots is None:
             return self.backlog.take()
         if not self.backlog.waiting:
-            self.take_none()
+            self.decline_slots()
             return None
         if not slots.take(self.work.concurrency):
             return None
@@ -207,24 +299,24 @@ class Run:
             slots.give()
         return entry
 
-    def take_none(self) -> None:
+    def decline_slots(self) -> None:
         """Nothing is to begin here at present: loops that share the slots need not let this one go first."""
-        if self.work.slots is not None:
-            self.work.slots.decline()
+        if self.work.connector.slots is not None:
+            self.work.connector.slots.decline()
 
     def leave_slot(self) -> None:
         """A transaction that runs goes on without a slot, for a time."""
-        if self.work.slots is not None:
-            self.work.slots.give()
+        if self.work.connector.slots is not None:
+            self.work.connector.slots.give()
 
     def return_to_slot(self) -> bool:
         """Whether it has a slot again."""
-        slots = self.work.slots
+        slots = self.work.connector.slots
         return slots is None or slots.take(self.work.concurrency, is_forced=self.is_stopping)
 
     def drop_lost(self) -> None:
         """Removes transactions from the backlog that another worker has taken over."""
-        self.backlog.drop(lambda entry: self.is_lost(entry.transaction))
+        self.backlog.drop(self.is_lost)
 
     def withdraw(self) -> None:
         """Releases transactions that have not started."""
@@ -255,7 +347,7 @@ class Run:
         if self.fault is None and not self._is_concluded:
             self.fault = error
         elif self.fault is not error:
-            task = self.work.pipeline or self.work.task
+            task = self.work.pipeline or self.work.name
             log.error("another_fault", task=task, error_type=type(error).__qualname__, error=headline(error))
         self.is_stopping = True
 
@@ -285,7 +377,7 @@ class Run:
         return self._timeout_error(self.tally.report(0.0, Stop.STOPPED)) if self.is_late else None
 
     def _timeout_error(self, report: Report) -> Exception:
-        msg = f"{self.work.task} ran for its {self.timeout:g} s; {report.processed} transactions had ended"
+        msg = f"{self.work.name} ran for its {self.timeout:g} s; {report.processed} transactions had ended"
         return self.work.timeout_error(msg, report)
 
     def _tell(self, error: BaseException, report: Report) -> NoReturn:

@@ -1,75 +1,212 @@
-"""The slots of a pipeline that several loops run at once, each from a source of its own."""
+"""The slots of a loop: threads or asyncio tasks that run what waits in the backlog, as many as the policy allows."""
 
+import asyncio
 import threading
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+from engines.core.outcome import CUT, Outcome
+from engines.drivers.run import Entry, Run
+
+# How often a transaction that waits for a slot looks whether the loop is to end.
+LOOK = 0.05
 
 
-class SharedSlots:
-    """Never more transactions run in all loops together than the policy's concurrency, and none of them starves."""
+class ThreadSlots:
+    """A pool of threads. Its counts change under the lock of `changed`, which also tells that they have changed."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._turns = count(1)
-        self._shares: list[Share] = []
+    def __init__(self, run: Run, changed: threading.Condition) -> None:
+        self._run, self._changed = run, changed
+        self._pool = self._new_pool()
+        self._serving = 0
+        self._aside = self._returning = 0  # without a slot while they wait for a place elsewhere; and back from that
+        self.room = -1  # the next batch is fetched when no more wait than this
+        self.is_room_awaited = False
 
-    def share(self) -> "Share":
-        """The part of one loop."""
-        made = Share(self)
-        self._shares.append(made)
-        return made
-
-    def take(self, share: "Share", concurrency: int, *, is_forced: bool) -> bool:
-        with self._lock:
-            others = [one for one in self._shares if one is not share]
-            is_full = share.running + sum(one.running for one in others) >= concurrency
-            is_behind = any(one.is_waiting and one.rank < share.rank for one in others)
-            share.is_waiting = not is_forced and (is_full or is_behind)
-            if share.is_waiting:
-                return False
-            share.running, share.last_turn = share.running + 1, next(self._turns)
-            return True
-
-    def give(self, share: "Share") -> None:
-        with self._lock:
-            share.running -= 1
-        self._wake_others(share)
-
-    def decline(self, share: "Share") -> None:
-        with self._lock:
-            was_waiting, share.is_waiting = share.is_waiting, False
-        if was_waiting:  # others may have let it go first
-            self._wake_others(share)
-
-    def _wake_others(self, share: "Share") -> None:
-        for one in self._shares:
-            if one is not share and one.is_waiting:
-                one.wake()
-
-
-class Share:
-    """The slots of one loop. The loop with fewer, and with the older last turn, goes first."""
-
-    def __init__(self, slots: SharedSlots, wake: Callable[[], None] = lambda: None) -> None:
-        self._slots, self.wake = slots, wake
-        self.running = self.last_turn = 0
-        self.is_waiting = False
+    def _new_pool(self) -> ThreadPoolExecutor:
+        """A thread for each slot, and as many for those that wait elsewhere."""
+        count = self._run.work.concurrency * (1 if self._run.elsewhere is None else 2)
+        return ThreadPoolExecutor(count, thread_name_prefix=f"ergon-{self._run.work.name}")
 
     @property
-    def rank(self) -> tuple[int, int]:
-        return self.running, self.last_turn
+    def is_idle(self) -> bool:
+        return self._serving + self._aside == 0 and (self._run.is_stopping or not self._run.backlog.waiting)
 
-    def take(self, concurrency: int, *, is_forced: bool = False) -> bool:
-        """A slot for one transaction; False if there is none: `wake` is called when it is worth another try.
+    def close(self) -> None:
+        # Never joined: a slot whose handler does not return must not hold the caller.
+        self._pool.shutdown(wait=False)
 
-        One that is only to be given back has its slot by force.
-        """
-        return self._slots.take(self, concurrency, is_forced=is_forced)
+    def resize(self) -> None:
+        """As many slots as the policy says by now; those beyond end with what they run."""
+        pool, self._pool = self._pool, self._new_pool()
+        pool.shutdown(wait=False)
 
-    def give(self) -> None:
-        """A transaction has ended, or waits without a slot."""
-        self._slots.give(self)
+    def add(self, entries: list[Entry]) -> None:
+        with self._changed:
+            self._run.add(entries)
+            if self._run.is_stopping:
+                return
+            idle = self._vacancies()
+            # A batch in reserve, so that the next one is here before the slots run dry; but what can begin at once
+            # begins before anything else is asked for.
+            self.room = 0 if idle >= len(entries) else max(self._run.work.concurrency, len(entries))
+        self._fill(idle)
 
-    def decline(self) -> None:
-        """There is nothing to run here."""
-        self._slots.decline(self)
+    def fill(self) -> None:
+        """Put idle slots to work."""
+        self._fill(self._vacancies())
+
+    def fill_one(self) -> None:
+        """A shared slot may be free. In another thread: the caller holds the lock of another loop."""
+        with suppress(RuntimeError):  # this loop is over
+            self._pool.submit(self._serve_one)
+
+    @contextmanager
+    def aside(self) -> Iterator[bool]:
+        """Lend a slot to another transaction meanwhile; False if as many as there are slots are lent already."""
+        with self._changed:
+            is_aside = self._aside < self._run.work.concurrency and not self._run.is_stopping
+            if is_aside:
+                self._aside += 1
+                self._serving -= 1
+                self._run.leave_slot()
+            idle = self._vacancies() if is_aside else 0
+        self._fill(idle)
+        try:
+            yield is_aside
+        finally:
+            if is_aside:
+                self._return_to_slot()
+
+    def _return_to_slot(self) -> None:
+        """Before any other transaction begins; nobody waits for a slot once the loop is to end."""
+        run = self._run
+        with self._changed:
+            self._returning += 1
+            while not (run.is_stopping or self._serving < run.work.concurrency) or not run.return_to_slot():
+                self._changed.wait(LOOK)
+            self._returning -= 1
+            self._aside -= 1
+            self._serving += 1
+
+    def _vacancies(self) -> int:
+        """How many slots could work and do not; from now on they count as serving."""
+        free = self._run.work.concurrency - self._serving - self._returning
+        idle = max(0, min(free, self._run.backlog.waiting))
+        self._serving += idle
+        return idle
+
+    def _fill(self, idle: int) -> None:
+        for _ in range(idle):
+            self._pool.submit(self._serve)
+
+    def _serve_one(self) -> None:
+        with self._changed:
+            is_idle = self._serving < self._run.work.concurrency - self._returning
+            self._serving += is_idle
+        if is_idle:
+            self._serve()
+
+    def _serve(self) -> None:
+        """One slot: run transactions until none is left."""
+        run = self._run
+        ended: Entry | None = None
+        outcome: Outcome = CUT
+        while True:
+            with self._changed:
+                if ended is not None:
+                    run.end(ended, outcome)
+                is_surplus = self._serving > run.work.concurrency - self._returning
+                entry = None if is_surplus else run.next_entry()
+                if entry is None:
+                    self._serving -= 1
+                    self._changed.notify_all()
+                    return
+                if self.is_room_awaited and run.backlog.waiting <= self.room:
+                    self.is_room_awaited = False
+                    self._changed.notify_all()
+            outcome = self._outcome_of(entry)
+            ended = entry
+
+    def _outcome_of(self, entry: Entry) -> Outcome:
+        try:
+            outcome: Outcome = entry.run(entry.transaction)
+        except BaseException as error:  # noqa: BLE001 (a slot must not die silently; told at the loop's end)
+            self._run.blame(error)
+            return CUT
+        return outcome
+
+
+class AsyncSlots:
+    """A semaphore, and a task for each transaction that runs. For the event loop's thread only."""
+
+    def __init__(self, run: Run, changed: asyncio.Event) -> None:
+        self._run, self._changed = run, changed
+        self._free = asyncio.Semaphore(run.work.concurrency)
+        self.tasks: dict[asyncio.Task[Outcome], Entry] = {}
+        self.room = -1
+        self.is_room_awaited = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.tasks and (self._run.is_stopping or not self._run.backlog.waiting)
+
+    def resize(self) -> None:
+        """As many slots as the policy says by now; those beyond end with what they run."""
+        self._free = asyncio.Semaphore(max(0, self._run.work.concurrency - len(self.tasks)))
+
+    def add(self, entries: list[Entry]) -> None:
+        # A batch in reserve, so that the next one is here before the slots run dry.
+        self.room = max(self._run.work.concurrency, len(entries))
+        self._run.add(entries)
+        self.fill()
+
+    def fill(self) -> None:
+        """Put idle slots to work."""
+        while not self._free.locked() and (entry := self._run.next_entry()) is not None:
+            with suppress(StopIteration):  # there is room: to acquire it is not to wait
+                self._free.acquire().send(None)
+            self._occupy(entry)
+
+    def cancel_lost(self) -> None:
+        """Cancel what another worker has by now."""
+        self._run.drop_lost()
+        self._cancel([one for one, entry in self.tasks.items() if self._run.is_lost(entry)])
+        self._changed.set()
+
+    def cancel(self) -> None:
+        """Cancel all that runs."""
+        self._cancel(list(self.tasks))
+
+    def _cancel(self, tasks: "list[asyncio.Task[Outcome]]") -> None:
+        for task in tasks:
+            if not self._run.is_settled(self.tasks[task]):
+                task.cancel()
+
+    def _occupy(self, entry: Entry) -> None:
+        task = entry.run(entry.transaction)
+        self.tasks[task] = entry
+        task.add_done_callback(self._vacate)
+
+    def _vacate(self, task: "asyncio.Task[Outcome]") -> None:
+        """A slot is free: it goes to the next in line, and only otherwise back to the semaphore."""
+        run, entry = self._run, self.tasks.pop(task)
+        run.end(entry, self._outcome_of(task))
+        is_surplus = len(self.tasks) >= run.work.concurrency
+        following = None if is_surplus else run.next_entry()
+        if following is not None:
+            self._occupy(following)
+        elif not is_surplus:
+            self._free.release()
+        if not self.tasks or (self.is_room_awaited and run.backlog.waiting <= self.room):
+            self._changed.set()
+
+    def _outcome_of(self, task: "asyncio.Task[Outcome]") -> Outcome:
+        if task.cancelled():
+            return CUT
+        error = task.exception()
+        if error is not None:  # a slot must not die silently; told at the loop's end
+            self._run.blame(error)
+            return CUT
+        return task.result()

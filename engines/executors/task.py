@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from engines import telemetry
 from engines.core.errors import ExceptionType, RetryLater, TransactionException
 from engines.core.failures import storable
-from engines.drivers.limits import Killed
-from engines.drivers.work import Postponed, Waiting, current_attempt
+from engines.drivers.attempts import current_attempt
+from engines.drivers.timeouts import Killed
+from engines.drivers.work import Postponed, RunsElsewhere, Waiting
 from engines.executors.errors import ExecutorDied, ExecutorError, LimitPassed
 from engines.executors.pool import BRIEF, Pool, Pools
 from engines.executors.protocol import (
@@ -27,7 +28,6 @@ from engines.executors.protocol import (
 )
 from engines.executors.stdio import ExecutorProcess
 from engines.hybrid import HybridTask
-from engines.registry import RunsElsewhere
 from engines.transaction import Transaction
 
 LOOK = 0.05
@@ -35,6 +35,8 @@ LOOK = 0.05
 FAR = 10 * 366 * 86400.0
 # Deadlines are told in milliseconds.
 ROUNDING = 0.002
+# The failures of an executor itself.
+GONE = {"ExecutorDied", "ExecutorStartError"}
 
 
 class JobFailed(TransactionException):
@@ -64,10 +66,12 @@ class Place(NamedTuple):
 class RunInExecutor(RunsElsewhere, HybridTask):
     """Its own handlers only record: what is to be done is written in any language, elsewhere."""
 
-    is_draining = False  # what waits for an executor is to end before the loop does, and is not put back
-
-    def __init__(self, pools: Pools, *, executor: str, pipeline: str, worker_id: str, **given: Any) -> None:
+    def __init__(
+        self, pools: Pools, *, executor: str, pipeline: str, worker_id: str, is_draining: bool = False, **given: Any
+    ) -> None:
+        """`is_draining`: what waits for an executor is to end before the loop does, and is not put back."""
         super().__init__(**given)
+        self._is_draining = is_draining
         self._pools, self._executor = pools, executor
         self._pipeline, self._worker_id = pipeline, worker_id
         # Of the thread that holds it: a connector may deliver a transaction twice at a time.
@@ -80,7 +84,7 @@ class RunInExecutor(RunsElsewhere, HybridTask):
 
         A transaction never has two: the process of its last attempt is gone before the next one begins.
         """
-        waiting = waiting._replace(may_postpone=waiting.may_postpone and not self.is_draining)
+        waiting = waiting._replace(may_postpone=waiting.may_postpone and not self._is_draining)
         self._await_the_last(transaction, waiting)
         place = self._place(transaction, waiting)
         if place is None or isinstance(place, Postponed):
@@ -105,6 +109,18 @@ class RunInExecutor(RunsElsewhere, HybridTask):
                 pass
 
     def process_transaction(self, transaction: Transaction) -> Any:
+        outcome = "success"
+        try:
+            return self._process(transaction)
+        except BaseException as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            count_job(transaction.payload, outcome, executor=self._executor, known=self._pools)
+
+    produce_transaction = process_transaction
+
+    def _process(self, transaction: Transaction) -> Any:
         place = self._held.place
         if isinstance(place, TransactionException):
             raise place
@@ -124,8 +140,6 @@ class RunInExecutor(RunsElsewhere, HybridTask):
                 place = self._place(transaction, self._held.waiting)
                 if not isinstance(place, Place):
                     raise (place if isinstance(place, JobFailed) else _failed(error)) from None
-
-    produce_transaction = process_transaction
 
     def halt(self) -> None:
         """End all that runs: nobody waits for it."""
@@ -199,6 +213,34 @@ class RunInExecutor(RunsElsewhere, HybridTask):
             if dying.gone.is_set():
                 self._dying.pop(other, None)
         self._dying[job_id] = process
+
+
+def count_job(payload: Any, outcome: str, *, executor: str, known: Container[str]) -> None:
+    """Count a job in the metrics, for the executor that its payload names."""
+    try:
+        function = payload.get("function") if isinstance(payload, dict) else None
+        name = target_of(function, executor).executor
+    except ProtocolError:
+        name = executor
+    # A name that nobody has configured comes from a payload, and would be a new series each time.
+    attributes = {telemetry.EXECUTOR: name if name in known else executor, telemetry.OUTCOME: outcome}
+    telemetry.executor_jobs.add(1, attributes)
+
+
+def outcome_of(error: BaseException) -> str:
+    """The word for a job that raised this, for the metrics."""
+    match error:
+        case RetryLater():
+            return "retry"
+        case Killed():
+            return "killed"
+        case JobRefused():
+            return "refused"
+        case JobFailed(error_type=word) if word in GONE:
+            return "died"
+        case JobFailed(category=ExceptionType.TIMEOUT):
+            return "timeout"
+    return "error"
 
 
 def _within_attempt(waiting: Waiting) -> Waiting:

@@ -188,7 +188,7 @@ class Engine:
         produce = ProducerSteps(produce=ProducePolicy(retry=work or once), **settling)
         return ProducerPolicy(loop=ProducerLoopPolicy(**limits), steps=produce, record_payload=record_payload)
 
-    def start(self, task: Any, transactions: Iterable[Transaction], policy: Any) -> Any:
+    def start(self, task: Any, transactions: Any, policy: Any) -> Any:
         """Call the task's own method, as an author would."""
         if self.is_consumer:
             if not task.connectors:

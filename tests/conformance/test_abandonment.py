@@ -190,6 +190,6 @@ def test_in_asyncio_a_retry_waits_for_the_attempt_that_was_cancelled_as_long_as_
 def test_a_loop_that_begins_after_its_pipelines_end_runs_nothing(engine: Engine) -> None:
     script = Script()
     task = engine.task(script)
-    task._is_over = lambda: True
+    task.end()
     assert engine.drive(lambda: engine.start(task, some(2), engine.policy())).stopped_by == "stopped"
     assert script.calls == []

@@ -84,7 +84,7 @@ class Slow(MemoryConnector):
         super().__init__(transactions)
         self.busy = 0
 
-    def interrupt(self, times: int) -> None:
+    def interrupt_at(self, times: int) -> None:
         """Interrupt this process as a person does, when it has begun so often."""
 
         def wait_and_kill() -> None:
@@ -109,7 +109,7 @@ class SlowToSettle(Slow):
 @pytest.mark.usefixtures("_interruptible")
 def test_what_is_being_acknowledged_when_a_person_interrupts_is_not_given_back_too() -> None:
     source = SlowToSettle(some(4))
-    source.interrupt(2)
+    source.interrupt_at(2)
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(), [], connectors={"m": source}, batch=4, concurrency=2)
     eventually(lambda: len(source.outcomes) == 2, "both are settled")
@@ -144,7 +144,7 @@ def test_an_interrupted_fetch_loses_nothing() -> None:
             return batch
 
     source = SlowToFetch(some(3))
-    source.interrupt(1)
+    source.interrupt_at(1)
     with pytest.raises(KeyboardInterrupt):
         THREADS.run(Script(), [], connectors={"m": source}, batch=3, fetch=FetchPolicy(retry=RetryPolicy(timeout=5)))
     eventually(lambda: source.count() == 3, "they are back")
@@ -345,36 +345,6 @@ def test_what_a_handler_returns_and_nobody_would_run_is_a_failure(engine: Engine
     assert ("returned a generator, which is never run" if kind == "generator" else "returned a Later") in said
 
 
-class Plain(MemoryConnector):
-    """A connector whose outcomes go to a plain method alone."""
-
-    acknowledge_async = None  # type: ignore[assignment]
-
-    def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
-        self.taken.append((transaction.id, threading.current_thread() is threading.main_thread()))
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.taken: list[tuple[str, bool]] = []
-
-
-def test_an_async_task_brings_outcomes_to_a_plain_method_and_does_not_wait_in_its_event_loop() -> None:
-    source = Plain(some(2))
-    assert ASYNCIO.run(Script(), [], connectors={"m": source}, batch=2).succeeded == 2
-    assert sorted(source.taken) == [("t0", False), ("t1", False)]
-
-
-def test_a_threaded_task_refuses_a_coroutine_function_for_outcomes_at_its_start() -> None:
-    class Awaited(MemoryConnector):
-        async def acknowledge(self, *_: Any) -> None:  # type: ignore[override]
-            """Never awaited."""
-
-    source, script = Awaited(some(2)), Script()
-    with pytest.raises(engines.ConnectorError, match=r"Awaited.acknowledge is a coroutine function"):
-        THREADS.run(script, [], connectors={"m": source})
-    assert (source.count(), script.calls) == (2, [])
-
-
 def test_a_flush_that_hangs_ends_with_the_loops_time(consumer: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hanging(MemoryConnector):
         def flush(self) -> None:
@@ -419,7 +389,7 @@ def test_if_the_exception_handler_fails_the_original_failure_is_kept_as_well(eng
 def test_an_exception_handler_that_hangs_after_the_transactions_time_has_a_limit(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engines.drivers.work.LAST_WORDS", 0.2)
+    monkeypatch.setattr("engines.drivers.deadlines.LAST_WORDS", 0.2)
     script = Script(work=Pause(FOREVER), exception=Pause(FOREVER))
     report = engine.run(script, some(1), transaction_timeout=0.1)
     assert str(report.failures[0].exception) == "exception attempt timed out after 0.2 s"

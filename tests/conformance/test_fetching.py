@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
+import engines
 from engines import (
     ConnectorError,
     EmptyQueuePolicy,
@@ -236,14 +236,11 @@ def test_a_connector_that_cannot_take_an_outcome_ends_the_loop_with_its_error(co
 
 
 def test_a_connector_needs_nothing_but_a_fetch(consumer: Engine) -> None:
-    class Bare:
+    class Bare(engines.Connector):
         def __init__(self) -> None:
             self.batches = [some(2), []]
 
-        def fetch_transactions(self, batch_size: int) -> list[Transaction]:
-            return self.batches.pop(0)
-
-        async def fetch_transactions_async(self, batch_size: int) -> list[Transaction]:
+        def fetch_transactions(self, batch_size: int, **extra: Any) -> list[Transaction]:
             return self.batches.pop(0)
 
     assert consume(consumer, Bare(), batch=2).processed == 2
@@ -305,8 +302,6 @@ def test_what_running_work_adds_is_done_before_a_loop_that_fetches_ahead_ends(co
 class Ringing(Source):
     """Says all the time that there is work."""
 
-    ergon_offers = ("on_arrival",)
-
     def on_arrival(self, callback: Callable[[], None] | None) -> None:
         self.callback = callback
         if callback is not None:
@@ -329,8 +324,6 @@ def test_more_work_ends_the_wait_for_it_and_no_wait_after_a_failure(consumer: En
 
 def test_extra_is_that_of_the_policy_in_force(consumer: Engine) -> None:
     class Governed(Source):
-        ergon_offers = ("policy_in_force",)
-
         def policy_in_force(self) -> tuple[Any, str]:
             region = "south" if self.asked else "north"
             return consumer.policy(fetch=FetchPolicy(extra={"region": region})), region
@@ -340,33 +333,122 @@ def test_extra_is_that_of_the_policy_in_force(consumer: Engine) -> None:
     assert [extra["region"] for _, extra in source.asked] == ["north", "south"]
 
 
-def test_names_that_are_an_authors_own_are_no_hooks_of_the_engine(consumer: Engine) -> None:
-    class Own(MemoryConnector):
-        """Has methods that some of Ergon's own connectors have, for something else."""
+def test_what_has_the_methods_and_is_no_connector_is_refused_at_the_start(consumer: Engine) -> None:
+    class Duck:
+        def fetch_transactions(self, batch_size: int) -> list[Transaction]:
+            raise AssertionError
 
-        is_postponing = "yes"
+        fetch_transactions_async = fetch_transactions
 
-        def begin(self) -> None: ...
+    with pytest.raises(ConnectorError, match=r"Duck is not a connector: derive it from engines\.Connector"):
+        consume(consumer, Duck())
 
-        def spent(self) -> float:
-            return 12.5
 
-        def on_arrival(self) -> None: ...
+def test_coroutines_are_for_async_tasks_and_a_threaded_one_refuses_them_at_the_start(consumer: Engine) -> None:
+    class Coroutines(engines.AsyncConnector):
+        def __init__(self) -> None:
+            self.batches, self.taken = [some(2), []], 0
 
-        def policy_in_force(self) -> str:
-            return "the house rules"
+        async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
+            return self.batches.pop(0)
 
-        begin_async = begin
+        async def acknowledge_async(self, transaction: Transaction, outcome: Any) -> None:
+            self.taken += 1
 
-    task = consumer.task(Script(), {"own": Own(some(2))})
+    source = Coroutines()
+    if consumer.is_async:
+        assert consume(consumer, source, batch=2).succeeded == source.taken == 2
+        return
+    with pytest.raises(ConnectorError, match="Coroutines is an AsyncConnector, which a threaded task cannot await"):
+        consume(consumer, source)
+
+
+@pytest.mark.parametrize("method", ["acknowledge", "note"])
+def test_a_coroutine_function_under_a_plain_name_is_refused_at_the_start(consumer: Engine, method: str) -> None:
+    class Awaited(MemoryConnector):
+        pass
+
+    async def never_awaited(*_: Any) -> None: ...
+
+    setattr(Awaited, method, never_awaited)
+    source, script = Awaited(some(2)), Script()
+    with pytest.raises(ConnectorError, match=rf"Awaited\.{method} is a coroutine function"):
+        consume(consumer, source, script)
+    assert (source.count(), script.calls) == (2, [])
+
+
+def test_methods_of_a_task_that_have_the_names_of_an_executors_are_the_authors_own(consumer: Engine) -> None:
+    task = consumer.task(Script(), {"own": MemoryConnector(some(2))})
     task.hold = task.halt = lambda order: order
     report = consumer.drive(lambda: consumer.start(task, [], consumer.policy(batch=2)))
     assert report.succeeded == 2
 
 
-def test_a_connector_may_be_a_mock_of_an_authors_test() -> None:
-    consumer = Engine(is_consumer=True, is_async=False)
-    connector = MagicMock()  # what authors use in tests of their own
-    connector.fetch_transactions.side_effect = [some(1), []]
-    assert consume(consumer, connector).succeeded == 1
-    connector.acknowledge.assert_called_once()
+def test_an_async_task_calls_plain_methods_in_a_thread() -> None:
+    class Plain(engines.Connector):
+        """A connector with plain methods alone."""
+
+        def __init__(self) -> None:
+            self.batches, self.called = [some(2), []], set[tuple[str, bool]]()
+
+        def _note(self, method: str) -> None:
+            self.called.add((method, threading.current_thread() is threading.main_thread()))
+
+        def fetch_transactions(self, batch_size: int, **extra: Any) -> list[Transaction]:
+            self._note("fetch")
+            return self.batches.pop(0)
+
+        def begin(self, transaction: Transaction) -> bool:
+            self._note("begin")
+            return True
+
+        def acknowledge(self, transaction: Transaction, outcome: Any) -> None:
+            self._note("acknowledge")
+
+        def flush(self) -> None:
+            self._note("flush")
+
+    source = Plain()
+    assert consume(Engine(is_consumer=True, is_async=True), source, batch=2).succeeded == 2
+    assert source.called == {("fetch", False), ("begin", False), ("acknowledge", False), ("flush", False)}
+
+
+def test_what_a_plain_fetch_brings_after_an_async_task_gave_up_on_it_is_given_back() -> None:
+    gate = threading.Event()
+
+    class Late(MemoryConnector):
+        fetch_transactions_async = engines.Connector.fetch_transactions_async  # type: ignore[assignment]
+
+        def fetch_transactions(self, batch_size: int, **extra: Any) -> list[Transaction]:
+            batch = super().fetch_transactions(batch_size)
+            gate.wait(FOREVER)
+            return batch
+
+    source = Late(some(3))
+
+    async def both() -> None:
+        engine = Engine(is_consumer=True, is_async=True)
+        policy = engine.policy(batch=3, fetch=FetchPolicy(retry=RetryPolicy(timeout=0.05)))
+        with pytest.raises(FetchTimeoutException):
+            await engine.start(engine.task(Script(), {"late": source}), [], policy)
+        gate.set()
+        while source.count() < 3:  # noqa: ASYNC110 (a thread gives them back)
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(both(), SLACK))
+
+
+def test_a_producer_takes_its_transactions_from_a_connector_and_tells_it_what_came_of_each(producer: Engine) -> None:
+    source = MemoryConnector(some(5))
+    task = producer.task(Script(work=lambda one: OSError("gone") if one.id == "t1" else "done"))
+    report = producer.drive(lambda: producer.start(task, source, producer.policy(batch=2, concurrency=2)))
+    assert (report.succeeded, report.failed, report.stopped_by, source.count()) == (4, 1, "empty", 0)
+    assert {uid for uid, _ in source.outcomes} == {"t0", "t1", "t2", "t3", "t4"}
+
+
+def test_a_list_with_methods_of_a_connector_is_refused_at_the_start(producer: Engine) -> None:
+    class Batch(list[Transaction]):
+        def acknowledge(self, *_: Any) -> None: ...
+
+    with pytest.raises(ConnectorError, match=r"Batch is not a connector: derive it from engines\.Connector"):
+        producer.run(Script(), Batch(some(2)))

@@ -158,12 +158,13 @@ def test_every_span_names_the_pipeline_where_there_is_one(engine: Engine) -> Non
         task.connectors = None
 
 
-def test_every_span_of_a_producer_names_the_policys_version_where_its_list_brings_one(producer: Engine) -> None:
-    class Batch(list[Transaction]):
-        ergon_offers = ("policy_version",)
-        policy_version = "7"
+def test_every_span_of_a_producer_names_the_policys_version_where_its_connector_brings_one(producer: Engine) -> None:
+    class Versioned(MemoryConnector):
+        def policy_in_force(self) -> Any:
+            return producer.policy(batch=2), "7"
 
-    producer.run(Script(), Batch(some(2)), batch=2)
+    task = producer.task(Script())
+    producer.drive(lambda: producer.start(task, Versioned(some(2)), producer.policy(batch=2)))
     assert {attributes(span).get("ergon.policy.version") for span in spans()} == {"7"}
 
 

@@ -157,7 +157,7 @@ class Hanging(MemoryConnector):
 
     def __init__(self, transactions: list[Transaction], *, hangs: str) -> None:
         super().__init__(transactions)
-        self.hangs, self.ergon_offers = hangs, ("begin",)
+        self.hangs = hangs
         self.is_over = threading.Event()
 
     def _hang(self, where: str) -> bool:

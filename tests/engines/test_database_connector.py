@@ -13,7 +13,7 @@ import pytest
 from django.utils import timezone
 
 from engines import Transaction, pipelines, policies, transactions
-from engines.connectors.database import ClaimedBatch, DatabaseConnector
+from engines.connectors.database import DatabaseConnector
 from engines.connectors.station import Station
 from engines.core.errors import UnrunnableError
 from engines.core.states import State
@@ -79,15 +79,6 @@ def test_an_order_to_stop_that_comes_before_a_pipeline_runs_is_not_lost(task: st
         thread.join(LIMIT)
         assert not thread.is_alive()
     assert states(*ids) == ["pending", "pending"]
-
-
-def test_a_claimed_batch_brings_the_version_of_its_policy() -> None:
-    pipeline = make_pipeline(task="tests.send", direction="outbound", policy=policy_of("outbound"))
-    with Station([pipeline.name]) as station:
-        connector = DatabaseConnector(pipeline, station)
-        _, version = connector.policy_in_force()
-        assert ClaimedBatch([], connector).policy_version == version
-        connector.close()
 
 
 @pytest.mark.parametrize(("task", "direction"), ENGINES)

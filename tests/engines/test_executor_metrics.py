@@ -6,10 +6,8 @@ import pytest
 
 from engines import telemetry
 from engines.core.errors import ExceptionType, RetryLater
-from engines.drivers.limits import Killed
-from engines.executors.counting import counted, outcome_of
-from engines.executors.task import JobFailed, JobRefused
-from engines.transaction import Transaction
+from engines.drivers.timeouts import Killed
+from engines.executors.task import JobFailed, JobRefused, count_job, outcome_of
 
 pytestmark = pytest.mark.once
 
@@ -51,6 +49,5 @@ def test_a_job_counts_for_its_executor_and_names_from_payloads_are_no_labels(
             heard.append((count, attributes))
 
     monkeypatch.setattr(telemetry, "executor_jobs", Heard())
-    handle = counted(lambda _: "done", executor="python", known={"python", "node"})
-    assert handle(Transaction("one", payload)) == "done"
+    count_job(payload, "success", executor="python", known={"python", "node"})
     assert heard == [(1, {telemetry.EXECUTOR: executor, telemetry.OUTCOME: "success"})]

@@ -14,9 +14,9 @@ import pytest
 import engines
 from engines import Transaction, conf, pipelines, running, transactions
 from engines.connectors.memory import MemoryConnector
+from engines.connectors.shared_limit import SharedLimit
 from engines.core.errors import ConnectorError
 from engines.core.states import State
-from engines.drivers.slots import SharedSlots
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.running import Options, WorkerProcess
@@ -302,7 +302,7 @@ def test_what_comes_from_elsewhere_and_what_is_submitted_share_the_slots(
 
 
 def test_slots_go_to_whoever_has_fewer() -> None:
-    slots = SharedSlots()
+    slots = SharedLimit()
     one, two = slots.share(), slots.share()
     assert [one.take(2), one.take(2), one.take(2), two.take(2)] == [True, True, False, False]
     one.give()
@@ -312,7 +312,7 @@ def test_slots_go_to_whoever_has_fewer() -> None:
 
 
 def test_a_loop_that_has_nothing_to_run_keeps_no_other_from_its_slots() -> None:
-    slots, woken = SharedSlots(), list[str]()
+    slots, woken = SharedLimit(), list[str]()
     one, two = slots.share(), slots.share()
     one.wake, two.wake = (lambda: woken.append("one")), (lambda: woken.append("two"))
     assert [one.take(1), two.take(1)] == [True, False]

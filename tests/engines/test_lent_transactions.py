@@ -21,8 +21,6 @@ THREE_ATTEMPTS = ConsumerPolicy(steps=ConsumerSteps(process=ProcessPolicy(retry=
 class Lender(MemoryConnector):
     """Lends transactions, and takes them away when a test says so."""
 
-    ergon_offers = ("begin", "is_lost", "on_lost")
-
     def __init__(self, *transactions: Transaction) -> None:
         super().__init__(transactions)
         self.asked: list[str] = []

@@ -6,13 +6,14 @@ from typing import Any
 import psutil
 import pytest
 
+import engines
 from engines import Transaction
 from tests.conformance.harness import Engine, Script
 
 pytestmark = pytest.mark.once
 
 
-class Endless:
+class Endless(engines.Connector):
     """A source that never runs dry and keeps nothing."""
 
     def __init__(self) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from engines import telemetry
+from engines.connectors.base import Connector, OnDead, OnLost
 from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import (
     Delivery,
@@ -21,7 +22,7 @@ from engines.connectors.broker.messages import (
 from engines.connectors.broker.owner import Owner, log
 from engines.core.errors import ConnectorError, PoisonError, UnreachableError
 from engines.core.outcome import Failure, Outcome
-from engines.drivers.work import current_attempt
+from engines.drivers.attempts import current_attempt
 from engines.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -35,11 +36,8 @@ NOTHING_YET = 2.0
 # How long before the end of an attempt its publishing is given up, so that it can tell why.
 IN_TIME = 0.5
 
-OnDead = Callable[[Transaction, Failure], Any]
-OnLost = Callable[[Sequence[Transaction]], Any]
 
-
-class BrokerConnector:
+class BrokerConnector(Connector):
     """Takes transactions from a queue of RabbitMQ, Redis or Valkey, and publishes into it; threaded and async.
 
     A message is acknowledged once its outcome is final. One whose transaction has failed, or that holds none, goes to
@@ -53,7 +51,7 @@ class BrokerConnector:
     """
 
     is_prefetching = True
-    ergon_offers = ("begin", "is_lost", "on_lost", "wait_out_outages", "give_up")
+    reports_failures = True
 
     def __init__(  # noqa: PLR0913 (each has a default that is right until somebody measures)
         self,
@@ -76,7 +74,6 @@ class BrokerConnector:
             raise ValueError(msg)
         self._queue, self._prefetch, self._wait = queue, prefetch, wait
         self.on_dead = on_dead
-        self.given_back = 0
         line = _line(url, queue, dead_letter_queue or f"{queue}.dead", lease)
         line.on_lost = self._tell_of_the_lost
         self._owner = Owner(line, patience=patience)

@@ -133,10 +133,10 @@ class Recorder(Observer):
     is_recording = True
 
     def __init__(self, work: Work) -> None:
-        self.spans = telemetry.CONSUMER_SPANS if work.fetch else telemetry.PRODUCER_SPANS
-        self._kind = SpanKind.CONSUMER if work.fetch else SpanKind.PRODUCER
+        self.spans = telemetry.CONSUMER_SPANS if work.is_consumer else telemetry.PRODUCER_SPANS
+        self._kind = SpanKind.CONSUMER if work.is_consumer else SpanKind.PRODUCER
         self._is_metering = telemetry.is_metering()
-        self._labels = labels_of(work.task, work.pipeline)
+        self._labels = labels_of(work.name, work.pipeline)
         self._fetching: Trace | None = None
         self._cycle: Cycle | None = None
         self._cycles: set[Cycle] = set()
@@ -151,10 +151,10 @@ class Recorder(Observer):
                 **self._labels,
                 telemetry.POLICY_VERSION: work.policy_version,
                 "messaging.system": "ergon",
-                "messaging.destination.name": work.pipeline or work.task,
+                "messaging.destination.name": work.pipeline or work.name,
             }
         )
-        self._one = {**self._about, "messaging.operation.name": "process" if work.fetch else "send"}
+        self._one = {**self._about, "messaging.operation.name": "process" if work.is_consumer else "send"}
         self._stages: dict[Stage, Attributes] = {}
 
     @contextmanager
@@ -172,11 +172,18 @@ class Recorder(Observer):
                 cycle.close()
 
     def before(self, step: Step) -> None:
-        if isinstance(step, Enter) and (self.work.is_streaming or self._cycle is None):
-            self._open_cycle()
-            self._fetching = Trace(self, {})
+        if isinstance(step, Enter):
+            self._begin_fetch()
         if self._fetching is not None:
             self._fetching.before(step)
+
+    def _begin_fetch(self) -> None:
+        """A producer has a cycle for each batch; its fetches have no span."""
+        if not self.work.is_consumer:
+            self._close_cycle()
+        elif self.work.is_streaming or self._cycle is None:
+            self._open_cycle()
+            self._fetching = Trace(self, {})
 
     def after(self, step: Step, reply: Any) -> None:
         if self._fetching is not None:
@@ -262,7 +269,7 @@ class Recorder(Observer):
             **self._about,
             telemetry.BATCH_SIZE: self.work.policy.loop.batch.size,
             telemetry.CONCURRENCY: self.work.concurrency,
-            "messaging.operation.name": "receive" if self.work.fetch else "send",
+            "messaging.operation.name": "receive" if self.work.is_consumer else "send",
         }
         self._cycle = Cycle(telemetry.tracer.start_span(self.spans["loop"], attributes=attributes))
         self._cycles.add(self._cycle)

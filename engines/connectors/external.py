@@ -1,16 +1,18 @@
-"""A pipeline whose transactions come from elsewhere: its failures, counts, policy and pauses are kept here anyway."""
+"""Pipelines whose transactions come from another source than the database."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
 
 from engines import dead_letters, policies, telemetry
-from engines.connectors import transactions_in
+from engines.connectors.base import Connector, OnArrival, OnLost, transactions_in
 from engines.connectors.failure_log import log_failure
 from engines.connectors.outage import Outage
+from engines.connectors.pipeline import Adjust, PipelineConnector
+from engines.connectors.shared_limit import SharedLimit
 from engines.connectors.station import Station
 from engines.core import failures
 from engines.core.attempt import AttemptRecord
@@ -26,66 +28,64 @@ log = structlog.get_logger("ergon.worker")
 LARGEST_COPY = 16 * 1024 * 1024
 
 
-class ForeignConnector:
-    """Stands before a registered connector; whatever that offers besides is offered as it is."""
+class ExternalConnector(PipelineConnector):
+    """Adds to a registered connector what the database keeps of a pipeline: dead letters, counts, policy, pauses."""
 
-    def __init__(self, pipeline: Pipeline, inner: Any, station: Station, adjust: Callable[[Any], Any]) -> None:
-        self.pipeline = pipeline
-        self._inner, self._station, self._adjust = inner, station, adjust
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        inner: Connector,
+        station: Station,
+        adjust: Adjust,
+        shared: SharedLimit | None = None,
+    ) -> None:
+        super().__init__(pipeline, station, adjust, shared)
+        self._inner = inner
+        self.is_prefetching, self.is_postponing = inner.is_prefetching, inner.is_postponing
         self._tried: dict[str, list[tuple[AttemptRecord, str | None]]] = {}
         self._begun: set[str] = set()
-        self._is_tracing = telemetry.is_tracing()
         self._outage = Outage("store a dead letter", borrow=station.connections.borrow)
-        self._tells_of_the_dead = hasattr(inner, "on_dead")
-        if self._tells_of_the_dead:
+        if inner.reports_failures:
             inner.on_dead = self._bury_one_told_of
-        version, policy = policies.in_force(pipeline.policy_id)
-        self._in_force: tuple[Any, str] = (adjust(policy), str(version))
         self._paused = threading.Event()
         self._look_whether_paused()
         station.at_every_beat(self._look_at_pipeline)
         station.also_counts(lambda: len(self._begun))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
     @property
-    def ergon_offers(self) -> tuple[str, ...]:
-        return ("begin", "policy_in_force", *getattr(self._inner, "ergon_offers", ()))
+    def given_back(self) -> int:  # type: ignore[override]
+        return self._inner.given_back
 
-    @property
-    def given_back(self) -> int:
-        return getattr(self._inner, "given_back", 0)
-
-    def policy_in_force(self) -> tuple[Any, str]:
-        return self._in_force
-
-    def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+    def _fetch(self, size: int, extra: dict[str, Any]) -> Sequence[Transaction]:
         """Nothing while the pipeline is paused; what comes to a fetch that waited since before is put back."""
         if self._paused.is_set():
             return []
-        batch: Sequence[Transaction] = self._inner.fetch_transactions(batch_size, **extra)
-        if self._paused.is_set() and batch and hasattr(self._inner, "release"):
-            self._inner.release(transactions_in(list(batch)))
+        batch = self._inner.fetch_transactions(size, **extra)
+        if self._paused.is_set() and batch:
+            self._inner.release(transactions_in(batch))
             return []
         return batch
 
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+    async def _fetch_async(self, size: int, extra: dict[str, Any]) -> Sequence[Transaction]:
         if self._paused.is_set():
             return []
-        batch: Sequence[Transaction] = await self._inner.fetch_transactions_async(batch_size, **extra)
-        if self._paused.is_set() and batch and hasattr(self._inner, "release_async"):
-            await self._inner.release_async(transactions_in(list(batch)))
+        batch = await self._inner.fetch_transactions_async(size, **extra)
+        if self._paused.is_set() and batch:
+            await self._inner.release_async(transactions_in(batch))
             return []
         return batch
 
+    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> Any:
+        return self._inner.dispatch_transactions(transactions)
+
+    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
+        return await self._inner.dispatch_transactions_async(transactions)
+
     def begin(self, transaction: Transaction) -> bool:
-        is_ours = bool(self._inner.begin(transaction)) if hasattr(self._inner, "begin") else True
-        return self._note_begin(transaction, is_ours=is_ours)
+        return self._note_begin(transaction, is_ours=self._inner.begin(transaction))
 
     async def begin_async(self, transaction: Transaction) -> bool:
-        is_ours = bool(await self._inner.begin_async(transaction)) if hasattr(self._inner, "begin_async") else True
-        return self._note_begin(transaction, is_ours=is_ours)
+        return self._note_begin(transaction, is_ours=await self._inner.begin_async(transaction))
 
     def _note_begin(self, transaction: Transaction, *, is_ours: bool) -> bool:
         if is_ours:
@@ -94,7 +94,10 @@ class ForeignConnector:
             self._forget([transaction])
         return is_ours
 
-    def on_lost(self, callback: Callable[[Sequence[Transaction]], None] | None) -> None:
+    def is_lost(self, transaction: Transaction) -> bool:
+        return self._inner.is_lost(transaction)
+
+    def on_lost(self, callback: OnLost | None) -> None:
         """Of what is lost, nobody brings an outcome or gives it back."""
         if callback is None:
             self._inner.on_lost(None)
@@ -106,48 +109,67 @@ class ForeignConnector:
 
         self._inner.on_lost(lose)
 
-    def note(self, transaction: Transaction, attempted: AttemptRecord) -> None:
+    def on_arrival(self, callback: OnArrival | None) -> None:
+        self._inner.on_arrival(callback)
+
+    def spent(self, transaction: Transaction) -> int:
+        return self._inner.spent(transaction)
+
+    def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
+        self._inner.note(transaction, attempt)
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
-        self._tried.setdefault(transaction.id, []).append((attempted, trace_id))
+        self._tried.setdefault(transaction.id, []).append((attempt, trace_id))
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
-        """A failure is kept before whoever gave the transaction may forget it; not if that gave it to another."""
-        if isinstance(outcome, Failure) and not self._tells_of_the_dead:
+        """A failure is kept before the source may forget it; not if the source gave it to another worker."""
+        if isinstance(outcome, Failure) and not self._inner.reports_failures:
             self._bury(transaction, outcome)
-        is_taken = self._inner.acknowledge(transaction, outcome) if hasattr(self._inner, "acknowledge") else True
+        is_taken = self._inner.acknowledge(transaction, outcome)
         self._count(transaction, outcome, is_stale=is_taken is False)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
-        if isinstance(outcome, Failure) and not self._tells_of_the_dead:
+        if isinstance(outcome, Failure) and not self._inner.reports_failures:
             await asyncio.to_thread(self._bury, transaction, outcome)
-        has_a_say = hasattr(self._inner, "acknowledge_async")
-        is_taken = await self._inner.acknowledge_async(transaction, outcome) if has_a_say else True
+        is_taken = await self._inner.acknowledge_async(transaction, outcome)
         self._count(transaction, outcome, is_stale=is_taken is False)
 
-    def release(self, batch: Sequence[Transaction]) -> None:
-        self._forget(batch)
-        if hasattr(self._inner, "release"):
-            self._inner.release(batch)
+    def release(self, transactions: Sequence[Transaction]) -> None:
+        self._uncount(transactions)
+        self._forget(transactions)
+        self._inner.release(transactions)
 
-    async def release_async(self, batch: Sequence[Transaction]) -> None:
-        self._forget(batch)
-        if hasattr(self._inner, "release_async"):
-            await self._inner.release_async(batch)
+    async def release_async(self, transactions: Sequence[Transaction]) -> None:
+        self._uncount(transactions)
+        self._forget(transactions)
+        await self._inner.release_async(transactions)
+
+    def count(self) -> int | None:
+        return self._inner.count()
+
+    async def count_async(self) -> int | None:
+        return await self._inner.count_async()
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    async def flush_async(self) -> None:
+        await self._inner.flush_async()
 
     def interrupt(self) -> None:
         self._outage.give_up()
-        if hasattr(self._inner, "interrupt"):
-            self._inner.interrupt()
+        self._inner.interrupt()
+
+    def give_up(self) -> None:
+        self._inner.give_up()
 
     def close(self) -> None:
-        if hasattr(self._inner, "close"):
-            self._inner.close()
+        self._inner.close()
 
     def _look_at_pipeline(self) -> None:
         self._look_whether_paused()
         version, policy = policies.in_force(self.pipeline.policy_id)
         if str(version) != self._in_force[1]:
-            self._in_force = (self._adjust(policy), str(version))
+            self._set_policy(policy, str(version))
 
     def _look_whether_paused(self) -> None:
         if Pipeline.objects.filter(pk=self.pipeline.pk, paused_at__isnull=False).exists():
@@ -174,8 +196,8 @@ class ForeignConnector:
             "outcome_came_too_late", transaction=transaction.id, hint="another worker has received it meanwhile"
         )
 
-    def _forget(self, batch: Sequence[Transaction]) -> None:
-        for transaction in batch:
+    def _forget(self, transactions: Sequence[Transaction]) -> None:
+        for transaction in transactions:
             self._begun.discard(transaction.id)
             self._tried.pop(transaction.id, None)
 

@@ -1,0 +1,88 @@
+"""The limit and the slots of a pipeline that several loops run at once, each from a source of its own."""
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+
+class SharedLimit:
+    """Never more transactions start in all loops together than the policy's limit, nor run than its concurrency."""
+
+    def __init__(self) -> None:
+        # A fetch under a limit is made alone: nobody knows beforehand how many will come.
+        self.turn = threading.Lock()
+        self._counting = threading.Lock()
+        self._started = 0
+        self._lock = threading.Lock()
+        self._turns = count(1)
+        self._shares: list[Share] = []
+
+    def left(self, limit: int | None) -> int | None:
+        """How many more may start; None if nothing limits them."""
+        return None if limit is None else max(0, limit - self._started)
+
+    def count(self, change: int) -> None:
+        """So many were fetched, or given back."""
+        with self._counting:
+            self._started += change
+
+    def share(self) -> "Share":
+        """The slots of one loop."""
+        made = Share(self)
+        self._shares.append(made)
+        return made
+
+    def take(self, share: "Share", concurrency: int, *, is_forced: bool) -> bool:
+        with self._lock:
+            others = [one for one in self._shares if one is not share]
+            is_full = share.running + sum(one.running for one in others) >= concurrency
+            is_behind = any(one.is_waiting and one.rank < share.rank for one in others)
+            share.is_waiting = not is_forced and (is_full or is_behind)
+            if share.is_waiting:
+                return False
+            share.running, share.last_turn = share.running + 1, next(self._turns)
+            return True
+
+    def give(self, share: "Share") -> None:
+        with self._lock:
+            share.running -= 1
+        self._wake_others(share)
+
+    def decline(self, share: "Share") -> None:
+        with self._lock:
+            was_waiting, share.is_waiting = share.is_waiting, False
+        if was_waiting:  # others may have let it go first
+            self._wake_others(share)
+
+    def _wake_others(self, share: "Share") -> None:
+        for one in self._shares:
+            if one is not share and one.is_waiting:
+                one.wake()
+
+
+class Share:
+    """The slots of one loop. The loop with fewer, and with the older last turn, goes first."""
+
+    def __init__(self, shared: SharedLimit, wake: Callable[[], None] = lambda: None) -> None:
+        self._shared, self.wake = shared, wake
+        self.running = self.last_turn = 0
+        self.is_waiting = False
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.running, self.last_turn
+
+    def take(self, concurrency: int, *, is_forced: bool = False) -> bool:
+        """A slot for one transaction; False if there is none: `wake` is called when it is worth another try.
+
+        One that is only to be given back has its slot by force.
+        """
+        return self._shared.take(self, concurrency, is_forced=is_forced)
+
+    def give(self) -> None:
+        """A transaction has ended, or waits without a slot."""
+        self._shared.give(self)
+
+    def decline(self) -> None:
+        """There is nothing to run here."""
+        self._shared.decline(self)
