@@ -9,12 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engines.connectors.base import AsyncConnector as AsyncConnector, Connector as Connector
-    from engines.consumer import (
-        AsyncConsumerMixin as AsyncConsumerMixin,
-        AsyncConsumerTask as AsyncConsumerTask,
-        ConsumerMixin as ConsumerMixin,
-        ConsumerTask as ConsumerTask,
-    )
     from engines.core.errors import (
         AbandonedAttemptsError as AbandonedAttemptsError,
         ConnectorError as ConnectorError,
@@ -53,18 +47,24 @@ if TYPE_CHECKING:
         with_context as with_context,
         with_context_async as with_context_async,
     )
-    from engines.hybrid import AsyncHybridTask as AsyncHybridTask, HybridTask as HybridTask
-    from engines.producer import (
+    from engines.tasks.consumer import (
+        AsyncConsumerMixin as AsyncConsumerMixin,
+        AsyncConsumerTask as AsyncConsumerTask,
+        ConsumerMixin as ConsumerMixin,
+        ConsumerTask as ConsumerTask,
+    )
+    from engines.tasks.hybrid import AsyncHybridTask as AsyncHybridTask, HybridTask as HybridTask
+    from engines.tasks.producer import (
         AsyncProducerMixin as AsyncProducerMixin,
         AsyncProducerTask as AsyncProducerTask,
         ProducerMixin as ProducerMixin,
         ProducerTask as ProducerTask,
     )
-    from engines.registry import connector as connector, service as service, task as task
-    from engines.transaction import Transaction as Transaction
+    from engines.tasks.registry import connector as connector, service as service, task as task
+    from engines.tasks.transaction import Transaction as Transaction
 
 _HOMES = {
-    "engines.transaction": ["Transaction"],
+    "engines.tasks.transaction": ["Transaction"],
     "engines.core.errors": [
         "AbandonedAttemptsError",
         "ConnectorError",
@@ -97,10 +97,10 @@ _HOMES = {
     "engines.core.outcome": ["Failure", "Success"],
     "engines.core.report": ["FailedTransaction", "Report"],
     "engines.connectors.base": ["AsyncConnector", "Connector"],
-    "engines.consumer": ["AsyncConsumerMixin", "AsyncConsumerTask", "ConsumerMixin", "ConsumerTask"],
-    "engines.producer": ["AsyncProducerMixin", "AsyncProducerTask", "ProducerMixin", "ProducerTask"],
-    "engines.hybrid": ["AsyncHybridTask", "HybridTask"],
-    "engines.registry": ["connector", "service", "task"],
+    "engines.tasks.consumer": ["AsyncConsumerMixin", "AsyncConsumerTask", "ConsumerMixin", "ConsumerTask"],
+    "engines.tasks.producer": ["AsyncProducerMixin", "AsyncProducerTask", "ProducerMixin", "ProducerTask"],
+    "engines.tasks.hybrid": ["AsyncHybridTask", "HybridTask"],
+    "engines.tasks.registry": ["connector", "service", "task"],
     "engines.drivers.timeouts": ["run_with_timeout", "run_with_timeout_async", "with_context", "with_context_async"],
     "engines.drivers.attempts": ["current_attempt"],
 }

@@ -8,7 +8,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from engines import dead_letters, transactions
-from engines.clock import database_time
 from engines.core.allowed_actions import TURNS
 from engines.core.errors import EngineError
 from engines.core.states import LetterState
@@ -16,6 +15,7 @@ from engines.dead_letters import Fates
 from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
 from engines.reads import replays
 from ergon_site.access import audit
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 
 MOST = 100_000

@@ -11,12 +11,12 @@ from django_tasks.signals import task_finished, task_started
 from django_tasks.utils import get_exception_traceback, get_module_path, normalize_json
 
 import engines.connectors.builtin  # noqa: F401 (it registers them)
-from engines.consumer import ConsumerTask
 from engines.core.errors import ExceptionType, TransactionException, raised
 from engines.drivers.attempts import current_attempt
-from engines.registry import task
 from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, result_of_attempt
-from engines.transaction import Transaction
+from engines.tasks.consumer import ConsumerTask
+from engines.tasks.registry import task
+from engines.tasks.transaction import Transaction
 
 
 @task(RUNNER)

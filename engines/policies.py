@@ -5,11 +5,11 @@ from typing import Any
 
 from django.db import transaction
 
-from engines import payloads
 from engines.core import naming
 from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
+from engines.transactions import payloads
 from ergon_site.access.database.retrying import retry_conflicts
 from ergon_site.access.policies import errors
 from ergon_site.access.policies.models import InForce

@@ -11,15 +11,15 @@ from cronsim import CronSim, CronSimError
 from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
-from engines import payloads, pipelines, transactions
-from engines.clock import database_time
+from engines import pipelines, transactions
 from engines.conf import settings
 from engines.core import naming
 from engines.core.errors import EngineError
 from engines.models import Schedule
-from engines.transactions import Draft
+from engines.transactions import Draft, payloads
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.

@@ -1,4 +1,4 @@
-"""VERBS of workers: enrol, beat, retire, and notice the dead."""
+"""VERBS of workers: enrol, beat, retire, notice the dead, and lead the maintenance."""
 
 import os
 import socket
@@ -9,13 +9,15 @@ from typing import Any
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
 
-from engines.clock import database_time
 from engines.conf import settings
 from engines.core.states import WorkerState
-from engines.models import Worker
+from engines.models import Leadership, Worker
+from ergon_site.access.database.clock import database_time
 
 # What a process needs at most, however many pipelines it serves: to renew, to settle, to listen, and two to claim.
 CONNECTIONS = 5
+MAINTENANCE = "maintain"
+TERM = timedelta(seconds=15)
 ALIVE = (WorkerState.RUNNING.value, WorkerState.STOPPING.value)
 
 
@@ -70,6 +72,26 @@ def notice_the_dead() -> int:
 def forget(*, older_than: timedelta = timedelta(days=7)) -> int:
     """Drop the rows of workers that ended long ago."""
     return Worker.objects.exclude(state__in=ALIVE).filter(stopped_at__lt=database_time() - older_than).delete()[0]
+
+
+def lead(name: str, holder: str, *, term: timedelta = TERM) -> bool:
+    """Become or stay the leader for a term; False if another process is, and alive."""
+    now = database_time()
+    Leadership.objects.bulk_create([Leadership(name=name, holder=holder, expires_at=now)], ignore_conflicts=True)
+    mine = Leadership.objects.filter(name=name, holder=holder)
+    vacant = Leadership.objects.filter(name=name, expires_at__lte=now)
+    return bool((mine | vacant).update(holder=holder, expires_at=now + term))
+
+
+def leader(name: str) -> str | None:
+    """The leader of the maintenance jobs, if there is one."""
+    in_office = Leadership.objects.filter(name=name, expires_at__gt=database_time())
+    return in_office.values_list("holder", flat=True).first()
+
+
+def resign(name: str, holder: str) -> None:
+    """Stop leading: the next process that asks leads."""
+    Leadership.objects.filter(name=name, holder=holder).update(expires_at=database_time())
 
 
 def enrolled() -> QuerySet[Worker]:

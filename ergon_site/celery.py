@@ -18,7 +18,7 @@ app.autodiscover_tasks()
 @import_modules.connect
 def _import_tasks(**_: object) -> None:
     """Import the modules of ERGON_TASKS, as `consume` does; a worker without one of them must not start."""
-    from engines import discovery  # needs the apps, which Celery sets up first
+    from engines.tasks import discovery  # needs the apps, which Celery sets up first
 
     try:
         discovery.discover()

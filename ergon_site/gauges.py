@@ -10,10 +10,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engines import workers
-from engines.clock import database_time
 from engines.core.errors import headline
 from engines.models import Pipeline
 from engines.reads import executors, pipelines, status
+from ergon_site.access.database.clock import database_time
 from facts.core.gates import Gate
 from facts.reads import health
 from providers.core.breaker import BreakerState

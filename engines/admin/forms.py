@@ -8,11 +8,11 @@ from django import forms
 from django.http import Http404
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
-from engines import payloads
 from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.conf import settings
 from engines.core import redaction
 from engines.models import DeadLetterGroup
+from engines.transactions import payloads
 from ergon_site.access.core import json_text
 from ergon_site.access.pages import ReasonForm
 

@@ -12,10 +12,10 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from engines import registry
 from engines.admin.fields import NameField, Suggestions
 from engines.models import DIRECTIONS, Pipeline, Policy
 from engines.pipelines import Plan
+from engines.tasks import registry
 from ergon_site.access.fields import JsonField, WhyField
 
 LONGEST_KEPT = 36_500

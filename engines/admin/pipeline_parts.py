@@ -9,12 +9,12 @@ from unfold.decorators import display
 
 from engines.admin import links
 from engines.admin.pausing import PausableColumns
-from engines.clock import database_time
 from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.reads import explain, pipelines, status
 from engines.reads.pipelines import Standing
 from ergon_site.access import minutes
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.pages import ConsoleList
 
 MINUTES = 60

@@ -13,10 +13,10 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from engines import schedules
 from engines.admin.fields import NameField, Suggestions
-from engines.clock import database_time
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.detail import sentence
 from ergon_site.access.fields import JsonField, WhyField
 

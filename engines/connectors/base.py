@@ -9,7 +9,7 @@ from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, FetchException
 from engines.core.outcome import Failure, Outcome
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 OnArrival: TypeAlias = Callable[[], None]
 OnLost: TypeAlias = Callable[[Sequence[Transaction]], None]

@@ -4,7 +4,7 @@ from engines.conf import settings
 from engines.connectors.broker import BrokerConnector
 from engines.connectors.facts import FactsConnector
 from engines.core.errors import UnrunnableError
-from engines.registry import connector
+from engines.tasks.registry import connector
 
 
 @connector("broker")

@@ -10,17 +10,17 @@ from django.db import DatabaseError, InterfaceError
 
 from engines import pipelines, policies, telemetry, transactions
 from engines.connectors.base import OnArrival, OnLost
-from engines.connectors.outage import Outage
 from engines.connectors.pipeline import Adjust, PipelineConnector
-from engines.connectors.shared_limit import SharedLimit
-from engines.connectors.station import Station
 from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Outcome
 from engines.core.prefetch import Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 from engines.transactions import Draft, LeasedTransaction, Settlement
+from engines.worker.database_retry import DatabaseRetry
+from engines.worker.heartbeat import Heartbeat
+from engines.worker.shared_limit import SharedLimit
 
 DEPTH_CAP = 10_000
 
@@ -31,7 +31,7 @@ class DatabaseConnector(PipelineConnector):
     """Gives a pipeline's transactions to a task, and keeps what came of them.
 
     Whichever thread asks borrows one of the few connections that all pipelines of the process share; outcomes go
-    through the station's settler, which has one of its own.
+    through the heartbeat's completer, which has one of its own.
     """
 
     is_prefetching = True
@@ -40,28 +40,28 @@ class DatabaseConnector(PipelineConnector):
     def __init__(
         self,
         pipeline: str | Pipeline,
-        station: Station,
+        heartbeat: Heartbeat,
         adjust: Adjust = lambda policy: policy,
         shared: SharedLimit | None = None,
     ) -> None:
-        super().__init__(pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline, station, adjust, shared)
-        station.settler.names[self.pipeline.pk] = self.pipeline.name
+        super().__init__(pipelines.find(pipeline) if isinstance(pipeline, str) else pipeline, heartbeat, adjust, shared)
+        heartbeat.completer.names[self.pipeline.pk] = self.pipeline.name
         self._pace = Prefetch()
-        self._outage = Outage(f"claim from {self.pipeline.name}", borrow=station.connections.borrow)
+        self._retry = DatabaseRetry(f"claim from {self.pipeline.name}", borrow=heartbeat.connections.borrow)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-claimer")  # for event loops, which must not wait
         self._done = self._batches = 0
 
     def _fetch(self, size: int, _extra: dict[str, Any]) -> list[LeasedTransaction]:
         wanted = self._pace.wanted(size, done=self._done, now=time.monotonic())
-        batch = self._outage.wait_out(lambda: self._lease(wanted)) or []
-        return self._station.hold(batch)
+        batch = self._retry.wait_out(lambda: self._lease(wanted)) or []
+        return self._heartbeat.hold(batch)
 
     def dispatch_transactions(self, given: Sequence[Transaction]) -> int:
-        with self._station.connections.borrow():
+        with self._heartbeat.connections.borrow():
             try:
                 return len(transactions.submit_many(self.pipeline.name, map(_draft, given)))
             except (DatabaseError, InterfaceError):
-                self._outage.close_connection()  # others are to borrow one that works
+                self._retry.close_connection()  # others are to borrow one that works
                 raise
 
     def begin(self, transaction: Transaction) -> bool:
@@ -69,16 +69,16 @@ class DatabaseConnector(PipelineConnector):
         lease = _leased(transaction).lease
         if lease.is_confirmed and (lease.is_begun or lease.rescues == 0):
             return True
-        return bool(self._outage.wait_out(lambda: transactions.begin(lease) and self._station.confirm(lease)))
+        return bool(self._retry.wait_out(lambda: transactions.begin(lease) and self._heartbeat.confirm(lease)))
 
     def is_lost(self, transaction: Transaction) -> bool:
         return _leased(transaction).lease.is_lost
 
     def on_lost(self, callback: OnLost | None) -> None:
-        self._station.on_lost(self.pipeline.pk, callback)
+        self._heartbeat.on_lost(self.pipeline.pk, callback)
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> None:
-        self._station.settler.put(self._settlement(transaction, outcome))
+        self._heartbeat.completer.put(self._settlement(transaction, outcome))
 
     def _settlement(self, transaction: Transaction, outcome: Outcome) -> Settlement:
         leased = _leased(transaction)
@@ -92,16 +92,16 @@ class DatabaseConnector(PipelineConnector):
         leases = [one.lease for one in batch if not one.lease.is_lost]
         for lease in leases:
             lease.is_settling = True
-        released = self._outage.wait_out(lambda: transactions.release(leases))
+        released = self._retry.wait_out(lambda: transactions.release(leases))
         if released is not None:
-            self._station.drop(batch)
+            self._heartbeat.drop(batch)
             self.given_back += released
 
     def count(self) -> int:
-        return self._outage.try_once(lambda: depth.count(self.pipeline.pk, cap=DEPTH_CAP)) or 0
+        return self._retry.try_once(lambda: depth.count(self.pipeline.pk, cap=DEPTH_CAP)) or 0
 
     def flush(self) -> None:
-        self._station.flush()
+        self._heartbeat.flush()
 
     def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
@@ -111,8 +111,8 @@ class DatabaseConnector(PipelineConnector):
         return _leased(transaction).lease.spent
 
     def on_arrival(self, callback: OnArrival | None) -> None:
-        if self._station.arrivals is not None:
-            self._station.arrivals.subscribe(self.pipeline.pk, callback)
+        if self._heartbeat.notifier is not None:
+            self._heartbeat.notifier.subscribe(self.pipeline.pk, callback)
 
     async def _fetch_async(self, size: int, extra: dict[str, Any]) -> list[LeasedTransaction]:
         return await self._awaited(self._thread.submit(self._fetch, size, extra))
@@ -127,11 +127,11 @@ class DatabaseConnector(PipelineConnector):
         return await self._awaited(self._thread.submit(self.begin, transaction))
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
-        settler, settlement = self._station.settler, self._settlement(transaction, outcome)
-        if settler.is_full:
-            await asyncio.to_thread(settler.put, settlement)
+        completer, settlement = self._heartbeat.completer, self._settlement(transaction, outcome)
+        if completer.is_full:
+            await asyncio.to_thread(completer.put, settlement)
         else:
-            settler.put(settlement)
+            completer.put(settlement)
 
     async def release_async(self, given: Sequence[Transaction]) -> None:
         await self._awaited(self._thread.submit(self.release, given))
@@ -140,22 +140,22 @@ class DatabaseConnector(PipelineConnector):
         return await self._awaited(self._thread.submit(self.count))
 
     async def flush_async(self) -> None:
-        await asyncio.to_thread(self._station.flush)
+        await asyncio.to_thread(self._heartbeat.flush)
 
     def interrupt(self) -> None:
         """Wait no longer for a database that does not answer."""
-        self._outage.give_up()
+        self._retry.give_up()
 
     def close(self) -> None:
-        self._station.let_lapse(self.pipeline.pk)
+        self._heartbeat.let_lapse(self.pipeline.pk)
         self._thread.shutdown(wait=False)
 
     def _lease(self, count: int) -> list[LeasedTransaction]:
-        self._station.require_connections()
+        self._heartbeat.require_connections()
         every = self._in_force[0].loop.batch.oldest_first_every
         is_oldest_first = every is not None and (self._batches + 1) % every == 0
         batch = transactions.claim(
-            self.pipeline.pk, count, self._station.worker.pk, is_own=True, is_oldest_first=is_oldest_first
+            self.pipeline.pk, count, self._heartbeat.worker.pk, is_own=True, is_oldest_first=is_oldest_first
         )
         self._batches += bool(batch)
         version = batch[0].lease.policy_version if batch else None

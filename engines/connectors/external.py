@@ -9,19 +9,19 @@ import structlog
 
 from engines import dead_letters, policies, telemetry
 from engines.connectors.base import Connector, OnArrival, OnLost, transactions_in
-from engines.connectors.failure_log import log_failure
-from engines.connectors.outage import Outage
 from engines.connectors.pipeline import Adjust, PipelineConnector
-from engines.connectors.shared_limit import SharedLimit
-from engines.connectors.station import Station
 from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Failure, Outcome, Success
 from engines.dead_letters import DeadLetterDraft
 from engines.models import Pipeline
-from engines.payloads import PayloadError, encode
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
+from engines.transactions.payloads import PayloadError, encode
+from engines.worker.database_retry import DatabaseRetry
+from engines.worker.failure_log import log_failure
+from engines.worker.heartbeat import Heartbeat
+from engines.worker.shared_limit import SharedLimit
 
 log = structlog.get_logger("ergon.worker")
 
@@ -35,22 +35,22 @@ class ExternalConnector(PipelineConnector):
         self,
         pipeline: Pipeline,
         inner: Connector,
-        station: Station,
+        heartbeat: Heartbeat,
         adjust: Adjust,
         shared: SharedLimit | None = None,
     ) -> None:
-        super().__init__(pipeline, station, adjust, shared)
+        super().__init__(pipeline, heartbeat, adjust, shared)
         self._inner = inner
         self.is_prefetching, self.is_postponing = inner.is_prefetching, inner.is_postponing
         self._tried: dict[str, list[tuple[AttemptRecord, str | None]]] = {}
         self._begun: set[str] = set()
-        self._outage = Outage("store a dead letter", borrow=station.connections.borrow)
+        self._retry = DatabaseRetry("store a dead letter", borrow=heartbeat.connections.borrow)
         if inner.reports_failures:
             inner.on_dead = self._bury_one_told_of
         self._paused = threading.Event()
         self._look_whether_paused()
-        station.at_every_beat(self._look_at_pipeline)
-        station.also_counts(lambda: len(self._begun))
+        heartbeat.at_every_beat(self._look_at_pipeline)
+        heartbeat.also_counts(lambda: len(self._begun))
 
     @property
     def given_back(self) -> int:  # type: ignore[override]
@@ -156,7 +156,7 @@ class ExternalConnector(PipelineConnector):
         await self._inner.flush_async()
 
     def interrupt(self) -> None:
-        self._outage.give_up()
+        self._retry.give_up()
         self._inner.interrupt()
 
     def give_up(self) -> None:
@@ -182,16 +182,16 @@ class ExternalConnector(PipelineConnector):
             self._count_stale(transaction)
             return
         self._forget([transaction])
-        counts = self._station.settler.counts[self.pipeline.pk]
+        counts = self._heartbeat.completer.counts[self.pipeline.pk]
         if isinstance(outcome, Success):
             counts.succeeded += 1
         else:
             counts.failed += 1
-        self._station.tally(self.pipeline.pk, is_success=isinstance(outcome, Success))
+        self._heartbeat.tally(self.pipeline.pk, is_success=isinstance(outcome, Success))
 
     def _count_stale(self, transaction: Transaction) -> None:
         self._forget([transaction])
-        self._station.settler.counts[self.pipeline.pk].stale += 1
+        self._heartbeat.completer.counts[self.pipeline.pk].stale += 1
         log.warning(
             "outcome_came_too_late", transaction=transaction.id, hint="another worker has received it meanwhile"
         )
@@ -209,7 +209,7 @@ class ExternalConnector(PipelineConnector):
 
     def _bury(self, transaction: Transaction, failure: Failure) -> None:
         draft = self._draft(transaction, failure, self._tried.get(transaction.id, []))
-        kept = self._outage.wait_out(lambda: dead_letters.record([draft]))
+        kept = self._retry.wait_out(lambda: dead_letters.record([draft]))
         if kept is None:
             # It must not be acknowledged: whoever gave it gives it again.
             msg = f"the dead letter of {transaction.id!r} could not be stored before the process stopped"
@@ -233,7 +233,7 @@ class ExternalConnector(PipelineConnector):
             details={
                 "attempts": len(tried),
                 "policy_version": int(self._in_force[1]),
-                "worker": self._station.worker.pk,
+                "worker": self._heartbeat.worker.pk,
                 "connector": self.pipeline.connector,
                 "trace_id": next((trace for _, trace in reversed(tried) if trace), None),
                 "exception_handler": told.get("exception_handler"),

@@ -15,11 +15,11 @@ from typing import Any
 import structlog
 
 from engines.connectors.base import Connector, OnLost
-from engines.connectors.outage import Outage
 from engines.core.errors import POISON, ConnectorError, PoisonError
 from engines.core.outcome import Failure, Outcome
-from engines.freshness import Moment, age, now
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
+from engines.transactions.freshness import Moment, age, now
+from engines.worker.database_retry import DatabaseRetry
 from facts import ledger
 from facts.core.errors import FactError
 from facts.ledger import holding, reading
@@ -62,7 +62,7 @@ class FactsConnector(Connector):
 
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term
-        self._outage = Outage(f"read facts as {consumer}")
+        self._retry = DatabaseRetry(f"read facts as {consumer}")
         self._thread = _database_thread()
         self._lock = threading.Lock()
         self._out: dict[int, Transaction] = {}
@@ -148,7 +148,7 @@ class FactsConnector(Connector):
 
     def interrupt(self) -> None:
         self._is_interrupted.set()
-        self._outage.give_up()
+        self._retry.give_up()
 
     def close(self) -> None:
         self._is_interrupted.set()
@@ -194,7 +194,7 @@ class FactsConnector(Connector):
 
     def _fetch(self, size: int) -> list[Transaction]:
         try:
-            batch = self._outage.wait_out(lambda: self._read(size)) or []
+            batch = self._retry.wait_out(lambda: self._read(size)) or []
         except FactError as error:
             msg = f"the facts of {self._name!r} cannot be read: {error}"
             raise ConnectorError(msg) from error
@@ -232,7 +232,7 @@ class FactsConnector(Connector):
                 self._noted.add(int(offset))
 
     def _note_start(self, offset: int) -> None:
-        self._outage.wait_out(lambda: holding.note_start(reading.find_consumer(self._name), offset))
+        self._retry.wait_out(lambda: holding.note_start(reading.find_consumer(self._name), offset))
         self._noted.add(offset)
 
     def _transaction(self, offset: int, content: str) -> Transaction:
@@ -256,15 +256,15 @@ class FactsConnector(Connector):
                 return
             reached = min(self._out) - 1 if self._out else self._position
         if reached > self._confirmed:
-            confirmed = self._outage.wait_out(lambda: ledger.confirm(self._name, reached))
+            confirmed = self._retry.wait_out(lambda: ledger.confirm(self._name, reached))
             self._confirmed = self._confirmed if confirmed is None else confirmed
         if self._noted and min(self._noted) <= self._confirmed:
             reached = self._confirmed
-            self._outage.wait_out(lambda: holding.forget_starts(reading.find_consumer(self._name), reached))
+            self._retry.wait_out(lambda: holding.forget_starts(reading.find_consumer(self._name), reached))
             self._noted = {offset for offset in self._noted if offset > reached}
 
     def _append(self, transactions: Sequence[Transaction]) -> int:
-        results = self._outage.wait_out(lambda: ledger.append_many([one.payload for one in transactions]))
+        results = self._retry.wait_out(lambda: ledger.append_many([one.payload for one in transactions]))
         for transaction, result in zip(transactions, results or (), strict=bool(results)):
             if isinstance(result, FactError):
                 msg = f"the fact {transaction.id!r} was refused: {result} ({result.code})"
@@ -339,13 +339,13 @@ class FactsConnector(Connector):
 
     def _keep_hold(self) -> None:
         """Ask for another term; a database that does not answer until somebody gives up has not said no."""
-        self._outage.wait_out(lambda: self._hold(reading.find_consumer(self._name)))
+        self._retry.wait_out(lambda: self._hold(reading.find_consumer(self._name)))
 
     def _leave(self) -> None:
         self._settle()
         if self._held_at is not None:
-            self._outage.wait_out(lambda: holding.let_go(reading.find_consumer(self._name), self._holder))
-        self._outage.close_connection()
+            self._retry.wait_out(lambda: holding.let_go(reading.find_consumer(self._name), self._holder))
+        self._retry.close_connection()
 
     def _return_late(self, fetched: "Future[list[Transaction]]") -> None:
         if not fetched.cancelled() and fetched.exception() is None:

@@ -5,7 +5,7 @@ from threading import Lock
 from typing import Any, TextIO
 
 from engines.connectors.base import Connector
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 LONGEST_LINE = 16 * 1024 * 1024
 

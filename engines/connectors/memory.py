@@ -7,7 +7,7 @@ from typing import Any
 
 from engines.connectors.base import Connector
 from engines.core.outcome import Outcome
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 
 class MemoryConnector(Connector):

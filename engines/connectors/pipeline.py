@@ -11,10 +11,10 @@ from django.db import close_old_connections
 
 from engines import policies, telemetry
 from engines.connectors.base import Connector, PolicyInForce
-from engines.connectors.shared_limit import SharedLimit
-from engines.connectors.station import Station
 from engines.models import Pipeline
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
+from engines.worker.heartbeat import Heartbeat
+from engines.worker.shared_limit import SharedLimit
 
 Adjust = Callable[[Any], Any]
 
@@ -26,8 +26,8 @@ _closed_old = threading.local()
 class PipelineConnector(Connector):
     """Has the policy that is in force for its pipeline, and gives no more than a shared limit leaves to all loops."""
 
-    def __init__(self, pipeline: Pipeline, station: Station, adjust: Adjust, shared: SharedLimit | None) -> None:
-        self.pipeline, self._station, self._adjust = pipeline, station, adjust
+    def __init__(self, pipeline: Pipeline, heartbeat: Heartbeat, adjust: Adjust, shared: SharedLimit | None) -> None:
+        self.pipeline, self._heartbeat, self._adjust = pipeline, heartbeat, adjust
         self._shared = shared
         self.slots = None if shared is None else shared.share()
         self._is_tracing = telemetry.is_tracing()

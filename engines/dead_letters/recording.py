@@ -11,13 +11,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from engines import telemetry
-from engines.clock import database_time
 from engines.core import failures
 from engines.core.errors import ExceptionType
 from engines.core.fingerprint import fingerprint, normalise
 from engines.core.outcome import Failure
 from engines.core.states import GroupState
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 
 TEXT = 200

@@ -30,7 +30,7 @@ from engines.drivers.timeouts import (
 )
 from engines.drivers.tracing import Trace
 from engines.drivers.work import Work
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 
 class AsyncDriver:

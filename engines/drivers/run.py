@@ -22,7 +22,7 @@ from engines.drivers.deadlines import NO_DEADLINES, Deadlines, Limit
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
 from engines.drivers.tracing import observer_of
 from engines.drivers.work import Work
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 log = structlog.get_logger("ergon.engines")
 

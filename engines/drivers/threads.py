@@ -19,7 +19,7 @@ from engines.drivers.slots import ThreadSlots
 from engines.drivers.timeouts import Abandoned, LimitReached, is_request_to_end, run_with_timeout, with_context
 from engines.drivers.tracing import Trace
 from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 
 class ThreadDriver:

@@ -12,7 +12,7 @@ from engines.core.outcome import Failure, Outcome, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Stage, Steps, Stop
 from engines.drivers.timeouts import Abandoned
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 
 class DrivenTask(Protocol):

@@ -27,8 +27,8 @@ from engines.executors.protocol import (
     target_of,
 )
 from engines.executors.stdio import ExecutorProcess
-from engines.hybrid import HybridTask
-from engines.transaction import Transaction
+from engines.tasks.hybrid import HybridTask
+from engines.tasks.transaction import Transaction
 
 LOOK = 0.05
 # No deadline is told that is farther away than ten years: calendars end.

@@ -8,14 +8,15 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from engines import discovery, payloads, registry, running
 from engines.conf import settings
 from engines.core import naming
 from engines.core.errors import EngineError
-from engines.discovery import DiscoveryError
 from engines.models import Pipeline
 from engines.task_backend import RUNNER
-from engines.transactions import PipelineUnknownError
+from engines.tasks import discovery, registry
+from engines.tasks.discovery import DiscoveryError
+from engines.transactions import PipelineUnknownError, payloads
+from engines.worker.pipeline import missing_here
 from ergon_site.access.cli import commands
 from ergon_site.access.cli.commands import actor, as_json, moment, one_line, pretty
 from ergon_site.access.cli.tables import printable
@@ -80,7 +81,7 @@ def told_in_one_line() -> AbstractContextManager[None]:
 def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:
     """Say on standard error that a pipeline names something that is not known here, a mistyped task for example."""
     try:
-        what = running.missing(pipeline)
+        what = missing_here(pipeline)
     except DiscoveryError as error:
         command.stderr.write(f"warning: {one_line(error)}", command.style.WARNING)
         return

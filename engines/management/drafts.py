@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import IO, Any, NamedTuple
 
-from engines import payloads
 from engines.core.errors import EngineError
-from engines.transactions import Draft
+from engines.transactions import Draft, payloads
 
 FIELDS = ("payload", "id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")
 LONGEST_LINE = 16 * 1024 * 1024

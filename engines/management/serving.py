@@ -12,17 +12,18 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from engines import pipelines, running
+from engines import pipelines
 from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
-from engines.drivers.eventloop import is_anybody_left
 from engines.management.base import hint_for, one_line, told_in_one_line
-from engines.management.events import EVERY, ProgressReporter, alone, banner
-from engines.management.orders import StopSignals
-from engines.management.supervision import Supervisor
 from engines.models import Pipeline
-from engines.registry import RegistryError
-from engines.running import Options, WorkerProcess
+from engines.tasks.registry import RegistryError
+from engines.worker.event_loop import is_anybody_left
+from engines.worker.pipeline import Options, missing_here
+from engines.worker.process import WorkerProcess
+from engines.worker.progress import EVERY, ProgressReporter, alone, banner
+from engines.worker.signals import StopSignals
+from engines.worker.supervisor import Supervisor
 from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.cli.options import seconds, some_seconds, whole
 
@@ -114,9 +115,9 @@ class ServingCommand(BaseCommand):
             self.stdout = alone(self.stdout)
         orders = StopSignals(same_within=1.0 if options["supervised"] else 0.0)
         try:
-            with WorkerProcess(chosen, _options(options), lambda: not orders.is_asked) as crew:
-                orders.stop_with(crew.stop)
-                code = self._watch(crew, options)
+            with WorkerProcess(chosen, _options(options), lambda: not orders.is_asked) as worker:
+                orders.stop_with(worker.stop)
+                code = self._watch(worker, options)
                 orders.work_is_done()
         except (RegistryError, UnrunnableError) as error:
             self.stderr.write(f"ergon: {error}")
@@ -128,7 +129,7 @@ class ServingCommand(BaseCommand):
             return
         finally:
             orders.conclude(is_process_ending=getattr(self, "_called_from_command_line", False))
-        self._end(code, is_forced=crew.is_cut or code == ABANDONED or is_anybody_left())
+        self._end(code, is_forced=worker.is_cut or code == ABANDONED or is_anybody_left())
 
     def _print_banner(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
         """On standard error: standard output is for the counts at the end."""
@@ -172,7 +173,7 @@ class ServingCommand(BaseCommand):
 
     def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
         """Those that have what they need here: on another host it may be another set."""
-        missing = {pipeline.pk: running.missing(pipeline) for pipeline in enabled}
+        missing = {pipeline.pk: missing_here(pipeline) for pipeline in enabled}
         known = [pipeline for pipeline in enabled if missing[pipeline.pk] is None]
         for pipeline in enabled:
             if pipeline not in known:
@@ -183,35 +184,35 @@ class ServingCommand(BaseCommand):
             raise CommandError(msg, returncode=BAD_CONFIGURATION)
         return known
 
-    def _watch(self, crew: WorkerProcess, options: dict[str, Any]) -> int:
-        shown = ProgressReporter(crew, self.stdout, as_json=options["json"])
+    def _watch(self, worker: WorkerProcess, options: dict[str, Any]) -> int:
+        shown = ProgressReporter(worker, self.stdout, as_json=options["json"])
         shown.started()
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
-        while crew.is_running and not _is_left(crew, cut_at):
-            crew.changed.wait(EVERY if cut_at is None else 0.05)
-            crew.changed.clear()
+        while worker.is_running and not _is_left(worker, cut_at):
+            worker.changed.wait(EVERY if cut_at is None else 0.05)
+            worker.changed.clear()
             shown.look()
-            self._tell_of_ends(crew, options)
+            self._tell_of_ends(worker, options)
             is_orphan = parent is not None and os.getppid() != parent
-            if (crew.is_abandoned or is_orphan) and not crew.station.is_stopping:
-                crew.stop()
-            if crew.station.is_stopping and cut_at is None:
+            if (worker.is_abandoned or is_orphan) and not worker.heartbeat.is_stopping:
+                worker.stop()
+            if worker.heartbeat.is_stopping and cut_at is None:
                 cut_at = time.monotonic() + options["grace"]
-            if crew.is_abandoned:  # the process is to be replaced, and at once
+            if worker.is_abandoned:  # the process is to be replaced, and at once
                 cut_at = min(cut_at or math.inf, time.monotonic())
             if cut_at is not None and time.monotonic() >= cut_at:
-                crew.cut()
-        self._tell_of_ends(crew, options)
-        code = _code(crew, is_timed=options["timeout"] is not None)
-        if _is_cut_off(crew):
+                worker.cut()
+        self._tell_of_ends(worker, options)
+        code = _code(worker, is_timed=options["timeout"] is not None)
+        if _is_cut_off(worker):
             self.stderr.write(f"ergon: {CUT_OFF}")
         shown.stopped(code)
         return code
 
-    def _tell_of_ends(self, crew: WorkerProcess, options: dict[str, Any]) -> None:
+    def _tell_of_ends(self, worker: WorkerProcess, options: dict[str, Any]) -> None:
         """Of pipelines that have ended by themselves; the others go on. What was asked for here needs no word."""
-        for runner in crew.newly_ended():
+        for runner in worker.newly_ended():
             name, error = runner.pipeline.name, runner.error
             if isinstance(error, LoopTimeout) and options["timeout"] is None:
                 self.stderr.write(
@@ -245,26 +246,26 @@ def _options(options: dict[str, Any]) -> Options:
     )
 
 
-def _is_left(crew: WorkerProcess, cut_at: float | None) -> bool:
+def _is_left(worker: WorkerProcess, cut_at: float | None) -> bool:
     """Whether what still runs has had its time to give back what it holds: a blocked event loop never does."""
-    return crew.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING
+    return worker.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING
 
 
-def _code(crew: WorkerProcess, *, is_timed: bool) -> int:
-    if crew.is_abandoned:
+def _code(worker: WorkerProcess, *, is_timed: bool) -> int:
+    if worker.is_abandoned:
         return ABANDONED
-    if _is_cut_off(crew):
+    if _is_cut_off(worker):
         return DEPENDENCY_MISSING
-    faults = [error for error in crew.errors if not isinstance(error, LoopTimeout)]
+    faults = [error for error in worker.errors if not isinstance(error, LoopTimeout)]
     if faults:
         return DEPENDENCY_MISSING if all(map(_is_unreachable, faults)) else LOOP_ERROR
-    if crew.is_running or (crew.given_back and not (is_timed and crew.errors)):
+    if worker.is_running or (worker.given_back and not (is_timed and worker.errors)):
         return GIVEN_BACK
     return FINISHED
 
 
-def _is_cut_off(crew: WorkerProcess) -> bool:
-    return crew.station.is_cut_off and crew.station.in_flight > 0
+def _is_cut_off(worker: WorkerProcess) -> bool:
+    return worker.heartbeat.is_cut_off and worker.heartbeat.in_flight > 0
 
 
 def _is_unreachable(error: BaseException) -> bool:

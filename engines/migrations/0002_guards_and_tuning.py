@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from engines.tuning import OnPostgreSQL
+from ergon_site.access.database.operations import OnPostgreSQL
 from ergon_site.access.append_only import AppendOnly
 
 HOT = ("engines_transactionrecord", "engines_attempt")

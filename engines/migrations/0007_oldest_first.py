@@ -2,7 +2,7 @@ from django.db import migrations, models
 from django.db.models import F, Q
 from django.db.models.lookups import Exact
 
-from engines.tuning import AddIndexOnline
+from ergon_site.access.database.operations import AddIndexOnline
 
 
 class Migration(migrations.Migration):

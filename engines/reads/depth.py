@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db import connection
 
-from engines.clock import database_time
 from engines.core.states import State
 from engines.models import Pipeline, TransactionRecord, WaitingSample
+from ergon_site.access.database.clock import database_time
 
 COUNTED = 10_000
 MOST_PRIORITIES = 10

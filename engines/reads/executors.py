@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from engines import workers
-from engines.clock import database_time
 from engines.conf import settings
 from engines.executors.protocol import ProtocolError, Target, target_of
 from engines.models import Pipeline, TransactionRecord, Worker
+from ergon_site.access.database.clock import database_time
 
 # Of one executor on one worker; those with a job come first.
 SHOWN = 20

@@ -6,11 +6,11 @@ from typing import Any
 from django.db.models import Q
 
 from engines import transactions, workers
-from engines.clock import database_time
 from engines.core import explanation
 from engines.core.states import CATEGORY_OF, STAGE_OF, AttemptOutcome, State
 from engines.models import Attempt, DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import blockers
+from ergon_site.access.database.clock import database_time
 
 AHEAD_CAP = 10_000
 

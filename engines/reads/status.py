@@ -7,10 +7,10 @@ from django.db.models import Count, Max, Sum
 from django.db.models.functions import Coalesce
 
 from engines import workers
-from engines.clock import database_time
 from engines.models import DeadLetterGroup, Pipeline, Throughput, TransactionRecord, Worker
 from engines.reads import depth
 from engines.reads.depth import Waiting
+from ergon_site.access.database.clock import database_time
 
 # Whatever is leased. A range: of "IS NOT NULL" a planner without statistics believes that it is most of the table.
 ANY_TIME = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))

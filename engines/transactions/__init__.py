@@ -5,7 +5,7 @@ one.
 """
 
 from engines.transactions.claiming import begin, claim, heartbeat, release, rescue
-from engines.transactions.counting import count_ends
+from engines.transactions.counting import count_ends, fold_counts
 from engines.transactions.errors import (
     IdTakenError,
     NotFinishedError,
@@ -43,6 +43,7 @@ __all__ = [
     "claim",
     "count_ends",
     "find",
+    "fold_counts",
     "heartbeat",
     "note",
     "postpone",

@@ -13,8 +13,8 @@ from engines import dead_letters, telemetry
 from engines.conf import settings
 from engines.core.errors import POISON
 from engines.core.states import State
-from engines.freshness import Moment, now
 from engines.transactions.counting import count_ends
+from engines.transactions.freshness import Moment, now
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
 from ergon_site.access.database.retrying import retry_conflicts

@@ -9,8 +9,8 @@ from weakref import WeakSet
 import psycopg
 from django.db import connection, transaction
 
-from engines import payloads
-from engines.transactions.notifier import Notifier
+from engines.transactions import payloads
+from engines.transactions.notifications import Notifier
 from ergon_site.access.database import pooler
 
 CHANNEL = "ergon_transactions"

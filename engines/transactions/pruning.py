@@ -10,10 +10,10 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest
 
 from engines import dead_letters
-from engines.clock import database_time
 from engines.core.states import LetterState, State
 from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access import audit
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 
 BATCH = 1000

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import orjson
 from django.db import transaction
 
-from engines import dead_letters, payloads
+from engines import dead_letters
 from engines.conf import settings
 from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import category_in
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
+from engines.transactions import payloads
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
 from ergon_site.access.database.retrying import retry_conflicts

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from engines import payloads
+from engines.transactions import payloads
 
 COLUMNS = (
     "uid",

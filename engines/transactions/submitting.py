@@ -12,10 +12,11 @@ import uuid_utils
 from django.db import transaction
 from django.db.models import Q
 
-from engines import payloads, telemetry
+from engines import telemetry
 from engines.conf import settings
 from engines.core.states import State
 from engines.models import Pipeline, TransactionRecord
+from engines.transactions import payloads
 from engines.transactions.errors import (
     IdTakenError,
     PayloadLimitError,

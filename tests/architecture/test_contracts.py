@@ -43,16 +43,16 @@ def test_the_core_may_import_itself_and_the_standard_library_only() -> None:
 
 
 def test_a_package_is_imported_only_where_it_is_allowed() -> None:
-    imports = [("engines.telemetry", "opentelemetry"), ("engines.consumer", "opentelemetry")]
+    imports = [("engines.telemetry", "opentelemetry"), ("engines.tasks.consumer", "opentelemetry")]
     found = faults(OnlyIn, *imports, package="opentelemetry", modules=["*.telemetry"])
-    assert found == [("engines.consumer", "opentelemetry")]
+    assert found == [("engines.tasks.consumer", "opentelemetry")]
 
 
 def test_one_app_reaches_another_only_through_the_named_door() -> None:
     imports = [
         ("engines.connectors.facts", "facts.ledger"),
         ("engines.connectors.facts", "facts.models"),
-        ("engines.consumer", "facts.ledger"),
+        ("engines.tasks.consumer", "facts.ledger"),
     ]
     options = {
         "source": "engines",
@@ -62,7 +62,7 @@ def test_one_app_reaches_another_only_through_the_named_door() -> None:
     }
     assert faults(OnlyThrough, *imports, **options) == [
         ("engines.connectors.facts", "facts.models"),
-        ("engines.consumer", "facts.ledger"),
+        ("engines.tasks.consumer", "facts.ledger"),
     ]
 
 

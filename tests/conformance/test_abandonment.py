@@ -12,7 +12,7 @@ import pytest
 
 from engines import AbandonedAttemptsError, RetryPolicy, Transaction
 from engines.connectors.memory import MemoryConnector
-from engines.drivers.eventloop import EventLoop
+from engines.worker.event_loop import EventLoop
 from tests.conformance.harness import SLACK, Engine, Script, some
 from tests.processes import eventually
 

@@ -11,10 +11,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from engines import pipelines, policies, registry, schedules, transactions, workers
+from engines import pipelines, policies, schedules, transactions, workers
 from engines.admin import bulk, letter_list, transaction_list, workers as worker_list
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
+from engines.tasks import registry
 from ergon_site.access.models import AuditEntry
 from facts.admin import artifacts, boundary_page
 from providers.admin import attempts, gate_list, outbox, tasks

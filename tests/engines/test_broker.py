@@ -31,7 +31,7 @@ from engines import (
     TransactionException,
 )
 from engines.connectors.broker import BrokerConnector
-from engines.registry import connectors
+from engines.tasks.registry import connectors
 from ergon_site import embedded
 from tests.conformance.harness import ENGINES, Engine, Script
 from tests.faults.relay import relay_to

@@ -11,7 +11,8 @@ from engines import Transaction, policies, transactions
 from engines.connectors.broker import BrokerConnector
 from engines.models import DeadLetter, Pipeline
 from engines.reads import status
-from engines.running import Options, WorkerProcess
+from engines.worker.pipeline import Options
+from engines.worker.process import WorkerProcess
 from tests.durable import make_pipeline, make_policy
 from tests.engines.test_database_connector import wait_for
 
@@ -41,26 +42,26 @@ def test_messages_run_and_a_failure_becomes_a_dead_letter_that_can_be_replayed(t
     Pipeline.objects.update(task=task)
     pipeline.refresh_from_db()
     publish(pipeline, {"n": 1}, {"fail": "broken"}, {"n": 2})
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(lambda: ended(pipeline) == (2, 1))
         letter = DeadLetter.objects.get()
         assert (letter.uid, letter.error_type, letter.payload) == ("m1", "ValueError", {"fail": "broken"})
         assert letter.details["attempts"] == 1
         new = transactions.replay_letter(letter.pk, by="ada", reason="repaired", payload={"n": 3})
         wait_for(lambda: transactions.find(new).word == "succeeded")
-        crew.stop()
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+        worker.stop()
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
 
 
 def test_a_policy_edited_meanwhile_counts_for_messages_too(pipeline: Pipeline) -> None:
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         body = {"steps": {"process": {"retry": {"max_attempts": 3}}}}
         version = policies.write("quick", body, by="ada", reason="tougher")
-        wait_for(lambda: crew.runners[1].connector.policy_in_force()[1] == str(version.pk))
+        wait_for(lambda: worker.runners[1].connector.policy_in_force()[1] == str(version.pk))
         publish(pipeline, {"fail": "broken"})
         wait_for(DeadLetter.objects.exists)
         time.sleep(0.1)
-        crew.stop()
-        wait_for(lambda: not crew.is_running)
+        worker.stop()
+        wait_for(lambda: not worker.is_running)
     assert DeadLetter.objects.get().details["attempts"] == 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from engines import bulk, dead_letters, schedules, transactions, upkeep
+from engines import bulk, dead_letters, schedules, transactions, workers
 from engines.bulk import BulkError, Terms
 from engines.core.states import GroupState
 from engines.dead_letters import DeadLetterDraft
@@ -243,11 +243,11 @@ def test_two_operations_on_one_group_at_once_are_refused() -> None:
 
 
 def test_one_leads_until_its_term_is_over() -> None:
-    assert upkeep.lead("chores", "one")
-    assert not upkeep.lead("chores", "two")
-    assert upkeep.lead("chores", "one")
-    upkeep.resign("chores", "one")
-    assert upkeep.lead("chores", "two")
+    assert workers.lead("chores", "one")
+    assert not workers.lead("chores", "two")
+    assert workers.lead("chores", "one")
+    workers.resign("chores", "one")
+    assert workers.lead("chores", "two")
 
 
 def test_counts_of_workers_and_of_old_days_are_put_together_without_changing_sums() -> None:
@@ -257,10 +257,10 @@ def test_counts_of_workers_and_of_old_days_are_put_together_without_changing_sum
         for age in (timedelta(0), timedelta(minutes=30), timedelta(days=5), timedelta(days=5, minutes=7)):
             ThroughputFactory.create(pipeline=pipeline, minute=now - age, worker=worker, succeeded=10, failed=1)
     before = status.totals_by_pipeline()[pipeline.pk]
-    assert upkeep.fold() > 0
+    assert transactions.fold_counts() > 0
     assert status.totals_by_pipeline()[pipeline.pk] == before
     assert Throughput.objects.count() <= 2 + 1 + 2
-    assert upkeep.fold() == 0
+    assert transactions.fold_counts() == 0
 
 
 def test_status_counts_without_looking_at_the_whole_table() -> None:

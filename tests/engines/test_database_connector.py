@@ -14,13 +14,14 @@ from django.utils import timezone
 
 from engines import Transaction, pipelines, policies, transactions
 from engines.connectors.database import DatabaseConnector
-from engines.connectors.station import Station
 from engines.core.errors import UnrunnableError
 from engines.core.states import State
 from engines.executors.pool import Pools
 from engines.models import Attempt, DeadLetter, Pipeline, TransactionRecord, Worker
 from engines.reads import explain
-from engines.running import Options, PipelineRunner, WorkerProcess
+from engines.worker.heartbeat import Heartbeat
+from engines.worker.pipeline import Options, PipelineRunner
+from engines.worker.process import WorkerProcess
 from tests.durable import make_pipeline, make_policy, states, submit
 from tests.processes import LIMIT
 
@@ -43,19 +44,19 @@ def policy_of(direction: str) -> str:
 
 def drain(*served: Pipeline, options: Options = DRAIN) -> WorkerProcess:
     """Run pipelines until nothing is due."""
-    with WorkerProcess(served, options) as crew:
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
-    return crew
+    with WorkerProcess(served, options) as worker:
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
+    return worker
 
 
 @contextmanager
 def running(*served: Pipeline) -> Iterator[WorkerProcess]:
-    with WorkerProcess(served, Options()) as crew:
-        yield crew
-        crew.stop()
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+    with WorkerProcess(served, Options()) as worker:
+        yield worker
+        worker.stop()
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = LIMIT) -> None:
@@ -69,9 +70,9 @@ def wait_for(holds: Callable[[], bool], seconds: float = LIMIT) -> None:
 def test_an_order_to_stop_that_comes_before_a_pipeline_runs_is_not_lost(task: str, direction: str) -> None:
     pipeline = make_pipeline(task=task, direction=direction, policy=policy_of(direction))
     ids = submit(pipeline, 2)
-    with Station([pipeline.name]) as station:
+    with Heartbeat([pipeline.name]) as heartbeat:
         runner = PipelineRunner(
-            pipeline, DatabaseConnector(pipeline, station, Options().applied_to), Options(), Pools({}, {})
+            pipeline, DatabaseConnector(pipeline, heartbeat, Options().applied_to), Options(), Pools({}, {})
         )
         runner.stop()
         thread = threading.Thread(target=runner.run, daemon=True)
@@ -86,13 +87,13 @@ def test_each_engine_drains_a_pipeline_and_records_every_attempt(task: str, dire
     pipeline = make_pipeline(task=task, direction=direction, policy=policy_of(direction))
     good = submit(pipeline, 50, **{"return": "ok"})
     bad = submit(pipeline, 2, fail="broken")
-    crew = drain(pipeline)
+    worker = drain(pipeline)
     assert set(states(*good)) == {"succeeded"}
     assert set(states(*bad)) == {"failed"}
     assert Attempt.objects.count() == 52
     assert DeadLetter.objects.count() == 2
     assert set(TransactionRecord.objects.filter(uid__in=good).values_list("result", flat=True)) == {"ok"}
-    assert crew.station.settler.settled == 52
+    assert worker.heartbeat.completer.settled == 52
     assert Worker.objects.get().state == "stopped"
 
 
@@ -118,8 +119,8 @@ def test_a_batch_of_the_oldest_goes_by_age_alone_and_by_the_number_of_the_batch(
     hour = timedelta(hours=1)
     for name, priority, ago in (("a", 1, 1), ("b", 1, 2), ("c", 9, 0), ("d", 5, 0), ("e", 0, 3), ("f", 0, -1)):
         transactions.submit("orders", {}, id=name, priority=priority, available_at=timezone.now() - ago * hour)
-    with Station([pipeline.name]) as station:
-        connector = DatabaseConnector(pipeline, station)
+    with Heartbeat([pipeline.name]) as heartbeat:
+        connector = DatabaseConnector(pipeline, heartbeat)
         batches = [[one.id for one in connector.fetch_transactions(2)] for _ in range(4)]
         connector.close()
     assert batches == [["c", "d"], ["e", "b"], ["a"], []]
@@ -195,8 +196,8 @@ def test_a_policy_edited_while_a_consumer_runs_counts_from_its_next_batch_on(tas
 def test_a_lone_transaction_wakes_an_idle_consumer(task: str) -> None:
     body = {"loop": {"empty_queue": {"backoff": 3600.0, "backoff_cap": 3600.0}}}
     pipeline = make_pipeline(task=task, policy=make_policy("sleepy", body))
-    with running(pipeline) as crew:
-        wait_for(lambda: crew.station.arrivals is not None)
+    with running(pipeline) as worker:
+        wait_for(lambda: worker.heartbeat.notifier is not None)
         time.sleep(0.3)
         (uid,) = submit(pipeline)
         wait_for(lambda: states(uid) == ["succeeded"])
@@ -207,11 +208,11 @@ def test_no_slot_idles_while_one_transaction_is_slow(tmp_path: Path) -> None:
     pipeline = make_pipeline(policy=make_policy("three", body))
     (slow,) = submit(pipeline, until=str(tmp_path / "gate"))
     quick = submit(pipeline, 40, sleep=0.01)
-    with WorkerProcess([pipeline], DRAIN) as crew:
+    with WorkerProcess([pipeline], DRAIN) as worker:
         wait_for(lambda: set(states(*quick)) == {"succeeded"})
         assert states(slow) == ["running"]
         (tmp_path / "gate").touch()
-        wait_for(lambda: not crew.is_running)
+        wait_for(lambda: not worker.is_running)
 
 
 def test_several_pipelines_run_side_by_side_in_one_process() -> None:
@@ -236,12 +237,12 @@ def test_stopping_gives_back_what_has_not_started(tmp_path: Path) -> None:
     body = {"loop": {"concurrency": {"value": 1}, "batch": {"size": 10}}}
     pipeline, mark, gate = make_pipeline(policy=make_policy("one", body)), tmp_path / "mark", tmp_path / "gate"
     ids = submit(pipeline, 10, mark=str(mark), until=str(gate))
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(mark.exists)
-        crew.stop()
+        worker.stop()
         gate.touch()
-        wait_for(lambda: not crew.is_running)
-    assert crew.given_back > 0
+        wait_for(lambda: not worker.is_running)
+    assert worker.given_back > 0
     assert set(states(*ids)) == {"succeeded", "pending"}
     assert set(TransactionRecord.objects.filter(state=0).values_list("attempts", flat=True)) == {0}
 
@@ -250,12 +251,12 @@ def test_stopping_gives_back_what_has_not_started(tmp_path: Path) -> None:
 def test_cutting_gives_back_what_runs_without_burning_an_attempt(task: str) -> None:
     pipeline = make_pipeline(task=task, policy=make_policy())
     (uid,) = submit(pipeline, sleep=30)
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(lambda: states(uid) == ["running"])
         time.sleep(0.1)
-        crew.stop()
-        crew.cut()
-        wait_for(lambda: not crew.is_running, seconds=25)
+        worker.stop()
+        worker.cut()
+        wait_for(lambda: not worker.is_running, seconds=25)
     record = transactions.find(uid)
     assert (record.word, record.attempts) == ("pending", 0)
 
@@ -275,13 +276,13 @@ def test_a_limit_that_is_lowered_below_what_has_started_ends_the_loop_well(task:
 
     kind = "consumer" if direction == "inbound" else "producer"
     pipeline = make_pipeline(task=task, direction=direction, policy=make_policy("shrinking", body(100), kind))
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         before = submit(pipeline, 5)
         wait_for(lambda: set(states(*before)) == {"succeeded"})
         policies.write("shrinking", body(2), by="ada", reason="less")
         after = submit(pipeline)
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
     assert states(*after) == ["succeeded"]
 
 
@@ -294,8 +295,8 @@ def test_a_task_of_the_other_direction_is_refused_before_anything_is_claimed() -
 
 def test_the_connector_submits_what_a_task_dispatches() -> None:
     pipeline = make_pipeline(policy=make_policy())
-    with running(pipeline) as crew:
-        crew.runners[0].connector.dispatch_transactions([Transaction("dispatched", {"n": 1}, correlation_id="c")])
+    with running(pipeline) as worker:
+        worker.runners[0].connector.dispatch_transactions([Transaction("dispatched", {"n": 1}, correlation_id="c")])
         wait_for(lambda: TransactionRecord.objects.filter(uid="dispatched", state=2).exists())
     assert TransactionRecord.objects.get().correlation_id == "c"
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from engines import conf, discovery, registry
-from engines.discovery import DiscoveryError
+from engines import conf
+from engines.tasks import discovery, registry
+from engines.tasks.discovery import DiscoveryError
 
 pytestmark = pytest.mark.once
 

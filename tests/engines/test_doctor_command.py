@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 import engines
-from engines import pipelines, schedules, transactions, upkeep, workers
+from engines import pipelines, schedules, transactions, workers
 from engines.conf import settings
 from engines.models import Worker
 from engines.reads import doctor
@@ -118,7 +118,7 @@ def test_schedules_without_maintenance_are_a_problem() -> None:
     code, found = examine()
     assert code == 1
     assert found["maintenance"][0]["text"].endswith("active schedules: 1")
-    upkeep.lead(upkeep.MAINTENANCE, "host:1:ab")
+    workers.lead(workers.MAINTENANCE, "host:1:ab")
     assert [finding["text"] for finding in examine()[1]["maintenance"]] == ["run by host:1:ab"]
 
 

@@ -17,7 +17,8 @@ from engines.connectors.facts import FactsConnector
 from engines.core.errors import ConnectorError
 from engines.core.outcome import Success
 from engines.models import DeadLetter, Pipeline
-from engines.running import Options, WorkerProcess
+from engines.worker.pipeline import Options
+from engines.worker.process import WorkerProcess
 from facts import ledger, provisioning
 from facts.ledger import holding, reading
 from facts.models import Consumer, Fact
@@ -190,7 +191,7 @@ def test_asyncio_reads_and_appends_the_same_way() -> None:
 def test_a_pipeline_runs_facts_and_a_failure_has_its_dead_letter(task: str) -> None:
     pipeline = make_pipeline("erp", task, connector="facts", policy=make_policy())
     append({"n": 1}, {"fail": "broken"}, {"n": 2})
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(lambda: ended(pipeline) == (2, 1))
         wait_for(lambda: cursor() == 2)
         letter = DeadLetter.objects.get()
@@ -198,9 +199,9 @@ def test_a_pipeline_runs_facts_and_a_failure_has_its_dead_letter(task: str) -> N
         assert letter.payload == draft(1, object_json={"fail": "broken"})
         new = transactions.replay_letter(letter.pk, by="ada", reason="repaired", payload=draft(1, object_json={"n": 3}))
         wait_for(lambda: transactions.find(new).word == "succeeded")
-        crew.stop()
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+        worker.stop()
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
 
 
 def test_facts_of_a_consumer_that_is_killed_are_run_by_the_next(tmp_path: Any) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 import engines
-from engines import Transaction, conf, pipelines, running, transactions
+from engines import Transaction, conf, pipelines, transactions
 from engines.connectors.memory import MemoryConnector
-from engines.connectors.shared_limit import SharedLimit
 from engines.core.errors import ConnectorError
 from engines.core.states import State
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
-from engines.running import Options, WorkerProcess
+from engines.worker import pipeline as worker_pipeline
+from engines.worker.pipeline import Options
+from engines.worker.process import WorkerProcess
+from engines.worker.shared_limit import SharedLimit
 from tests.database import refusing
 from tests.durable import consume, make_pipeline, make_policy, states, submit
 from tests.engines.test_broker_pipelines import ended
@@ -71,16 +73,16 @@ def put(inbox: MemoryConnector, *payloads: dict[str, Any], **fields: Any) -> Non
     inbox.dispatch_transactions([Transaction(f"m{n}", payload, **fields) for n, payload in enumerate(payloads)])
 
 
-def wait_for_a_beat(crew: WorkerProcess) -> None:
+def wait_for_a_beat(worker: WorkerProcess) -> None:
     """Until the heart of the process has looked at everything once more."""
     is_looked_at = threading.Event()
-    crew.station.at_every_beat(is_looked_at.set)
+    worker.heartbeat.at_every_beat(is_looked_at.set)
     assert is_looked_at.wait(LIMIT)
 
 
-def end(crew: WorkerProcess) -> None:
-    crew.stop()
-    wait_for(lambda: not crew.is_running)
+def end(worker: WorkerProcess) -> None:
+    worker.stop()
+    wait_for(lambda: not worker.is_running)
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
@@ -88,30 +90,30 @@ def test_a_paused_pipeline_fetches_nothing_until_it_is_resumed(task: str, inbox:
     pipeline = make(task)
     pipelines.pause("foreign", by="ada", reason="flood")
     put(inbox, {"n": 1})
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         time.sleep(1)  # known from the start
         assert inbox.count() == 1
         pipelines.resume("foreign", by="ada", reason="dry")
         wait_for(lambda: len(inbox.outcomes) == 1)
         pipelines.pause("foreign", by="ada", reason="flood again")
-        wait_for_a_beat(crew)
+        wait_for_a_beat(worker)
         put(inbox, {"n": 2})
         time.sleep(1)
         assert inbox.count() == 1
-        end(crew)
-    assert crew.errors == []
+        end(worker)
+    assert worker.errors == []
 
 
 def test_what_comes_to_a_fetch_that_waited_since_before_the_pause_is_put_back(inbox: MemoryConnector) -> None:
     _inboxes["foreign"] = waiting = WaitingConnector()
-    with WorkerProcess([make()], Options()) as crew:
+    with WorkerProcess([make()], Options()) as worker:
         assert waiting.asked.wait(LIMIT)
         pipelines.pause("foreign", by="ada", reason="flood")
-        wait_for_a_beat(crew)
+        wait_for_a_beat(worker)
         put(waiting, {"n": 1})
         time.sleep(1)
         assert (waiting.count(), waiting.outcomes) == (1, [])
-        end(crew)
+        end(worker)
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
@@ -120,12 +122,12 @@ def test_a_failure_that_cannot_be_kept_before_the_end_is_not_acknowledged(
 ) -> None:
     pipeline = make(task)
     put(inbox, {"mark": str(tmp_path / "mark"), "fail": "broken"})
-    with refusing("engines_deadletter"), WorkerProcess([pipeline], Options()) as crew:
+    with refusing("engines_deadletter"), WorkerProcess([pipeline], Options()) as worker:
         wait_for((tmp_path / "mark").exists)
         time.sleep(1)
-        end(crew)
+        end(worker)
     assert inbox.outcomes == []
-    (error,) = crew.errors
+    (error,) = worker.errors
     assert isinstance(error, ConnectorError)
     assert "the dead letter of 'm0' could not be stored" in str(error)
 
@@ -136,9 +138,9 @@ def test_a_final_failure_is_one_line_of_the_log(
 ) -> None:
     pipeline = make(task)
     put(inbox, {"fail": "broken"}, {"n": 1})
-    with caplog.at_level(logging.ERROR), WorkerProcess([pipeline], Options()) as crew:
+    with caplog.at_level(logging.ERROR), WorkerProcess([pipeline], Options()) as worker:
         wait_for(lambda: len(inbox.outcomes) == 2)
-        end(crew)
+        end(worker)
     (line,) = [record.getMessage() for record in caplog.records if "transaction_failed" in record.getMessage()]
     assert "ValueError: broken" in line
     assert "m0" in line
@@ -148,9 +150,9 @@ def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: Me
     pipeline = make("tests.handled")
     payload = {"fail": "broken", "catch": {"fail": "and the handler"}}
     put(inbox, payload, metadata={"tenant": 7}, correlation_id="order:1", parent_id="p1", source="shop")
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(DeadLetter.objects.exists)
-        end(crew)
+        end(worker)
     letter = DeadLetter.objects.get()
     told = {name: letter.details[name] for name in ("metadata", "correlation_id", "parent_id", "source", "trace_id")}
     assert told == {
@@ -172,9 +174,9 @@ def test_a_dead_letter_keeps_what_a_replay_needs_and_the_replay_has_it(inbox: Me
 def test_a_replay_as_it_was_has_no_changes(inbox: MemoryConnector) -> None:
     pipeline = make()
     put(inbox, {"fail": "broken"}, correlation_id="c" * 300)
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(DeadLetter.objects.exists)
-        end(crew)
+        end(worker)
     new = transactions.find(transactions.replay_letter(DeadLetter.objects.get().pk, by="ada", reason="again"))
     assert (new.payload, new.payload_changes, new.correlation_id) == ({"fail": "broken"}, None, "c" * 200)
 
@@ -184,9 +186,9 @@ def test_a_limit_counts_what_starts_from_both_sides_and_ends_both(task: str, inb
     pipeline = make(task)
     own = submit(pipeline, 3)
     put(inbox, *({"n": number} for number in range(30)))
-    with WorkerProcess([pipeline], Options(limit=10)) as crew:
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+    with WorkerProcess([pipeline], Options(limit=10)) as worker:
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
     done = states(*own).count("succeeded")
     assert done + len(inbox.outcomes) == 10
     assert inbox.count() == 30 - len(inbox.outcomes)
@@ -195,9 +197,9 @@ def test_a_limit_counts_what_starts_from_both_sides_and_ends_both(task: str, inb
 def test_a_limit_ends_a_pipeline_whose_transactions_all_come_from_one_side(inbox: MemoryConnector) -> None:
     pipeline = make()
     put(inbox, *({"n": number} for number in range(5)))
-    with WorkerProcess([pipeline], Options(limit=4)) as crew:
-        wait_for(lambda: not crew.is_running)
-    assert (len(inbox.outcomes), inbox.count(), crew.errors) == (4, 1, [])
+    with WorkerProcess([pipeline], Options(limit=4)) as worker:
+        wait_for(lambda: not worker.is_running)
+    assert (len(inbox.outcomes), inbox.count(), worker.errors) == (4, 1, [])
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
@@ -205,12 +207,12 @@ def test_what_came_from_elsewhere_is_in_flight_while_it_runs(task: str, inbox: M
     pipeline = make(task)
     # One after the other: a handler that waits keeps all of an event loop.
     put(inbox, {"sleep": 5} if task == "tests.act_async" else {"until": str(tmp_path / "gate")})
-    with WorkerProcess([pipeline], Options()) as crew:
-        wait_for(lambda: crew.station.in_flight == 1)
+    with WorkerProcess([pipeline], Options()) as worker:
+        wait_for(lambda: worker.heartbeat.in_flight == 1)
         (tmp_path / "gate").touch()
         wait_for(lambda: ended(pipeline) == (1, 0))
-        wait_for(lambda: crew.station.in_flight == 0)
-        end(crew)
+        wait_for(lambda: worker.heartbeat.in_flight == 0)
+        end(worker)
 
 
 @pytest.mark.once
@@ -224,13 +226,13 @@ def test_a_pipeline_whose_connector_is_not_here_is_left_out_and_named() -> None:
 
 def test_counts_survive_a_database_that_refuses_them_for_a_while(inbox: MemoryConnector) -> None:
     pipeline = make()
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         with refusing("engines_throughput"):
             put(inbox, {"n": 1}, {"n": 2})
             wait_for(lambda: len(inbox.outcomes) == 2)
             time.sleep(2)  # in which they are refused at least once
         wait_for(lambda: ended(pipeline) == (2, 0))
-        end(crew)
+        end(worker)
     assert TransactionRecord.objects.count() == 0
 
 
@@ -288,14 +290,14 @@ def test_what_comes_from_elsewhere_and_what_is_submitted_share_the_slots(
     pipeline = make_pipeline("foreign", task, connector="inbox", policy=make_policy(body={"loop": loop}))
     submit(pipeline, MANY, **{"from": "here"})
     inbox.dispatch_transactions([Transaction(f"m{n}", {"from": "elsewhere"}) for n in range(MANY)])
-    with WorkerProcess([pipeline], Options()) as crew:
+    with WorkerProcess([pipeline], Options()) as worker:
         wait_for(lambda: counted.running == concurrency)
         wait_for(lambda: inbox.count() == 0 and TransactionRecord.objects.filter(state=State.RUNNING).exists())
         counted.gate.set()
         wait_for(lambda: len(counted.begun) == 2 * MANY and counted.running == 0)
-        crew.stop()
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+        worker.stop()
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
     assert counted.most == concurrency
     # Neither waits until the other has ended: both have had a turn before the first of them is through.
     assert {*counted.begun[:MANY]} == {"here", "elsewhere"}
@@ -329,18 +331,18 @@ def test_a_job_from_elsewhere_that_waits_for_an_executor_leaves_its_shared_slot(
 ) -> None:
     one = {"command": HANDLERS, "cwd": str(ROOT)}
     known = replace(conf.settings(), executors=executors_in({"one": one, "two": one}))
-    monkeypatch.setattr(running, "settings", lambda: known)  # the test's process has no ERGON_EXECUTORS
+    monkeypatch.setattr(worker_pipeline, "settings", lambda: known)  # the test's process has no ERGON_EXECUTORS
     loop = {"concurrency": {"value": 2}, "batch": {"size": 2}, "empty_queue": {"backoff": 0.05}}
     policy = make_policy(body={"loop": loop})
     pipeline = make_pipeline("foreign", "", executor="one", connector="inbox", policy=policy)
     mark = str(tmp_path / "mark")
     inbox.dispatch_transactions([Transaction(f"m{n}", {"function": "wait_for", "args": [mark]}) for n in range(2)])
-    with WorkerProcess([pipeline], Options()) as crew:
-        wait_for(lambda: bool(crew.pools.snapshot() and crew.pools.snapshot()[0]["processes"]))
+    with WorkerProcess([pipeline], Options()) as worker:
+        wait_for(lambda: bool(worker.pools.snapshot() and worker.pools.snapshot()[0]["processes"]))
         # Of those two one runs and one waits; they end when this one has run, in the slot that is left.
         made = transactions.submit("foreign", {"function": "two#mark", "args": [mark, ""]})
         wait_for(lambda: states(made.id) == ["succeeded"] and len(inbox.outcomes) == 2)
-        crew.stop()
-        wait_for(lambda: not crew.is_running)
-    assert crew.errors == []
+        worker.stop()
+        wait_for(lambda: not worker.is_running)
+    assert worker.errors == []
     assert [type(outcome) for _, outcome in inbox.outcomes] == [engines.Success] * 2

@@ -9,8 +9,8 @@ from engines import transactions
 from engines.core.errors import wrapped
 from engines.core.outcome import Failure, Success
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
-from engines.payloads import encode_result
 from engines.reads import explain
+from engines.transactions.payloads import encode_result
 from tests.api.ground import client_with
 from tests.commands import run
 from tests.console.scenes import read

@@ -10,7 +10,7 @@ import pytest
 import engines
 from engines import ConsumerPolicy, ConsumerSteps, ProcessPolicy, RetryPolicy, Transaction
 from engines.connectors.memory import MemoryConnector
-from engines.freshness import Moment, now
+from engines.transactions.freshness import Moment, now
 from engines.transactions.leases import Lease
 
 pytestmark = pytest.mark.once

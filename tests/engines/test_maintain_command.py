@@ -13,10 +13,12 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from engines import schedules, upkeep
-from engines.maintenance import Maintenance
+from engines import schedules, workers
 from engines.models import Leadership, Schedule, TransactionRecord
-from engines.upkeep import MAINTENANCE, Chore
+from engines.worker import maintenance_jobs
+from engines.worker.maintenance import Maintenance
+from engines.worker.maintenance_jobs import Chore
+from engines.workers import MAINTENANCE
 from tests.commands import next_event, run, running
 from tests.durable import make_pipeline
 from tests.processes import LIMIT, free_port
@@ -59,15 +61,15 @@ def test_one_round_does_every_chore_and_lets_go() -> None:
     assert events[0]["event"] == "leading"
     counts = {event["chore"]: event["count"] for event in events[1:]}
     assert counts["scheduled"] == 1
-    assert set(counts) == {chore.name for chore in upkeep.chores(30)}
+    assert set(counts) == {chore.name for chore in maintenance_jobs.chores(30)}
     assert TransactionRecord.objects.count() == 1
-    assert upkeep.leader(MAINTENANCE) is None
+    assert workers.leader(MAINTENANCE) is None
 
 
 @pytest.mark.django_db
 def test_one_round_is_left_to_whoever_leads() -> None:
     overdue()
-    assert upkeep.lead(MAINTENANCE, "elsewhere:1:ab")
+    assert workers.lead(MAINTENANCE, "elsewhere:1:ab")
     assert run("maintain", "--once").endswith("standing by: elsewhere:1:ab leads\n")
     assert not TransactionRecord.objects.exists()
 
@@ -99,13 +101,13 @@ def test_when_the_leader_is_killed_another_takes_over_and_ends_in_order() -> Non
             assert next_event(second, "standing_by")["leader"] == leading["holder"]
             first.send_signal(signal.SIGKILL)
             holder = next_event(second, "leading")["holder"]
-            assert upkeep.leader(MAINTENANCE) == holder
+            assert workers.leader(MAINTENANCE) == holder
             overdue_now()
             assert next_event(second, "done")["chore"] == "scheduled"
             second.send_signal(signal.SIGTERM)
             assert next_event(second, "stopped")
             assert second.wait(30) == 0
-    assert upkeep.leader(MAINTENANCE) is None
+    assert workers.leader(MAINTENANCE) is None
 
 
 def overdue_now() -> None:
@@ -138,7 +140,7 @@ def test_a_chore_that_fails_does_not_stop_the_others_and_is_told_once() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_one_round_with_a_failing_chore_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "chores", lambda _lease: [Chore("bad", 1.0, lambda: 1 // 0)])
+    monkeypatch.setattr(maintenance_jobs, "chores", lambda _lease: [Chore("bad", 1.0, lambda: 1 // 0)])
     with pytest.raises(SystemExit) as ended:
         call_command("maintain", "--once")
     assert ended.value.code == 1
@@ -198,7 +200,7 @@ def test_a_round_without_a_database_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         msg = "gone"
         raise OperationalError(msg)
 
-    monkeypatch.setattr(upkeep, "chores", lambda _lease: [Chore("lost", 1.0, lose_it)])
+    monkeypatch.setattr(maintenance_jobs, "chores", lambda _lease: [Chore("lost", 1.0, lose_it)])
     with pytest.raises(CommandError, match="the database does not answer: gone") as refusal:
         call_command("maintain", "--once")
     assert refusal.value.returncode == 69

@@ -17,7 +17,7 @@ from django.db import OperationalError, connection, transaction
 from engines import transactions
 from engines.models import TransactionRecord
 from engines.transactions import postgresql
-from engines.transactions.notifier import Notifier
+from engines.transactions.notifications import Notifier
 from engines.transactions.postgresql import CHANNEL
 from tests.durable import make_pipeline
 from tests.processes import ROOT, database_url, environment, eventually

@@ -8,12 +8,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from engines import pipelines, transactions
-from engines.clock import database_time
 from engines.core.errors import EngineError
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
 from engines.reads import pipelines as standings
 from engines.reads.pipelines import Standing
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from tests.factories import ThroughputFactory
 

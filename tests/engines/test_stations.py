@@ -13,12 +13,12 @@ from django.core.management.base import OutputWrapper
 from django.db import IntegrityError, connection
 
 from engines import transactions, workers
-from engines.connectors.arrivals import Arrivals
-from engines.connectors.station import Station
 from engines.core.throttle import GLANCE
-from engines.management.supervision import Supervisor
 from engines.models import Worker
 from engines.transactions.postgresql import BURST, CHANNEL
+from engines.worker.heartbeat import Heartbeat
+from engines.worker.notifier import Notifier
+from engines.worker.supervisor import Supervisor
 from tests.durable import count, make_pipeline, submit
 from tests.engines.test_database_connector import wait_for
 from tests.proxy import proxy
@@ -35,9 +35,9 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
     def fail() -> None:
         raise error
 
-    with structlog.testing.capture_logs() as logs, Station(["orders"]) as station:
-        station.at_every_beat(fail)
-        station.at_every_beat(lambda: beats.append(1))
+    with structlog.testing.capture_logs() as logs, Heartbeat(["orders"]) as heartbeat:
+        heartbeat.at_every_beat(fail)
+        heartbeat.at_every_beat(lambda: beats.append(1))
         before = Worker.objects.get().heartbeat_at
         wait_for(lambda: len(beats) >= 4)
         wait_for(lambda: Worker.objects.get().heartbeat_at > before)
@@ -48,46 +48,46 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
 @pytest.mark.postgresql
 def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> None:
     heard: list[int] = []
-    arrivals = Arrivals()
+    notifier = Notifier()
     try:
-        arrivals.subscribe(7, lambda: heard.append(7))
+        notifier.subscribe(7, lambda: heard.append(7))
         wait_for(lambda: _notified("", "rubbish", "²", "7") and len(heard) > 0)
         heard.clear()
         wait_for(lambda: _notified("7") and len(heard) > 0)
     finally:
-        arrivals.close()
+        notifier.close()
 
 
 @pytest.mark.postgresql
 def test_who_is_told_of_a_burst_looks_by_itself_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.connectors.arrivals.WATCH", 0.3)
+    monkeypatch.setattr("engines.worker.notifier.WATCH", 0.3)
     heard: list[int] = []
-    arrivals = Arrivals()
+    notifier = Notifier()
     try:
-        arrivals.subscribe(7, lambda: heard.append(7))
+        notifier.subscribe(7, lambda: heard.append(7))
         wait_for(lambda: _notified("7") and len(heard) > 0)
         heard.clear()
         _notified(f"7{BURST}")
         wait_for(lambda: len(heard) > 5)
         wait_for(lambda: not _heard_within(10 * GLANCE, heard))
     finally:
-        arrivals.close()
+        notifier.close()
 
 
 @pytest.mark.postgresql
 def test_a_server_that_falls_silent_is_noticed_and_all_loops_are_told_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.connectors.arrivals.SILENCE", 0.1)
-    monkeypatch.setattr("engines.connectors.arrivals.ANSWER_WITHIN", 1.0)
+    monkeypatch.setattr("engines.worker.notifier.SILENCE", 0.1)
+    monkeypatch.setattr("engines.worker.notifier.ANSWER_WITHIN", 1.0)
     connection.ensure_connection()
     server = connection.settings_dict
     heard: list[int] = []
     with proxy(server["HOST"], int(server["PORT"])) as link:
         monkeypatch.setitem(server, "HOST", "127.0.0.1")
         monkeypatch.setitem(server, "PORT", str(link.port))
-        arrivals = Arrivals()
+        notifier = Notifier()
         try:
-            arrivals.subscribe(7, lambda: heard.append(7))
-            arrivals.subscribe(8, lambda: heard.append(8))
+            notifier.subscribe(7, lambda: heard.append(7))
+            notifier.subscribe(8, lambda: heard.append(8))
             wait_for(lambda: _notified("7") and 7 in heard)
             link.swallow()
             heard.clear()
@@ -95,27 +95,27 @@ def test_a_server_that_falls_silent_is_noticed_and_all_loops_are_told_to_look(mo
             heard.clear()
             wait_for(lambda: _notified("8") and 8 in heard)
         finally:
-            arrivals.close()
+            notifier.close()
         assert link.accepted == 2
 
 
 @pytest.mark.postgresql
 def test_a_server_that_has_nothing_to_tell_is_asked_and_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.connectors.arrivals.SILENCE", 0.0)
+    monkeypatch.setattr("engines.worker.notifier.SILENCE", 0.0)
     connection.ensure_connection()
     server = connection.settings_dict
     heard: list[int] = []
     with proxy(server["HOST"], int(server["PORT"])) as link:
         monkeypatch.setitem(server, "HOST", "127.0.0.1")
         monkeypatch.setitem(server, "PORT", str(link.port))
-        arrivals = Arrivals()
+        notifier = Notifier()
         try:
-            arrivals.subscribe(7, lambda: heard.append(7))
+            notifier.subscribe(7, lambda: heard.append(7))
             for _ in range(3):
                 heard.clear()
                 wait_for(lambda: _notified("7") and 7 in heard)
         finally:
-            arrivals.close()
+            notifier.close()
         assert link.accepted == 1
 
 

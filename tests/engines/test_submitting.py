@@ -7,9 +7,9 @@ import pytest
 from django.db import transaction
 from hypothesis import given, strategies as st
 
-from engines import payloads, transactions
+from engines import transactions
 from engines.models import TransactionRecord
-from engines.transactions import Draft, IdTakenError, PipelineUnknownError, SubmissionError
+from engines.transactions import Draft, IdTakenError, PipelineUnknownError, SubmissionError, payloads
 from tests.durable import claim, make_pipeline, states, submit
 
 pytestmark = pytest.mark.django_db

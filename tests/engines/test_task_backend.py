@@ -22,8 +22,8 @@ from engines.core.steps import Call, Stage
 from engines.ergon_tasks import RunDjangoTask
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
-from engines.registry import tasks
 from engines.task_backend import TaskCancelledError, TaskPipelineError
+from engines.tasks.registry import tasks
 from engines.transactions import LeasedTransaction, Settlement
 from tests import durable
 from tests.functions import total

@@ -23,7 +23,7 @@ from engines import (
 )
 from engines.connectors.jsonlines import LONGEST_LINE, JsonLinesConnector
 from engines.connectors.memory import MemoryConnector
-from engines.registry import RegistryError, services, tasks
+from engines.tasks.registry import RegistryError, services, tasks
 from tests.processes import ROOT
 
 pytestmark = pytest.mark.once

@@ -7,10 +7,10 @@ import pytest
 from django.utils import timezone
 
 from engines import workers
-from engines.clock import database_time
 from engines.models import Worker
 from engines.reads import dashboard, executors, explain, status
 from engines.reads.doctor import fleet
+from ergon_site.access.database.clock import database_time
 from ergon_site.gauges import Gauges
 from tests.durable import consumer, make_pipeline, make_policy, submit, wait_until_started
 from tests.processes import eventually

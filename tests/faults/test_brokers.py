@@ -243,7 +243,7 @@ def test_an_outage_of_the_broker_is_waited_out_while_other_pipelines_work(server
         eventually(lambda: ended(pipeline) == (1, 0), "it works")
         server.stop()
         try:
-            eventually(lambda: watched.has_said("broker_lost") == 1, "the outage is told")
+            eventually(lambda: watched.has_said("broker_lost") == 1, "the retry is told")
             # Longer than the connector's patience.
             (uid,) = submit(durable, sleep=3 * PATIENCE)
             eventually(lambda: states(uid) == ["succeeded"], "other pipelines go on")
@@ -267,7 +267,7 @@ def test_an_outcome_that_came_during_an_outage_is_kept_for_the_broker(server: Re
         server.stop()
         try:
             gate.touch()
-            eventually(lambda: watched.has_said("broker_lost") == 1, "the outage is told")
+            eventually(lambda: watched.has_said("broker_lost") == 1, "the retry is told")
         finally:
             server.start()
         eventually(lambda: sum(ended(pipeline)) == 1, "it has ended")
@@ -311,7 +311,7 @@ def test_a_wrong_password_ends_the_process_in_words(address: str) -> None:
 def test_a_consumer_that_has_nothing_in_hand_is_stopped_during_an_outage_with_0(scheme: str) -> None:
     with consuming(make(), NOWHERE[scheme], "--grace", "20") as process:
         watched = Watched(process)
-        eventually(lambda: watched.has_said("broker_lost") == 1, "the outage is told")
+        eventually(lambda: watched.has_said("broker_lost") == 1, "the retry is told")
         assert watched.stop() == 0
 
 

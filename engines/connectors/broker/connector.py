@@ -23,7 +23,7 @@ from engines.connectors.broker.owner import Owner, log
 from engines.core.errors import ConnectorError, PoisonError, UnreachableError
 from engines.core.outcome import Failure, Outcome
 from engines.drivers.attempts import current_attempt
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -12,7 +12,7 @@ import uuid_utils
 from engines.core import failures
 from engines.core.errors import POISON, ConnectorError, ExceptionType, PoisonError, TransactionException
 from engines.core.outcome import Failure
-from engines.transaction import Transaction
+from engines.tasks.transaction import Transaction
 
 LONGEST_BODY = 16 * 1024 * 1024
 LONGEST_HEADER = 2000

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 from django.db import connection
 
-from engines import upkeep, workers
-from engines.clock import database_time
+from engines import workers
 from engines.core.explanation import span
 from engines.core.states import State, WorkerState
 from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord, Worker
 from engines.reads.doctor.finding import Finding, ok, problem, warning
+from ergon_site.access.database.clock import database_time
 
 RECENTLY = timedelta(days=1)
 COUNTED = 10_000
@@ -53,7 +53,7 @@ def connections() -> Iterator[Finding]:
 
 
 def maintenance() -> Iterator[Finding]:
-    leader = upkeep.leader(upkeep.MAINTENANCE)
+    leader = workers.leader(workers.MAINTENANCE)
     if leader is not None:
         yield ok("maintenance", f"run by {leader}")
         return

@@ -7,11 +7,11 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 from kombu.connection import Connection
 
-from engines.clock import database_time
 from engines.conf import settings
 from engines.core.errors import headline
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from ergon_site.access.database import pooler
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.pending_migrations import migrations as waiting_migrations
 
 OLDEST = {"postgresql": (15,), "sqlite": (3, 35)}

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from engines import registry
 from engines.conf import settings
 from engines.core.errors import PolicyError
-from engines.discovery import DiscoveryError, discover
 from engines.models import Pipeline, Policy
 from engines.reads.doctor.finding import Finding, ok, problem
+from engines.tasks import registry
+from engines.tasks.discovery import DiscoveryError, discover
 
 CONNECTORS = ("broker", "database")
 

@@ -13,7 +13,7 @@ from django.db import connection
 
 from engines import policies
 from engines.models import Pipeline
-from engines.running import WorkerProcess
+from engines.worker.process import WorkerProcess
 from ergon_site.access.cli import tables
 from ergon_site.access.database.description import describe
 
@@ -48,28 +48,28 @@ def _row(pipeline: Pipeline, concurrency: int | None) -> list[Any]:
 
 
 class ProgressReporter:
-    """Follows a crew and tells what has changed since it was last asked."""
+    """Follows a worker and tells what has changed since it was last asked."""
 
-    def __init__(self, crew: WorkerProcess, output: Any, *, as_json: bool) -> None:
-        self._crew, self._output, self._as_json = crew, output, as_json
+    def __init__(self, worker: WorkerProcess, output: Any, *, as_json: bool) -> None:
+        self._worker, self._output, self._as_json = worker, output, as_json
         self._is_live = not as_json and sys.stderr.isatty()
         self._seen: dict[str, tuple[int, int]] = {}
         self._idle: set[str] = set()
         self._rate = Rate()
 
     def started(self) -> None:
-        for pipeline in self._crew.pipelines:
-            self._event("started", pipeline, worker=self._crew.station.worker.pk)
+        for pipeline in self._worker.pipelines:
+            self._event("started", pipeline, worker=self._worker.heartbeat.worker.pk)
 
     def look(self) -> None:
         """One event for each pipeline that settled something, and one when it begins to wait."""
-        for pipeline in self._crew.pipelines:
-            counts = self._crew.station.settler.counts[pipeline.pk]
+        for pipeline in self._worker.pipelines:
+            counts = self._worker.heartbeat.completer.counts[pipeline.pk]
             ended = (counts.succeeded, counts.failed)
             if ended != self._seen.get(pipeline.name, (0, 0)):
                 self._idle.discard(pipeline.name)
                 self._event("settled", pipeline)
-            elif pipeline.name not in self._idle and self._crew.station.in_flight == 0:
+            elif pipeline.name not in self._idle and self._worker.heartbeat.in_flight == 0:
                 self._idle.add(pipeline.name)
                 self._event("waiting", pipeline)
             self._seen[pipeline.name] = ended
@@ -79,14 +79,14 @@ class ProgressReporter:
     def stopped(self, code: int) -> None:
         if self._is_live:
             sys.stderr.write("\r\033[K")
-        for pipeline in self._crew.pipelines:
-            self._event("stopped", pipeline, given_back=self._crew.given_back_of(pipeline), code=code)
+        for pipeline in self._worker.pipelines:
+            self._event("stopped", pipeline, given_back=self._worker.given_back_of(pipeline), code=code)
             if not self._as_json:
                 self._output.write(f"{pipeline.name}: {summary(self._counts(pipeline.pk))}")
         self._output.flush()
 
     def _counts(self, pipeline_id: int) -> dict[str, int]:
-        counts = self._crew.station.settler.counts[pipeline_id]
+        counts = self._worker.heartbeat.completer.counts[pipeline_id]
         return {"succeeded": counts.succeeded, "failed": counts.failed, "stale": counts.stale}
 
     def _event(self, event: str, pipeline: Pipeline, **more: Any) -> None:
@@ -96,7 +96,7 @@ class ProgressReporter:
             "event": event,
             "pipeline": pipeline.name,
             **self._counts(pipeline.pk),
-            "in_flight": self._crew.station.in_flight,
+            "in_flight": self._worker.heartbeat.in_flight,
             "at": datetime.now(UTC).isoformat(),
             **more,
         }
@@ -105,10 +105,10 @@ class ProgressReporter:
 
     def _line(self) -> None:
         # The cursor goes back to the start of the line: a line of the log that comes next takes its place.
-        counts = [self._counts(pipeline.pk) for pipeline in self._crew.pipelines]
+        counts = [self._counts(pipeline.pk) for pipeline in self._worker.pipelines]
         total = {name: sum(one[name] for one in counts) for name in ("succeeded", "failed", "stale")}
         rate = self._rate.of(total["succeeded"] + total["failed"])
-        sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._crew.station.in_flight} in flight\r")
+        sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._worker.heartbeat.in_flight} in flight\r")
         sys.stderr.flush()
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 
 from engines import transactions, workers
-from engines.connectors.outage import Outage
-from engines.management.events import EVERY, Rate, summary
-from engines.management.orders import NUMBERS, deaf_at_exit
+from engines.worker.database_retry import DatabaseRetry
+from engines.worker.progress import EVERY, Rate, summary
+from engines.worker.signals import NUMBERS, deaf_at_exit
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 STEADY = 30.0
@@ -84,7 +84,7 @@ class Supervisor:
         self._orders = 0
         self._ends_at = math.inf
         # However much there is to give back, statement after statement: only each of them is quick.
-        self._outage = Outage("give back what a dead process held", limit=math.inf)
+        self._retry = DatabaseRetry("give back what a dead process held", limit=math.inf)
         self._burials: list[threading.Thread] = []
         self._writing = threading.Lock()
         self._rate = Rate()
@@ -161,8 +161,8 @@ class Supervisor:
         burial.start()
 
     def _give_back(self, worker: int, code: int) -> None:
-        self._outage.wait_out(lambda: _release(worker, code))
-        self._outage.close_connection()
+        self._retry.wait_out(lambda: _release(worker, code))
+        self._retry.close_connection()
 
     def _wait_for_burials(self) -> None:
         """Until the database has taken what they give back; after an order not for long."""
@@ -182,7 +182,7 @@ class Supervisor:
     def _stop(self, number: int, _frame: Any) -> None:
         self._stopped_by = number
         self._orders += 1
-        self._outage.give_up()
+        self._retry.give_up()
         if self._orders > 1:
             self._hurry()
         for child in self._children:

@@ -1,4 +1,4 @@
-"""Shared by the database connectors of a process: worker row, heartbeat, leases, connections, settler, arrivals."""
+"""Shared by the database connectors of a process: worker row, heartbeat, leases, connections, completer, notifier."""
 
 import threading
 import time
@@ -11,12 +11,12 @@ from django.db import DatabaseError, OperationalError, connection
 
 from engines import transactions, workers
 from engines.conf import settings
-from engines.connectors.arrivals import Arrivals
-from engines.connectors.connections import SharedConnections
-from engines.connectors.outage import LONGEST_WAIT, Outage
-from engines.connectors.settler import Settler
 from engines.core.errors import DependencyError, headline
 from engines.transactions import Lease, LeasedTransaction
+from engines.worker.completer import Completer
+from engines.worker.connections import SharedConnections
+from engines.worker.database_retry import LONGEST_WAIT, DatabaseRetry
+from engines.worker.notifier import Notifier
 from ergon_site.access.database.time_limit import time_limit
 
 # How many connections all pipelines of a process share for their claims.
@@ -34,7 +34,7 @@ class ConnectionsMissingError(OperationalError):
     """Nothing is claimed while outcomes could not be written or leases not be renewed."""
 
 
-class Station:
+class Heartbeat:
     """Makes this process a worker for as long as the block lasts."""
 
     def __init__(
@@ -57,25 +57,25 @@ class Station:
         self._said: dict[Callable[[], Any], str] = {}
         self._tallying = threading.Lock()
         self._over, self._is_connected = threading.Event(), threading.Event()
-        self._outage = Outage(
+        self._retry = DatabaseRetry(
             "renew leases",
             limit=settings().heartbeat_limit,
             slow=settings().heartbeat / 2,
             longest_wait=min(LONGEST_WAIT, settings().lease / 6),
         )
         self.connections = SharedConnections(FOR_CLAIMS)
-        self.arrivals: Arrivals | None = None
+        self.notifier: Notifier | None = None
         self.is_stopping = False
 
     def __enter__(self) -> Self:
         self.worker = workers.enrol(self._pipelines)
-        self.settler = Settler(self.worker.pk, self.drop, self._note_outage)
+        self.completer = Completer(self.worker.pk, self.drop, self._note_outage)
         self._heart = threading.Thread(target=self._beat, name="ergon-heart", daemon=True)
         self._heart.start()
         connection.close()  # one less, for those that it waits for
         try:
             self._await_connections()
-            self.arrivals = Arrivals()
+            self.notifier = Notifier()
         except BaseException:
             self.__exit__()
             raise
@@ -83,17 +83,20 @@ class Station:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._outage.give_up()
+        self._retry.give_up()
         self._heart.join(1.0)
-        if self.arrivals is not None:
-            self.arrivals.close()
-        self.settler.close()
+        if self.notifier is not None:
+            self.notifier.close()
+        self.completer.close()
         self._retire()
         self.connections.close()
 
     def _await_connections(self) -> None:
         """What is claimed must be settled: that, renewals and claims are connected first, and listening after them."""
-        until, claims = time.monotonic() + settings().start_timeout, Outage("claim", borrow=self.connections.borrow)
+        until, claims = (
+            time.monotonic() + settings().start_timeout,
+            DatabaseRetry("claim", borrow=self.connections.borrow),
+        )
         while not self._is_ready(claims):
             if not self._is_wanted():
                 return
@@ -104,8 +107,8 @@ class Station:
                 )
                 raise DependencyError(msg)
 
-    def _is_ready(self, claims: Outage) -> bool:
-        if not self.settler.is_connected.wait(LOOK) or not self._is_connected.wait(LOOK):
+    def _is_ready(self, claims: DatabaseRetry) -> bool:
+        if not self.completer.is_connected.wait(LOOK) or not self._is_connected.wait(LOOK):
             return False
         claims.try_once(lambda: connection.ensure_connection())  # noqa: PLW0108 (of the one that is borrowed by then)
         return not claims.is_out
@@ -118,7 +121,7 @@ class Station:
         try:
             with time_limit(settings().heartbeat_limit):
                 self._write_tally()
-                workers.retire(self.worker.pk, settled=self.settler.settled, executors=self._executors())
+                workers.retire(self.worker.pk, settled=self.completer.settled, executors=self._executors())
         except DatabaseError as error:
             log.warning("farewell_unheard", error=headline(error))
 
@@ -129,10 +132,10 @@ class Station:
     @property
     def is_cut_off(self) -> bool:
         """Whether outcomes cannot be written or leases not be renewed at present."""
-        return self.settler.is_cut_off or self._outage.is_out
+        return self.completer.is_cut_off or self._retry.is_out
 
     def require_connections(self) -> None:
-        self.settler.refuse_after_fault()
+        self.completer.refuse_after_fault()
         if self.is_cut_off:
             msg = "no transactions are claimed while outcomes cannot be written or leases cannot be renewed"
             raise ConnectionsMissingError(msg)
@@ -191,7 +194,7 @@ class Station:
 
     def flush(self) -> None:
         """Whatever takes longer than a lease is run by somebody else anyway."""
-        self.settler.flush(settings().lease)
+        self.completer.flush(settings().lease)
 
     def _note_outage(self) -> None:
         """The database is back: it may have forgotten claims of what is held now."""
@@ -203,24 +206,24 @@ class Station:
         self._is_connected.set()
         following, every = 0.0, settings().heartbeat
         while not self._over.wait(min(1.0, settings().lease / 10)):
-            if time.monotonic() >= following or self._outage.is_out:
+            if time.monotonic() >= following or self._retry.is_out:
                 following = time.monotonic() + every
                 self._try(self._renew)
-            if self._outage.answering_for >= settings().time_to_renew:
-                self._try(self._rescue, self._outage.try_once)
+            if self._retry.answering_for >= settings().time_to_renew:
+                self._try(self._rescue, self._retry.try_once)
             for errand in (self._write_tally, self._note_attempts, *self._errands):
-                self._try(errand, self._outage.try_once)
+                self._try(errand, self._retry.try_once)
         connection.close()
 
     def _try(self, call: Callable[[], Any], perform: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """A heart that stopped would let every lease lapse while the process works on: nothing may stop it."""
         try:
-            (perform or self._outage.wait_out)(call)
+            (perform or self._retry.wait_out)(call)
         except Exception as error:
             if self._said.get(call) != headline(error):  # once, not at every beat
                 log.exception("heartbeat_failed", to=call.__name__.strip("_"), error=headline(error))
             self._said[call] = headline(error)
-            self._outage.close_connection()
+            self._retry.close_connection()
         else:
             self._said.pop(call, None)
 
@@ -248,7 +251,7 @@ class Station:
             self.worker.pk,
             in_flight=self.in_flight,
             abandoned=self._abandoned(),
-            settled=self.settler.settled,
+            settled=self.completer.settled,
             is_stopping=self.is_stopping,
             executors=self._executors(),
         )

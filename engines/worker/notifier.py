@@ -25,10 +25,10 @@ RETRY = 1.0
 # A server that has said nothing for so long is asked whether it is still there, and has so long to answer.
 SILENCE, ANSWER_WITHIN = 5.0, 3.0
 
-log = structlog.get_logger("ergon.arrivals")
+log = structlog.get_logger("ergon.notifier")
 
 
-class Arrivals:
+class Notifier:
     """A thread that listens: to notifications on PostgreSQL, to changes of the file on SQLite.
 
     Behind a pooler that shares connections among transactions nobody can listen: then it asks for due work.
@@ -40,7 +40,7 @@ class Arrivals:
         self._over = threading.Event()
         self._said = ""
         self._vendor = connection.vendor
-        self._thread = threading.Thread(target=self._watching(), name="ergon-arrivals", daemon=True)
+        self._thread = threading.Thread(target=self._watching(), name="ergon-notifier", daemon=True)
         self._thread.start()
 
     def subscribe(self, pipeline_id: int, callback: Callable[[], None] | None) -> None:

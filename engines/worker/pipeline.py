@@ -1,35 +1,31 @@
-"""Runs pipelines in this process: builds each task with what it needs, and its engine until somebody stops it."""
+"""One pipeline of a worker: its connectors, its task, and the loop that runs until a stop."""
 
 import inspect
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import Any
 
-from engines import discovery, registry, telemetry
 from engines.conf import settings
 from engines.connectors.base import Connector, require_connector
 from engines.connectors.database import DatabaseConnector
 from engines.connectors.external import ExternalConnector
 from engines.connectors.pipeline import PipelineConnector
-from engines.connectors.shared_limit import SharedLimit
-from engines.connectors.station import Station
-from engines.consumer import AsyncConsumerMixin, ConsumerMixin
-from engines.core import failures
-from engines.core.errors import AbandonedAttemptsError, LoopTimeout, UnrunnableError
+from engines.core.errors import UnrunnableError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy
 from engines.core.steps import Stop
-from engines.drivers.eventloop import EventLoop
 from engines.drivers.timeouts import CANCEL_GRACE
 from engines.executors.pool import Pools
 from engines.executors.task import RunInExecutor
 from engines.models import Pipeline
-from engines.producer import AsyncProducerMixin, ProducerMixin
+from engines.tasks import discovery, registry
+from engines.tasks.consumer import AsyncConsumerMixin, ConsumerMixin
+from engines.tasks.producer import AsyncProducerMixin, ProducerMixin
+from engines.worker.event_loop import EventLoop
+from engines.worker.heartbeat import Heartbeat
+from engines.worker.shared_limit import SharedLimit
 
 ASYNC = (AsyncConsumerMixin, AsyncProducerMixin)
 NEEDED = {
@@ -121,16 +117,16 @@ def _completed(run: Any) -> Any:
         event_loop.close()
 
 
-def connectors_of(pipeline: Pipeline, station: Station, options: Options) -> Iterator[PipelineConnector]:
+def connectors_of(pipeline: Pipeline, heartbeat: Heartbeat, options: Options) -> Iterator[PipelineConnector]:
     """Where a pipeline's transactions come from: the database always, so that what is submitted here runs as well."""
     if pipeline.connector == "database" or pipeline.direction != "inbound":
-        yield DatabaseConnector(pipeline, station, options.applied_to)
+        yield DatabaseConnector(pipeline, heartbeat, options.applied_to)
         return
     inner, shared = registered_connector(pipeline, options), SharedLimit()
     if options.is_draining:
         inner.drain()
-    yield DatabaseConnector(pipeline, station, options.applied_to, shared)
-    yield ExternalConnector(pipeline, inner, station, options.applied_to, shared)
+    yield DatabaseConnector(pipeline, heartbeat, options.applied_to, shared)
+    yield ExternalConnector(pipeline, inner, heartbeat, options.applied_to, shared)
 
 
 def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
@@ -146,7 +142,7 @@ def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
     return connector
 
 
-def missing(pipeline: Pipeline) -> str | None:
+def missing_here(pipeline: Pipeline) -> str | None:
     """What this process lacks to run a pipeline; None if it can run it."""
     _find_everything()
     if pipeline.task and pipeline.task not in registry.tasks.names():
@@ -197,107 +193,3 @@ def _executor_task(
         is_draining=options.is_draining,
         connectors=connectors,
     )
-
-
-class WorkerProcess:
-    """All pipelines of this process, each in a thread of its own, and the station that they share."""
-
-    def __init__(
-        self, pipelines: Sequence[Pipeline], options: Options, is_wanted: Callable[[], bool] = lambda: True
-    ) -> None:
-        self.pipelines, self._options, self._is_wanted = pipelines, options, is_wanted
-        self._stack = ExitStack()
-        self._threads: list[threading.Thread] = []
-        self.errors: list[BaseException] = []
-        self._ended: SimpleQueue[PipelineRunner] = SimpleQueue()
-        self.is_cut = False
-        self.changed = threading.Event()
-
-    def __enter__(self) -> Self:
-        names = [pipeline.name for pipeline in self.pipelines]
-        self.runners: list[PipelineRunner] = []
-        self.pools = Pools(settings().executors, settings().executor_environment)
-        self._stack.callback(self.pools.close)
-        self._stack.enter_context(telemetry.watching_executors(self.pools.snapshot))
-        self.station = self._stack.enter_context(Station(names, self._abandoned, self._executors, self._is_wanted))
-        if not self._is_wanted():
-            return self
-        try:
-            with self.station.connections.borrow():
-                self.runners += [
-                    PipelineRunner(pipeline, connector, self._options, self.pools)
-                    for pipeline in self.pipelines
-                    for connector in connectors_of(pipeline, self.station, self._options)
-                ]
-        except BaseException:
-            self._stack.close()
-            raise
-        for runner in self.runners:
-            thread = threading.Thread(
-                target=self._run, args=[runner], name=f"ergon-{runner.pipeline.name}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @property
-    def is_running(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether a pipeline is full of attempts that do not end: only another process helps."""
-        return any(isinstance(error, AbandonedAttemptsError) for error in self.errors)
-
-    @property
-    def given_back(self) -> int:
-        return sum(self.given_back_of(pipeline) for pipeline in self.pipelines)
-
-    def given_back_of(self, pipeline: Pipeline) -> int:
-        return sum(runner.connector.given_back for runner in self.runners if runner.pipeline is pipeline)
-
-    def stop(self) -> None:
-        """Claim no more; let what runs end."""
-        self.station.is_stopping = True
-        for runner in self.runners:
-            runner.stop()
-
-    def cut(self) -> None:
-        """Give back what still runs."""
-        self.is_cut = True
-        for runner in self.runners:
-            runner.cut()
-
-    def _run(self, runner: PipelineRunner) -> None:
-        try:
-            runner.run()
-        except BaseException as error:  # noqa: BLE001 (told by whoever started the crew)
-            runner.error = error
-            self.errors.append(error)
-            if not isinstance(error, LoopTimeout):
-                self._stop_pipeline(runner.pipeline)
-        finally:
-            self._ended.put(runner)
-            self.changed.set()
-
-    def _stop_pipeline(self, pipeline: Pipeline) -> None:
-        """What is submitted to a pipeline does not run on alone where its broker refuses us."""
-        for runner in self.runners:
-            if runner.pipeline is pipeline:
-                runner.stop()
-
-    def newly_ended(self) -> Iterator[PipelineRunner]:
-        """Those that have ended since somebody asked; the others go on."""
-        with suppress(Empty):
-            while True:
-                yield self._ended.get_nowait()
-
-    def _abandoned(self) -> int:
-        return sum(runner.task.abandoned_attempts for runner in self.runners)
-
-    def _executors(self) -> list[dict[str, Any]]:
-        """What its row tells of them; a text that no column takes must not keep the heart from beating."""
-        return [{**one, "last_fault": failures.without_secrets(one["last_fault"])} for one in self.pools.snapshot()]

@@ -13,8 +13,8 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.registry import Stoppable, Task, untouched
-from engines.transaction import Transaction
+from engines.tasks.registry import Stoppable, Task, untouched
+from engines.tasks.transaction import Transaction
 
 HOOKS = {
     Stage.PRODUCE: "produce_transaction",

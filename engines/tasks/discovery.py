@@ -10,10 +10,10 @@ from typing import Any
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
-from engines import registry
 from engines.conf import settings
 from engines.core.errors import EngineError, told
-from engines.registry import RegistryError
+from engines.tasks import registry
+from engines.tasks.registry import RegistryError
 
 MODULE = "ergon_tasks"
 

@@ -1,4 +1,4 @@
-"""Does the chores of `upkeep`, one process for all of them: leads, stands by, takes over, waits for a lost database."""
+"""Runs the maintenance jobs in one process at a time: leads, stands by, takes over, waits for a lost database."""
 
 import os
 import secrets
@@ -12,12 +12,14 @@ from typing import Any
 import structlog
 from django.db import DatabaseError, connection
 
-from engines import upkeep
+from engines import workers
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
 from engines.core.intervals import Intervals
-from engines.upkeep import MAINTENANCE, RESCUE, Chore
+from engines.worker import maintenance_jobs
+from engines.worker.maintenance_jobs import RESCUE, Chore
+from engines.workers import MAINTENANCE
 
 # Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.
 LEISURELY = 60.0
@@ -43,7 +45,7 @@ class Maintenance:
         lease = settings().lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._tell = tell
-        self._chores = {chore.name: chore for chore in (upkeep.chores(lease) if chores is None else chores)}
+        self._chores = {chore.name: chore for chore in (maintenance_jobs.chores(lease) if chores is None else chores)}
         self._term = lease / 2
         self._failing: dict[str, str] = {}
         self._leading, self._stop = Event(), Event()
@@ -88,48 +90,48 @@ class Maintenance:
     def is_leading(self) -> bool:
         return self._leading.is_set()
 
-    def _turn(self, rota: Intervals) -> None:
+    def _turn(self, due: Intervals) -> None:
         """What is due now, for as long as nobody else has taken over."""
         if not self._lead():
             return
-        for name in rota.due(time.monotonic()):
+        for name in due.due(time.monotonic()):
             if self._stop.is_set() or not self._lead():
                 return
             if name == RESCUE and time.monotonic() < self._rescues_from:
-                rota.done(name, self._rescues_from - self._chores[name].every)
+                due.done(name, self._rescues_from - self._chores[name].every)
                 continue
             self._do(self._chores[name])
-            rota.done(name, time.monotonic())
+            due.done(name, time.monotonic())
 
     def _let_workers_renew(self) -> None:
         """Workers were cut off as well: before their leases are taken from them, they have time to renew."""
         self._rescues_from = time.monotonic() + settings().time_to_renew
 
-    def _run_aside(self, rota: Intervals) -> None:
+    def _run_aside(self, due: Intervals) -> None:
         while not self._stop.wait(TURN / 4):
-            for name in rota.due(time.monotonic()):
+            for name in due.due(time.monotonic()):
                 if self._stop.is_set() or not self._leading.is_set():
                     break
                 try:
                     self._do(self._chores[name])
-                    rota.done(name, time.monotonic())
+                    due.done(name, time.monotonic())
                 except DatabaseLostError:
                     break  # the other thread notices too, and waits for both
         connection.close()
 
-    def _until(self, rota: Intervals) -> float:
+    def _until(self, due: Intervals) -> float:
         """How long to sleep: until a chore is due, or the term must be renewed, or it is time to look for a vacancy."""
         now = time.monotonic()
         if not self._leading.is_set():
             return min(self._term / 6, TURN)
-        return min(max(0.0, min(rota.next_at(), self._renew_at) - now), TURN)
+        return min(max(0.0, min(due.next_at(), self._renew_at) - now), TURN)
 
     def _lead(self) -> bool:
         """Whether this process does the chores; asked of the database a few times in each term."""
         if self._leading.is_set() and time.monotonic() < self._renew_at:
             return True
         term = timedelta(seconds=self._term)
-        is_led = bool(self._tried("leadership", lambda: upkeep.lead(MAINTENANCE, self.holder, term=term)))
+        is_led = bool(self._tried("leadership", lambda: workers.lead(MAINTENANCE, self.holder, term=term)))
         self._renew_at = time.monotonic() + self._term / 3
         if is_led is not self._is_led:
             self._is_led = is_led
@@ -142,14 +144,14 @@ class Maintenance:
             self._tell("leading", holder=self.holder)
         else:
             self._leading.clear()
-            leader = self._tried("leadership", lambda: upkeep.leader(MAINTENANCE))
+            leader = self._tried("leadership", lambda: workers.leader(MAINTENANCE))
             self._tell("standing_by", leader=leader)
 
     def _resign(self) -> None:
         if self._leading.is_set():
             self._leading.clear()
             try:
-                upkeep.resign(MAINTENANCE, self.holder)
+                workers.resign(MAINTENANCE, self.holder)
             except DatabaseError:
                 return  # the term ends by itself
 

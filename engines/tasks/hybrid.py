@@ -1,8 +1,8 @@
 """Tasks that both consume and produce."""
 
-from engines.consumer import AsyncConsumerMixin, ConsumerMixin
-from engines.producer import AsyncProducerMixin, ProducerMixin
-from engines.registry import Task
+from engines.tasks.consumer import AsyncConsumerMixin, ConsumerMixin
+from engines.tasks.producer import AsyncProducerMixin, ProducerMixin
+from engines.tasks.registry import Task
 
 
 class HybridTask(ConsumerMixin, ProducerMixin, Task):

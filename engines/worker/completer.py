@@ -11,17 +11,17 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from engines import telemetry, transactions
 from engines.conf import settings
-from engines.connectors.failure_log import log_failure
-from engines.connectors.outage import Outage
 from engines.core.errors import ConnectorError, TransactionException, headline, told
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.transactions import LeasedTransaction, Settlement
+from engines.worker.database_retry import DatabaseRetry
+from engines.worker.failure_log import log_failure
 
 MOST_AT_ONCE = 200
 LINGER = 0.005
 MOST_WAITING = 10_000
 
-log = structlog.get_logger("ergon.settler")
+log = structlog.get_logger("ergon.completer")
 
 
 class OutcomeNotWrittenError(TransactionException):
@@ -42,7 +42,7 @@ class Counts:
         return self.succeeded + self.failed
 
 
-class Settler:
+class Completer:
     """A thread that settles. An outage of the database is waited out; nothing is dropped but what lost its lease."""
 
     def __init__(
@@ -62,9 +62,9 @@ class Settler:
         self._is_closing = self._is_hurried = False
         self._fault: Exception | None = None
         self._in_hand = 0
-        self._outage = Outage("settle", on_return=on_return)
+        self._retry = DatabaseRetry("settle", on_return=on_return)
         self.is_connected = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ergon-settler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ergon-completer", daemon=True)
         self._thread.start()
 
     @property
@@ -78,7 +78,7 @@ class Settler:
     @property
     def is_cut_off(self) -> bool:
         """Whether the database does not take outcomes at present."""
-        return self._outage.is_out
+        return self._retry.is_out
 
     @property
     def is_full(self) -> bool:
@@ -117,25 +117,25 @@ class Settler:
 
     def close(self) -> None:
         self._is_closing = True
-        self._outage.give_up()
+        self._retry.give_up()
         self._some.set()
         self._thread.join(1.0)
 
     def _run(self) -> None:
         try:
-            self._outage.wait_out(connection.ensure_connection)
+            self._retry.wait_out(connection.ensure_connection)
             self.is_connected.set()
             self._work()
         except Exception as error:  # noqa: BLE001 (told to whoever brings the next outcome)
             self._fault = error
             self._idle.set()
-        self._outage.close_connection()
+        self._retry.close_connection()
 
     def _work(self) -> None:
         while not self._is_closing:
             if not self._some.wait(settings().heartbeat):
                 # Whether outcomes can be written is known before there are any: see `is_cut_off`.
-                self._outage.wait_out(_ask_anything)
+                self._retry.wait_out(_ask_anything)
                 continue
             self._some.clear()
             while self._waiting and not self._is_closing:
@@ -153,7 +153,7 @@ class Settler:
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
         try:
-            stale = self._outage.wait_out(lambda: self._write(batch))
+            stale = self._retry.wait_out(lambda: self._write(batch))
         except (DataError, IntegrityError, ValueError, TypeError) as error:
             self._settle_singly(batch, error)
             return

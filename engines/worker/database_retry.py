@@ -22,7 +22,7 @@ T = TypeVar("T")
 log = structlog.get_logger("ergon.database")
 
 
-class Outage:
+class DatabaseRetry:
     """Repeats what the database could not do until it can, or until somebody gives up.
 
     Each try has a time limit. `borrow` lends a connection for the length of a try to threads that have none of their

@@ -1,0 +1,1 @@
+"""What authors of tasks use: base classes, registration, discovery."""
