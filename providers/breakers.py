@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from providers import calls
+from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric
@@ -27,7 +27,7 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
     if not capabilities:
         return []
     names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
-    now = calls.now_of_database()
+    now = database_time()
     stands = (health.of_row(gate, now) for gate in Gate.objects.filter(**names))
     return [_told(one) for one in stands if one.who in capabilities and one.state is BreakerState.OPEN]
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from django.db.models.functions import Now
 
+from ergon_site.access.database.clock import database_time
 from providers import calls
 from providers.core.exchange import Outcome
 from providers.models import ProviderExecutionMetric, TaskExecution
@@ -63,7 +64,7 @@ def _begin(task_name: str, celery_task_id: str, tenant_id: str) -> Invocation:
     before = TaskExecution.objects.filter(celery_task_id=celery_task_id, pk__lt=row.pk)
     return Invocation(
         row.pk,
-        since_first=calls.now_of_database() - earlier.started_at,
+        since_first=database_time() - earlier.started_at,
         dead_letter_reason=_dead_letter_reason(celery_task_id),
         unfinished=before.filter(state=TaskState.STARTED.value).count(),
     )

@@ -1,9 +1,9 @@
-"""The base class of connectors."""
+"""The base classes of connectors."""
 
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, FetchException
@@ -29,63 +29,56 @@ class Slots(Protocol):
     def decline(self) -> None: ...
 
 
-class Connector:
-    """A source or sink of transactions. Override what yours can do: every method has a default.
+class AsyncConnector:
+    """A source or sink of transactions for async tasks. Override what yours can do: every method has a default.
 
-    A consumer needs `fetch_transactions`; tasks call `dispatch_transactions`. Async tasks call the methods that end in
-    `_async`. By default these run the plain ones in a thread, so a connector with plain methods works for both kinds of
-    task; override them where your library has coroutines.
+    Derive from it if all your methods are coroutines, and from `Connector` otherwise.
     """
 
+    # Whether the engine fetches the next batch before the current one has drained.
     is_prefetching = False
-    """Whether the engine fetches the next batch before the current one has drained."""
-
+    # Whether an acknowledged outcome may be `Later`: the transaction comes back after that time.
     is_postponing = False
-    """Whether `acknowledge` takes the outcome `Later`: the transaction comes back after that time."""
-
+    # Slots that this loop shares with others of the same pipeline.
     slots: Slots | None = None
-    """Slots that this loop shares with others of the same pipeline."""
-
+    # Whether it calls `on_dead` with each failed transaction before it lets go of it.
     reports_failures = False
-    """Whether it calls `on_dead` with each failed transaction before it lets go of it."""
-
     on_dead: OnDead | None = None
-
+    # The number of transactions that were released, for the exit code of a worker.
     given_back = 0
-    """The number of transactions that were released."""
 
-    def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
         """The next transactions, at most `batch_size`; an empty list if there are none now.
 
         `extra` is `steps.fetch.extra` of the policy.
         """
-        msg = f"{type(self).__name__} has no fetch_transactions: a consumer cannot fetch from it"
+        msg = f"{type(self).__name__} has no fetch_transactions_async: a consumer cannot fetch from it"
         raise NotImplementedError(msg)
 
-    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> Any:
+    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
         """Send transactions. Called by tasks, never by the engine."""
-        msg = f"{type(self).__name__} has no dispatch_transactions: a task cannot send to it"
+        msg = f"{type(self).__name__} has no dispatch_transactions_async: a task cannot send to it"
         raise NotImplementedError(msg)
 
-    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool | None:
+    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> bool | None:
         """A transaction has ended. Return False if the outcome came too late and counts for nothing."""
 
-    def release(self, transactions: Sequence[Transaction]) -> None:
+    async def release_async(self, transactions: Sequence[Transaction]) -> None:
         """Take back transactions that were fetched and have not ended."""
 
-    def count(self) -> int | None:
+    async def count_async(self) -> int | None:
         """The number of waiting transactions, for a metric; None if it is unknown."""
         return None
 
-    def flush(self) -> None:
+    async def flush_async(self) -> None:
         """Return when every acknowledged outcome is safe; raise if it cannot be made so."""
 
-    def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
-        """An attempt has ended. Called in the middle of the work, also by async tasks: do no more than append."""
-
-    def begin(self, transaction: Transaction) -> bool:
+    async def begin_async(self, transaction: Transaction) -> bool:
         """Whether the next handler of a transaction may start; False if another worker may have the transaction."""
         return True
+
+    def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
+        """An attempt has ended. Called in the middle of the work: do no more than append."""
 
     def is_lost(self, transaction: Transaction) -> bool:
         """Whether another worker is known to have the transaction."""
@@ -109,10 +102,6 @@ class Connector:
         """How many more transactions may start; the loop ends at 0. None if nothing limits them."""
         return None
 
-    def wrap_handler(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """A handler of a threaded task with what must happen around every call, in the thread of the call."""
-        return handler
-
     def drain(self) -> None:
         """The first empty batch will end the loop. Called before the first fetch of `consume --drain`."""
 
@@ -127,6 +116,45 @@ class Connector:
 
     def close(self) -> None:
         """The loop is over."""
+
+
+class Connector(AsyncConnector):
+    """A source or sink of transactions for threaded and for async tasks, with plain methods.
+
+    A consumer needs `fetch_transactions`; tasks call `dispatch_transactions`. An async task calls the methods that end
+    in `_async`, which run the plain ones in a thread; override them where your library has coroutines.
+    """
+
+    def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
+        """The next transactions; see `fetch_transactions_async`."""
+        msg = f"{type(self).__name__} has no fetch_transactions: a consumer cannot fetch from it"
+        raise NotImplementedError(msg)
+
+    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> Any:
+        """Send transactions. Called by tasks, never by the engine."""
+        msg = f"{type(self).__name__} has no dispatch_transactions: a task cannot send to it"
+        raise NotImplementedError(msg)
+
+    def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool | None:
+        """A transaction has ended; see `acknowledge_async`."""
+
+    def release(self, transactions: Sequence[Transaction]) -> None:
+        """Take back transactions that were fetched and have not ended."""
+
+    def count(self) -> int | None:
+        """The number of waiting transactions; None if it is unknown."""
+        return None
+
+    def flush(self) -> None:
+        """Return when every acknowledged outcome is safe; raise if it cannot be made so."""
+
+    def begin(self, transaction: Transaction) -> bool:
+        """Whether the next handler of a transaction may start; see `begin_async`."""
+        return True
+
+    def wrap_handler(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of a threaded task with what must happen around every call, in the thread of the call."""
+        return handler
 
     async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
         fetching = asyncio.ensure_future(asyncio.to_thread(self.fetch_transactions, batch_size, **extra))
@@ -160,24 +188,17 @@ class Connector:
             asyncio.get_running_loop().run_in_executor(None, self.release, fetching.result())
 
 
-class AsyncConnector(Connector):
-    """A connector whose methods are coroutines: for async tasks only. Override the methods that end in `_async`."""
-
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
-        msg = f"{type(self).__name__} has no fetch_transactions_async: a consumer cannot fetch from it"
-        raise NotImplementedError(msg)
-
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
-        msg = f"{type(self).__name__} has no dispatch_transactions_async: a task cannot send to it"
-        raise NotImplementedError(msg)
-
-
-PLAIN = [name for name, value in vars(Connector).items() if inspect.isfunction(value) and not name.endswith("_async")]
+PLAIN = [
+    name
+    for name, value in (vars(AsyncConnector) | vars(Connector)).items()
+    if inspect.isfunction(value) and not name.endswith("_async")
+]
 
 
 async def _run(method: Callable[..., Any], *given: Any) -> Any:
     """A plain method for an async task: in a thread, unless it is a default, which returns at once."""
-    if getattr(Connector, method.__name__) is getattr(method, "__func__", None):
+    default = vars(Connector).get(method.__name__)
+    if default is not None and default is getattr(method, "__func__", None):
         return method(*given)
     return await asyncio.to_thread(method, *given)
 
@@ -185,18 +206,18 @@ async def _run(method: Callable[..., Any], *given: Any) -> Any:
 def require_connector(candidate: Any, *, is_async: bool) -> Connector:
     """Refuse what no loop could use, before anything is fetched."""
     kind = type(candidate).__name__
-    if not isinstance(candidate, Connector):
+    if not isinstance(candidate, AsyncConnector):
         msg = f"{kind} is not a connector: derive it from engines.Connector"
         raise ConnectorError(msg)
-    if isinstance(candidate, AsyncConnector) and not is_async:
+    if not isinstance(candidate, Connector) and not is_async:
         msg = f"{kind} is an AsyncConnector, which a threaded task cannot await: derive it from engines.Connector"
         raise ConnectorError(msg)
     for name in PLAIN:
-        if inspect.iscoroutinefunction(getattr(candidate, name)):
-            hint = f": name it {name}_async" if f"{name}_async" in vars(Connector) else ""
+        if inspect.iscoroutinefunction(getattr(candidate, name, None)):
+            hint = f": name it {name}_async" if f"{name}_async" in vars(AsyncConnector) else ""
             msg = f"{kind}.{name} is a coroutine function, which is never awaited{hint}"
             raise ConnectorError(msg)
-    return candidate
+    return cast("Connector", candidate)  # an async task calls only what both have
 
 
 def collect(fetched: Any, size: int, *, into: list[Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from engines.connectors.base import Connector, require_connector
+from engines.connectors.base import AsyncConnector, Connector, require_connector
 from engines.core.errors import ProducerLoopTimeout
 from engines.core.loops import consumption, production
 from engines.core.policy import ConsumerLoopPolicy, ConsumerPolicy, EmptyQueuePolicy, ProducerPolicy
@@ -41,7 +41,7 @@ class ProducerMixin(Stoppable):
 
     def produce_transactions(
         self,
-        transactions: Iterable[Transaction] | Connector,
+        transactions: Iterable[Transaction] | AsyncConnector,
         policy: ProducerPolicy | None = None,
         *,
         is_streaming: bool = False,
@@ -73,7 +73,7 @@ class AsyncProducerMixin(Stoppable):
 
     async def produce_transactions(
         self,
-        transactions: Iterable[Transaction] | Connector,
+        transactions: Iterable[Transaction] | AsyncConnector,
         policy: ProducerPolicy | None = None,
         *,
         is_streaming: bool = False,
@@ -98,20 +98,20 @@ class AsyncProducerTask(AsyncProducerMixin, Task):
 
 
 def _work(
-    task: Any, transactions: Iterable[Transaction] | Connector, policy: Any, *, is_streaming: bool, is_async: bool
+    task: Any, transactions: Iterable[Transaction] | AsyncConnector, policy: Any, *, is_streaming: bool, is_async: bool
 ) -> Work:
     policy = ProducerPolicy() if policy is None else policy
     if not isinstance(policy, ProducerPolicy):
         msg = f"a producer takes a ProducerPolicy, not {type(policy).__name__}"
         raise TypeError(msg)
-    is_connector = isinstance(transactions, Connector) or hasattr(transactions, "acknowledge")
+    is_connector = isinstance(transactions, AsyncConnector) or hasattr(transactions, "acknowledge")
     connector = require_connector(transactions, is_async=is_async) if is_connector else Connector()
     handlers = {stage: getattr(task, name) for stage, name in HOOKS.items()}
     if not is_async:
         handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
 
     def loop(in_force: Any) -> Any:
-        if not isinstance(transactions, Connector):
+        if not isinstance(transactions, AsyncConnector):
             # What is at hand as a whole needs no limit; anything else might make the loop wait beyond its time.
             is_slow = policy.loop.timeout is not None and not isinstance(transactions, Collection)
             return production(policy, _checked(transactions), is_slow=is_slow)

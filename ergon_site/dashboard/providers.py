@@ -13,9 +13,9 @@ from engines.core.explanation import span
 from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped
 from providers import active_policy, breakers, registry
-from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
 from providers.models import Gate, ProviderPolicyRow
@@ -46,7 +46,7 @@ def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
 
 def findings() -> Iterator[Finding]:
     """The same for the doctor; none of it is a fault of this deployment, so all are worth a look."""
-    now = now_of_database()
+    now = database_time()
     found = [health.of_row(gate, now) for gate in health.concerning(now)[:SHOWN]]
     for one in found:
         text = f"{one.gate}: {', '.join(sentences(one))}"

@@ -6,6 +6,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ergon_site.access import api_identity
+from ergon_site.access.database.clock import database_time
 from providers import calls
 from providers.api import asking
 from providers.api.problems import Refusing
@@ -25,7 +26,7 @@ class SummaryView(Refusing, APIView):
     def get(self, request: Request) -> Response:
         tenant_id = asking.tenant(api_identity.of(request), request.GET.get("tenant_id"))
         found = health.of_tenant(tenant_id)
-        told = {"tenant_id": tenant_id, "generated_at": calls.now_of_database(), "providers": found}
+        told = {"tenant_id": tenant_id, "generated_at": database_time(), "providers": found}
         return Response(SummarySerializer(told).data)
 
 

@@ -8,7 +8,6 @@ from providers.calls.admitting import admit, reserve
 from providers.calls.call_request import SLACK, CallRequest
 from providers.calls.claiming import claim, kept
 from providers.calls.dead_letters import record_dead_letter
-from providers.calls.gates import now_of_database
 from providers.calls.overrides import FORCED_FOR, OrderError, drop_quota, force_closed, force_open, reset, set_quota
 from providers.calls.pruning import Pruned, prune
 from providers.calls.rollups import rate, rollup
@@ -29,7 +28,6 @@ __all__ = [
     "force_open",
     "kept",
     "lost_connections_closed",
-    "now_of_database",
     "prune",
     "rate",
     "record_dead_letter",

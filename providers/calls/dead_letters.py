@@ -6,8 +6,8 @@ from engines import dead_letters
 from engines.core import failures
 from engines.core.errors import ExceptionType
 from engines.dead_letters import DeadLetterDraft
+from ergon_site.access.database.clock import database_time
 from providers.calls.call_request import CallRequest
-from providers.calls.gates import now_of_database
 from providers.core.errors import ProviderError
 from providers.core.plain import storable
 from providers.models import OutboxLetter
@@ -56,7 +56,7 @@ def told(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, 
         "error_type": type(error).__name__,
         "error_message": error.message,
         "attempts": attempts,
-        "occurred_at": now_of_database().isoformat(),
+        "occurred_at": database_time().isoformat(),
     }
     plain: dict[str, Any] = storable(fields)
     return plain

@@ -1,7 +1,6 @@
 """The gate's row: made when it is first asked for, and its quota shown in the visible table."""
 
-from datetime import UTC, datetime
-
+from ergon_site.access.database.clock import database_time
 from providers.calls import sql, statements
 from providers.core.exchange import Who
 from providers.models import Gate, QuotaState
@@ -9,7 +8,7 @@ from providers.models import Gate, QuotaState
 
 def make(who: Who) -> None:
     """Make the gate of a capability; a quota that somebody wrote for the present window becomes the gate's."""
-    now = now_of_database()
+    now = database_time()
     quota = QuotaState.objects.filter(**who._asdict(), window_start__lte=now, window_end__gt=now)
     row = quota.order_by("-window_start").first()
     gate = Gate(**who._asdict())
@@ -26,8 +25,3 @@ def show_quota(who: Who, *, is_exhausted: bool = False) -> None:
     named = dict(zip(("tenant", "provider", "capability"), who, strict=True))
     upsert = statements.quota(dialect, is_refusal=True).format(gate=f"({statements.PLAIN_GATE}) AS g")
     sql.rows(upsert, {**named, "reserved_in": None, "is_exhausted": int(is_exhausted)})
-
-
-def now_of_database() -> datetime:
-    [(seconds,)] = sql.rows(f"SELECT {sql.dialect().clock}", {})
-    return datetime.fromtimestamp(seconds, UTC)

@@ -8,6 +8,7 @@ from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import gates
 from providers.core.breaker import BreakerState
@@ -46,7 +47,7 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
         raise OrderError(msg, "window")
     gate = _locked(who)
     before = _quota(gate)
-    fresh = opened(limit, window, gates.now_of_database().timestamp())
+    fresh = opened(limit, window, database_time().timestamp())
     if gate.quota_window == window and gate.window_end is not None and gate.window_end > fresh.start:
         gate.quota_limit = limit
     else:
@@ -70,7 +71,7 @@ def drop_quota(who: Who, *, by: str, reason: str = "") -> None:
     gate.quota_limit = gate.quota_window = gate.window_start = gate.window_end = gate.previous_start = None
     gate.used = gate.previous_used = 0
     gate.save()
-    now = gates.now_of_database()
+    now = database_time()
     QuotaState.objects.filter(**who._asdict(), window_end__gt=now, window_start__lt=now).update(window_end=now)
     _record("quota.drop", who, by, reason, before, None)
 
@@ -114,7 +115,7 @@ def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: t
     gate = _locked(who)
     before = _breaker(gate)
     gate.override, gate.override_reason, gate.override_by = state.value, reason, by
-    gate.override_until = None if lasting is None else (gates.now_of_database() + lasting).timestamp()
+    gate.override_until = None if lasting is None else (database_time() + lasting).timestamp()
     gate.save()
     _show(gate)
     verb = "force_open" if state is BreakerState.OPEN else "force_closed"

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from ergon_site.access import audit
-from providers.calls.gates import now_of_database
+from ergon_site.access.database.clock import database_time
 from providers.models import (
     IdempotencyClaim,
     OutboxLetter,
@@ -39,7 +39,7 @@ class Pruned(NamedTuple):
 
 def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = "") -> Pruned:
     """Remove calls and what belongs to them once they are older than this; done by somebody, it is written down."""
-    before = now_of_database() - older_than
+    before = database_time() - older_than
     Retention.objects.update_or_create(pk=1, defaults={"metrics_before": before})
     minute = int(before.timestamp() // 60)
     claims = IdempotencyClaim.objects.filter(lease_until__lt=before.timestamp())

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.db.models import Q
 
-from providers.calls import gates, sql
+from ergon_site.access.database.clock import database_time
+from providers.calls import sql
 from providers.core import histogram
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderHealthState
@@ -57,7 +58,7 @@ def rate(gate_id: int, who: Who) -> None:
 
 def rollup(*, older_than: timedelta = timedelta(seconds=EVERY)) -> int:
     """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
-    before = (gates.now_of_database() - older_than).timestamp()
+    before = (database_time() - older_than).timestamp()
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0
     for health in aged.order_by("pk").iterator():

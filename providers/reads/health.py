@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import BooleanField, Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
 from django.db.models.functions import Cast
 
-from providers import calls
+from ergon_site.access.database.clock import database_time
 from providers.core import histogram
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
@@ -105,7 +105,7 @@ class Standing:
 
 def of_tenant(tenant_id: str) -> list[Standing]:
     """Every capability of a tenant that has a quota, health, or an operator's word on it."""
-    now = calls.now_of_database()
+    now = database_time()
     gates = {_who(gate): gate for gate in Gate.objects.filter(tenant_id=tenant_id)}
     healths = {_who(row): row for row in ProviderHealthState.objects.filter(tenant_id=tenant_id)}
     windows = QuotaState.objects.filter(tenant_id=tenant_id, window_start__lte=now, window_end__gt=now)
@@ -120,7 +120,7 @@ def of_tenant(tenant_id: str) -> list[Standing]:
 
 def of_gates(gates: Sequence[Gate]) -> list[Standing]:
     """How these stand."""
-    now = calls.now_of_database()
+    now = database_time()
     names = {f"{name}__in": {getattr(gate, name) for gate in gates} for name in Who._fields}
     healths = {_who(row): row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
     rates = _rates(gates, now)
@@ -152,7 +152,7 @@ def is_near(quota: QuotaStanding | None) -> bool:
 
 def counts() -> QuerySet[Any, Any]:
     """Of each provider and capability, how many tenants are in which state, and how many have used up their quota."""
-    now = calls.now_of_database()
+    now = database_time()
     rows = Gate.objects.alias(**conditions(now)).order_by()
     states = {state.value: Count("pk", filter=Q(effective=state.value)) for state in BreakerState}
     spent = Count("pk", filter=Q(is_spent=True))
@@ -167,7 +167,7 @@ def waiting_letters() -> int:
 def oldest_letter_age() -> float | None:
     """For how many seconds the first of them waits."""
     first = OutboxLetter.objects.filter(published_at__isnull=True).order_by("id").first()
-    return (calls.now_of_database() - first.created_at).total_seconds() if first else None
+    return (database_time() - first.created_at).total_seconds() if first else None
 
 
 def minutes(gate_id: int, now: datetime, length: int = HOUR) -> list[dict[str, Any]]:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from django.db.models import Q
 
 from ergon_site.access.core.texts import is_key
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.keyset import KeysetQuery
 from providers import rescheduled
-from providers.calls import now_of_database
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome, Who
@@ -34,7 +34,7 @@ class ListingError(ValueError):
 def gates(asked: Mapping[str, str]) -> KeysetQuery:
     """Capabilities, tenant by tenant."""
     _check(asked)
-    now = now_of_database()
+    now = database_time()
     rows = Gate.objects.alias(**health.conditions(now))
     rest = _named(asked)
     if text := asked.get("q", "").strip():
@@ -77,7 +77,7 @@ def tasks(asked: Mapping[str, str]) -> KeysetQuery:
         rest &= Q(task_name=asked["task"])
     tenant = Q(tenant_id=asked["tenant"]) if "tenant" in asked else Q()
     if "waits_for" in asked:
-        return KeysetQuery(rows=rescheduled.waiting(_waited_for(asked), now_of_database()), order=NEWEST, rest=rest)
+        return KeysetQuery(rows=rescheduled.waiting(_waited_for(asked), database_time()), order=NEWEST, rest=rest)
     if text := asked.get("q", "").strip():
         return KeysetQuery(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
     if tenant:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Page, expect
 
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, RetryPolicy, calls
 from providers.models import Gate
@@ -25,7 +26,7 @@ def test_a_breaker_is_found_open_reset_and_forced(inside: Page) -> None:
     for _ in range(5):
         scripted(ProviderConnectionError("no route"), retry_policy=RetryPolicy(max_attempts=1)).ask()
     # Far enough ahead for a slow machine.
-    Gate.objects.update(open_until=(calls.now_of_database() + timedelta(hours=1)).timestamp())
+    Gate.objects.update(open_until=(database_time() + timedelta(hours=1)).timestamp())
     sent_away("c-1")
     inside.goto("/admin/")
     inside.get_by_role("link", name="rank rank_snapshot: the breaker is open after 5 consecutive failures").click()

@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, active_policy, calls
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
@@ -194,7 +195,7 @@ def test_a_breaker_that_is_forced_without_minutes_is_so_for_half_an_hour(
     browse.post(page(gate, "force-open"), {**DIALOG, **minutes})
     until = Gate.objects.get().override_until
     assert until is not None
-    assert timedelta(minutes=29) < moment(until) - calls.now_of_database() <= timedelta(minutes=30)
+    assert timedelta(minutes=29) < moment(until) - database_time() <= timedelta(minutes=30)
 
 
 def test_a_quota_is_set_and_dropped(browse: Client, gate: Gate) -> None:

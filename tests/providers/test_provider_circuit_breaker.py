@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import BreakerPolicy, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
 from providers.core.breaker import BreakerState, CircuitBreaker, Permit
@@ -68,7 +69,7 @@ def trip(**attributes: Any) -> None:
 
 
 def state() -> str:
-    return Gate.objects.get().effective_state(calls.now_of_database()).value
+    return Gate.objects.get().effective_state(database_time()).value
 
 
 def test_breaker_fast_fails_while_open_and_recovers_after_cooldown_and_half_open_probe_success() -> None:

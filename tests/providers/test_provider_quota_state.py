@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from ergon_site.access.database.clock import database_time
 from providers import (
     ProviderCircuitOpenError,
     ProviderConnectionError,
@@ -153,7 +154,7 @@ def test_a_refund_never_reaches_a_later_window() -> None:
 
     def wait_for_the_next(_: Any) -> dict[str, Any]:
         start = Gate.objects.get().window_start
-        eventually(lambda: calls.now_of_database().timestamp() >= (start or 0) + 2, "the window is over")
+        eventually(lambda: database_time().timestamp() >= (start or 0) + 2, "the window is over")
         QuotaState.reserve(**RESERVE)
         raise ConnectionRefusedError
 

@@ -9,6 +9,7 @@ from django.test import Client
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, calls
 from providers.core.exchange import Who
@@ -171,7 +172,7 @@ def test_an_override_without_seconds_holds_for_half_an_hour_and_with_null_until_
     address = "providers/rank/rank_snapshot/override"
     body = {"tenant_id": TENANT, "action": "force-open", "reason": "they move"}
     until = datetime.fromisoformat(post(api, address, body).json()["override_until"])
-    assert timedelta(minutes=29) < until - calls.now_of_database() <= timedelta(minutes=30)
+    assert timedelta(minutes=29) < until - database_time() <= timedelta(minutes=30)
     assert post(api, address, {**body, "seconds": None}).json()["override_until"] is None
 
 
