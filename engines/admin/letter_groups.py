@@ -1,26 +1,127 @@
 """Groups of dead letters: one line for each kind of failure, and what can be decided about all of them at once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import timezone
+from unfold.decorators import display
 
 from engines import bulk, dead_letters
-from engines.admin import group_page, parts
+from engines.admin import links, parts
+from engines.admin.dead_letters import GROUP_KINDS, GroupStateFilter, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.group_list import GroupColumns
+from engines.admin.parts import Act
+from engines.admin.transactions import CategoryFilter
+from engines.core import allowed_actions
 from engines.core.states import GroupState
-from engines.models import DeadLetterGroup
-from engines.reads.dead_letters import list_groups
+from engines.models import DeadLetterGroup, DeadLetterHour
+from engines.reads.dead_letters import list_groups, list_letters
 from engines.reads.filters import ListingError
+from ergon_site.access import drawing, keyset
+from ergon_site.access.buttons import Button, bar
+from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import KeysetPage
+from ergon_site.access.lists import KeysetPage, tag, two_lines, unbroken, words
 from ergon_site.access.pages import ReasonForm, actor
+
+HOURS = 24
+SHOWN = 50
+BULK = (Act("Replay all", "replay_all", Right.LEAD), Act("Discard all", "discard_all", Right.LEAD))
+DECISIONS = {
+    Act("Mute", "mute", Right.OPERATE): GroupState.MUTED,
+    Act("Resolve", "resolve", Right.OPERATE): GroupState.RESOLVED,
+    Act("Reopen", "reopen", Right.OPERATE): GroupState.OPEN,
+}
+
+
+def with_trends(groups: list[DeadLetterGroup]) -> list[Any]:
+    """The groups with what came in each of the last hours, by one query for all of them."""
+    this_hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    hours = [this_hour - timedelta(hours=HOURS - 1 - place) for place in range(HOURS)]
+    rows = DeadLetterHour.objects.filter(group__in=[group.pk for group in groups], hour__gte=hours[0])
+    counts = {(row.group_id, row.hour): row.count for row in rows}
+    for group in groups:
+        group.trend = [counts.get((group.pk, hour), 0) for hour in hours]  # type: ignore[attr-defined]
+    return groups
+
+
+def sparkline(trend: Sequence[int]) -> str:
+    label = (
+        f"{sum(trend):,} in the last {HOURS} hours, at most {max(trend):,} in one"
+        if any(trend)
+        else "none in the last 24 hours"
+    )
+    return render_to_string("console/sparkline.html", {"columns": drawing.columns(trend), "label": label})
+
+
+def page_context(request: HttpRequest, group: DeadLetterGroup) -> dict[str, Any]:
+    members = keyset.paginate(list_letters({"group": str(group.pk)}), size=SHOWN, at=request.GET.get("at", ""))
+    operation = group.operations.order_by("-pk").first()
+    is_busy = operation is not None and operation.state in {"running", "paused"}
+    return {
+        "group": group,
+        "spark": sparkline(with_trends([group])[0].trend),
+        "members": members,
+        "operation": operation,
+        "bar": bar(*buttons(request, group, operation.state if operation and is_busy else None)),
+    }
+
+
+def buttons(request: HttpRequest, group: DeadLetterGroup, operation: str | None) -> list[Button]:
+    acting, state = allowed_actions.of_acting_on_all(group.open_count, operation), GroupState(group.state)
+    deciding = {act: allowed_actions.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
+    return [act.button(request, group, why) for act, why in {**dict.fromkeys(BULK, acting), **deciding}.items()]
+
+
+class GroupColumns:
+    """The columns of the list of dead-letter groups."""
+
+    list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
+    list_display_links: ClassVar = ("error",)
+    list_filter: ClassVar = [GroupStateFilter, SourceFilter, CategoryFilter]
+    search_help_text = "Part of an error, a message or a source"
+    list_before_template = "console/letters_link.html"
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+        **{name: name for name in ("id", "source", "step", "category", "error_type", "message", "state")},
+        **{name: name for name in ("open_count", "total", "first_seen_at", "last_seen_at", "decided_by")},
+    }
+
+    @display(description="error")
+    def error(self, group: DeadLetterGroup) -> str:
+        return words(str(group))
+
+    @display(description="state")
+    def state_word(self, group: DeadLetterGroup) -> str:
+        return tag(group.state, GROUP_KINDS)
+
+    @display(description="source and step")
+    def where(self, group: DeadLetterGroup) -> str:
+        return two_lines(group.source, group.step)
+
+    @display(description="category")
+    def kind(self, group: DeadLetterGroup) -> str:
+        return unbroken(group.category)
+
+    @display(description="last seen")
+    def seen(self, group: DeadLetterGroup) -> str:
+        return two_lines(f"{group.last_seen_at:%Y-%m-%d %H:%M:%S}", f"first {group.first_seen_at:%Y-%m-%d %H:%M:%S}")
+
+    @display(description="open of all")
+    def open_of(self, group: DeadLetterGroup) -> str:
+        return links.anchor(links.letters(group), f"{group.open_count:,} of {group.total:,}")
+
+    @display(description="last 24 h")
+    def day(self, group: Any) -> str:
+        return sparkline(group.trend)
+
 
 MUTE = {
     "title": "Mute the group",
@@ -47,10 +148,10 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
             raise IncorrectLookupParameters from error
 
     def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
-        return group_page.with_trends(rows)
+        return with_trends(rows)
 
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
-        return group_page.of(request, row)
+        return page_context(request, row)
 
     @dialog_action(url_path="mute", permissions=["operate"], dialog=MUTE)
     def mute(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:

@@ -1,5 +1,6 @@
 """Policies: what each says, what its next version shall say, and which pipelines it governs."""
 
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from django import forms
@@ -10,14 +11,39 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from engines import policies
-from engines.admin import links, policy_layout
+from engines.admin import links
 from engines.admin.fields import NameField
+from engines.core import retry_preview
 from engines.core.errors import EngineError
+from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
+from engines.core.retry_preview import RetryPreview
 from engines.models import KINDS, Policy, PolicyVersion
+from ergon_site.access.core import ruled
 from ergon_site.access.fields import WhyField
 from ergon_site.access.policies.page import PolicyPage
-from ergon_site.access.policies.sections import Layout
+from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
+
+HEADINGS = {"loop": "Limits", "steps.fetch": "Source"}
+
+
+def layout_of(kind: type[ConsumerPolicy | ProducerPolicy]) -> Layout:
+    steps = [f"steps.{step.name}" for step in fields(ruled.rule(kind, "steps")["kind"])]
+    return Layout(
+        sections=("loop", *steps),
+        headings=HEADINGS,
+        rest="Record",
+        drawings={step: _attempts(f"{step}.retry") for step in steps},
+    )
+
+
+def _attempts(path: str) -> Drawing:
+    return Drawing(path=path, draw=_outlook, template="console/outlook.html")
+
+
+def _outlook(values: dict[str, Any]) -> RetryPreview:
+    return retry_preview.of(RetryPolicy(**values))
+
 
 EFFECT = "Running engines apply it from their next batch on."
 
@@ -55,7 +81,7 @@ class PoliciesPage(PolicyPage):
         return links.anchor(links.governed(policy), policy.governed_count)
 
     def layout(self, policy: Policy) -> Layout:
-        return policy_layout.of(policy.value_class)
+        return layout_of(policy.value_class)
 
     def details(self, request: HttpRequest, row: Policy) -> dict[str, Any]:
         return {"governed": row.pipelines.all()}

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from engines import pipelines, policies, schedules, transactions, workers
-from engines.admin import bulk, letter_list, transaction_list, workers as worker_list
+from engines.admin import bulk, dead_letters as letter_list, transactions as transaction_list, workers as worker_list
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
 from engines.tasks import registry
