@@ -14,7 +14,7 @@ from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
 from facts.admin import amounts, links
-from facts.admin.fact_list import boundaries
+from facts.admin.facts import all_boundaries
 from facts.models import Artifact
 from facts.reads import lists
 
@@ -72,7 +72,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
 
     def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
         found = keyset.paginate(lists.references(row), size=SHOWN, at=request.GET.get("at", ""))
-        names = {one.pk: one for one in boundaries(request)}
+        names = {one.pk: one for one in all_boundaries(request)}
         references = [
             {
                 "boundary": boundary,

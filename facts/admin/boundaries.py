@@ -1,5 +1,7 @@
 """Boundaries: gate, backlog, lag, frontier and fill of each, and what a person can do about them."""
 
+from collections.abc import Iterator
+from shlex import quote
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -7,15 +9,155 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from unfold.decorators import display
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
-from facts.admin import links
+from ergon_site.access.lists import tag, unbroken, words
+from ergon_site.access.pages import ConsoleList
+from facts.admin import amounts, links
 from facts.admin.boundary_changes import BoundaryChanges, skipped_words
-from facts.admin.boundary_list import BoundaryColumns, BoundaryList
-from facts.admin.boundary_page import live
 from facts.core.gates import Gate
+from facts.core.watching import Worry
+from facts.ledger import remembering
 from facts.models import Boundary
+from facts.reads import health
+from facts.reads.health import BoundaryStanding
+
+
+class BoundaryList(ConsoleList):
+    """The rows of a page of the list, with how each stands."""
+
+    result_list: Any
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = list(self.result_list)
+        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in rows]))
+        stands = {one.boundary.pk: one for one in found}
+        for row in rows:
+            row.standing = stands[row.pk]
+        self.result_list = rows
+
+
+class BoundaryColumns:
+    @display(description="boundary", ordering="from_zone__name")
+    def pair(self, row: Boundary) -> str:
+        return words(str(row))
+
+    @display(description="gate", ordering="gate")
+    def gate_word(self, row: Boundary) -> str:
+        """Its gate, who closed it and why, and whether it raised an alarm."""
+        parts = [tag(row.gate, KINDS)] + ([tag("alarm", KINDS)] if row.alarm else [])
+        if row.is_retired:
+            parts = [tag("retired", KINDS)]
+        why = (
+            row.retired_reason
+            or row.alarm
+            or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
+        )
+        both = format_html("{} {}", parts[0], parts[-1] if len(parts) > 1 else "")
+        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', both, why)
+
+    @display(description="backlog")
+    def backlog(self, row: Any) -> str:
+        told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
+        return links.anchor(links.facts("fact", boundary=row.pk), told)
+
+    @display(description="lag")
+    def lag(self, row: Any) -> str:
+        return _warned(amounts.span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
+
+    @display(description="frontier")
+    def reached(self, row: Any) -> str:
+        return words(frontier(row.standing)) if row.standing.is_read_only else unbroken(frontier(row.standing))
+
+    @display(description="newest")
+    def head(self, row: Any) -> str:
+        return unbroken(offset(row.standing.newest))
+
+    @display(description="fill")
+    def fill(self, row: Any) -> str:
+        return amounts.meter(row.standing.fill)
+
+
+def _warned(text: str, *, is_beyond: bool) -> str:
+    return amounts.beyond(text) if is_beyond else unbroken(text)
+
+
+SHOWN = 20
+KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
+
+
+def live(row: Boundary) -> dict[str, Any]:
+    """The part of a boundary's page that refreshes itself."""
+    stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
+    return {
+        "boundary": stand.boundary,
+        "standing": stand,
+        "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
+        "figures": list(_figures(stand)),
+        "meters": list(_meters(stand)),
+        "ceilings": _ceilings(stand.boundary),
+        "consumers": stand.readers,
+        "skipped": _skipped(row),
+        "unheard": amounts.span(stand.unheard) if stand.unheard else "",
+        "dedupe_days": remembering.dedupe_days(row),
+        "arrived_address": links.facts("forwardedfact", boundary=row.pk),
+        "alarmed": _alarmed(stand.boundary),
+        "read_at": timezone.now(),
+    }
+
+
+def _skipped(row: Boundary) -> list[dict[str, Any]]:
+    newest = row.skipped.order_by("-offset")[:SHOWN]
+    return [{"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)} for one in newest]
+
+
+def _alarmed(row: Boundary) -> dict[str, str]:
+    """What an alarm is about, for the links to both sides of it."""
+    if not row.alarm or row.alarm_offset is None:
+        return {}
+    shell = f"manage.py boundary skip {quote(row.from_zone.name)} {quote(row.to_zone.name)} {row.alarm_offset}"
+    more = f" --through {row.alarm_last}" if row.alarm_last != row.alarm_offset else ""
+    return {"offset": f"{row.alarm_offset:,}", "command": f"{shell}{more} --reason '…'"}
+
+
+def frontier(stand: BoundaryStanding) -> str:
+    return "read, not handed over" if stand.is_read_only else offset(stand.boundary.frontier)
+
+
+def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
+    buffer = links.buffer(stand.boundary)
+    here = {"boundary": stand.boundary.pk}
+    for title, value, address in (
+        ("Backlog", f"{stand.flow.backlog:,}", links.facts(buffer, **here)),
+        ("Lag", amounts.span(stand.flow.lag), ""),
+        ("Frontier", frontier(stand), "" if stand.is_read_only else links.facts("forwardedfact", **here)),
+        ("Newest", offset(stand.newest), links.facts(buffer, **here)),
+    ):
+        yield {"title": title, "value": value, "address": address}
+
+
+def _meters(stand: BoundaryStanding) -> Iterator[dict[str, Any]]:
+    ceilings = _ceilings(stand.boundary)
+    held = {"Facts": f"{stand.rows:,}", "Bytes": amounts.size(stand.boundary.stored_bytes)}
+    for title, percent in (("Facts", stand.row_percent), ("Bytes", stand.byte_percent)):
+        value = held[title] if percent is None else f"{held[title]} of {ceilings[title]}"
+        yield {"title": title, "value": value, "meter": amounts.meter(percent)}
+
+
+def _ceilings(row: Boundary) -> dict[str, str]:
+    return {
+        "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no limit",
+        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no limit",
+    }
+
+
+def offset(number: int) -> str:
+    return f"{number:,}" if number >= 0 else "none yet"
 
 
 @admin.register(Boundary)

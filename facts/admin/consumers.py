@@ -2,26 +2,117 @@
 
 from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
+from ergon_site.access.core.texts import is_key
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.pages import ReasonForm, actor
+from ergon_site.access.lists import two_lines, words
+from ergon_site.access.pages import ConsoleList, ReasonForm, actor
 from facts import provisioning, retiring
 from facts.admin import amounts, links
-from facts.admin.consumer_form import ConsumerForm
-from facts.admin.consumer_list import ConsumerColumns, ConsumerList, ReadFilter
 from facts.admin.dialogs import Verbs
+from facts.admin.facts import all_boundaries
+from facts.admin.forms import PLAIN
 from facts.core.errors import FactError
 from facts.core.watching import Worry
+from facts.ledger import boundaries
 from facts.models import Boundary, Consumer
+from facts.provisioning import LONGEST_CONSUMER
 from facts.reads import health
+
+STARTS = [("earliest", "the earliest fact"), ("latest", "new facts only"), ("offset", "an offset")]
+
+
+def _boundaries() -> list[tuple[str, str]]:
+    return [(str(one.pk), str(one)) for one in boundaries.in_use()]
+
+
+class ConsumerForm(forms.Form):
+    """The fields of a consumer."""
+
+    name = forms.CharField(
+        max_length=LONGEST_CONSUMER, strip=False, widget=PLAIN, help_text="The reader fetches under this name."
+    )
+    boundary = forms.ChoiceField(choices=_boundaries, widget=UnfoldAdminSelectWidget)
+    start = forms.ChoiceField(choices=STARTS, widget=UnfoldAdminSelectWidget, label="Start at")
+    offset = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=2**63 - 1,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="Only with “an offset”.",
+    )
+    reason = ReasonForm.declared_fields["reason"]
+
+    def clean(self) -> dict[str, Any]:
+        asked = super().clean() or self.cleaned_data
+        if asked.get("start") == "offset" and asked.get("offset") is None and "offset" not in self.errors:
+            self.add_error("offset", "Enter the first offset.")
+        return asked
+
+
+class ConsumerList(ConsoleList):
+    """The rows of a page of the list, with how each stands."""
+
+    result_list: Any
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = [row.pk for row in self.result_list]
+        stands = {one.consumer.pk: one for one in health.of_consumers(Consumer.objects.filter(pk__in=rows))}
+        self.result_list = [stands[key].consumer for key in rows]
+        for row in self.result_list:
+            row.standing = stands[row.pk]
+
+
+class ReadFilter(admin.SimpleListFilter):
+    title = parameter_name = "boundary"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(one.pk), str(one)) for one in all_boundaries(request)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> QuerySet[Consumer]:
+        key = self.value()
+        return queryset.filter(boundary=int(key) if is_key(key) else 0) if key else queryset
+
+
+class ConsumerColumns:
+    @display(description="name", ordering="name")
+    def reader(self, row: Consumer) -> str:
+        return two_lines(row.name, "retired") if row.is_retired else words(row.name)
+
+    @display(description="boundary", ordering="boundary")
+    def reads(self, row: Consumer) -> str:
+        return links.anchor(links.boundary(row.boundary), row.boundary)
+
+    @display(description="cursor")
+    def place(self, row: Any) -> str:
+        return two_lines(f"{row.cursor:,}" if row.cursor >= 0 else "before the first", f"of {row.standing.newest:,}")
+
+    @display(description="backlog")
+    def backlog(self, row: Any) -> str:
+        told = f"{row.standing.flow.backlog:,}"
+        told = amounts.beyond(told) if row.standing.worries else told
+        return links.anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
+
+    @display(description="last fetch", ordering="fetched_at", empty_value="never")
+    def fetched(self, row: Consumer) -> Any:
+        return row.fetched_at
+
+    @display(description="last confirmation", ordering="confirmed_at", empty_value="never")
+    def confirmed(self, row: Consumer) -> Any:
+        return row.confirmed_at
+
 
 RETIRE = {
     "title": "Retire the consumer",

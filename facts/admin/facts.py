@@ -1,20 +1,148 @@
 """Facts in the store buffer and in the forward buffer: found by what they are called, read, and never changed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+import orjson
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
+from unfold.decorators import display
 
+from ergon_site.access import json_view
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import KeysetPage
-from facts.admin import fact_page
-from facts.admin.fact_list import FactColumns, boundaries
-from facts.models import Fact, ForwardedFact, Written
-from facts.reads import lists
+from ergon_site.access.lists import Choice, KeysetPage, Typed, two_lines, words
+from facts.admin import amounts, links
+from facts.core import drafts
+from facts.ledger import references
+from facts.models import Boundary, Fact, ForwardedFact, Written
+from facts.reads import lineage, lists
+from facts.reads.lineage import Relative
+
+
+def all_boundaries(request: Any) -> list[Boundary]:
+    """All of them, asked for once in a request."""
+    if not hasattr(request, "all_boundaries"):
+        request.all_boundaries = list(Boundary.objects.select_related("from_zone", "to_zone"))
+    found: list[Boundary] = request.all_boundaries
+    return found
+
+
+class BoundaryFilter(Choice):
+    title = parameter_name = "boundary"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(one.pk), str(one)) for one in all_boundaries(request)]
+
+
+class MessageFilter(Typed):
+    title = "message id"
+    parameter_name = "message"
+
+
+class SubjectFilter(Typed):
+    title = parameter_name = "subject"
+
+
+class CorrelationFilter(Typed):
+    title = "correlation id"
+    parameter_name = "correlation"
+
+
+class FactColumns:
+    """The columns of the list of facts, without their content."""
+
+    list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
+    list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
+    search_help_text = "A message id, subject or correlation id"
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+        "from_zone": "boundary__from_zone__name",
+        "to_zone": "boundary__to_zone__name",
+        **{name: name for name in ("offset", "message_id", "subject", "predicate", "correlation_id", "causation_id")},
+        **{name: name for name in ("digest", "written_at")},
+    }
+
+    @display(description="message id")
+    def key(self, fact: Written) -> str:
+        return words(fact.message_id)
+
+    @display(description="subject and predicate")
+    def about(self, fact: Written) -> str:
+        return two_lines(fact.subject, fact.predicate)
+
+    @display(description="boundary and offset")
+    def where(self, fact: Written) -> str:
+        return two_lines(fact.boundary, f"{fact.offset:,}")
+
+    @display(description="correlation id")
+    def correlated(self, fact: Written) -> str:
+        return words(fact.correlation_id) if fact.correlation_id else "–"
+
+
+LATEST = 253_402_300_799_000
+MOST_ARTIFACTS = 50
+
+
+def page_context(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]:
+    content = orjson.loads(row.content)
+    envelope, fact = content["envelope"], content["fact"]
+    family, names = lineage.of(row, [one.pk for one in boundaries]), {one.pk: str(one) for one in boundaries}
+    buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
+    return {
+        "fact": row,
+        "is_stored": buffer == "fact",
+        "envelope": envelope,
+        "labels": sorted(envelope.get("labels", {}).items()),
+        "produced_at": _moment(envelope["produced_at_unix_ms"]),
+        "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
+        "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
+        "size": amounts.size(len(row.content.encode())),
+        "artifacts": _artifacts(fact),
+        "causes": _told(family.causes, names),
+        "has_more_causes": family.has_more_causes,
+        "followed": _told(family.followed, names),
+        "related": _told(family.related, names),
+        "has_more_related": family.has_more_related,
+        "most": lineage.MOST,
+        "copy": next(iter(_told(family.copies, names)), None),
+        "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
+        "subject_address": links.facts(buffer, subject=row.subject),
+        "boundary_address": links.boundary(row.boundary),
+    }
+
+
+def _told(relatives: Iterable[Relative], names: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "one": one,
+            "address": links.fact(one.buffer, one.boundary_id, one.offset),
+            "boundary": names.get(one.boundary_id, ""),
+        }
+        for one in relatives
+    ]
+
+
+def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a fact refers to, the first of it: found by name, as no index leads from a fact to it."""
+    found = drafts.references_in(fact, is_stored=True)[:MOST_ARTIFACTS]
+    rows = references.find(reference.name for reference in found)
+    return [
+        {
+            "name": f"{reference.bucket}/{reference.key}",
+            "size": amounts.size(reference.size),
+            "row": (row := rows.get(reference.name)),
+            "address": links.artifact(row) if row else "",
+        }
+        for reference in found
+    ]
+
+
+def _moment(milliseconds: float) -> datetime | None:
+    """A time as a calendar has it; there are numbers beyond every calendar."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds <= LATEST else None
 
 
 class WrittenPage(FactColumns, KeysetPage, DetailPage):
@@ -38,18 +166,18 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
-            return lists.facts(self.model, wanted, boundaries(request))
+            return lists.facts(self.model, wanted, all_boundaries(request))
         except lists.ListingError as error:
             raise IncorrectLookupParameters from error
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
-        known = {boundary.pk: boundary for boundary in boundaries(request)}
+        known = {boundary.pk: boundary for boundary in all_boundaries(request)}
         for row in rows:
             row.boundary = known.get(row.boundary_id) or row.boundary
         return rows
 
     def details(self, request: HttpRequest, row: Written) -> dict[str, Any]:
-        return fact_page.of(row, boundaries(request))
+        return page_context(row, all_boundaries(request))
 
 
 def shown(model: type[Written]) -> Callable[[type[WrittenPage]], type[WrittenPage]]:

@@ -17,8 +17,8 @@ from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
 from engines.tasks import registry
 from ergon_site.access.models import AuditEntry
-from facts.admin import artifacts, boundary_page
-from providers.admin import attempts, gate_list, outbox, tasks
+from facts.admin import artifacts, boundaries
+from providers.admin import attempts, gates, outbox, tasks
 from tests.console import scenes
 from tests.factories import ThroughputFactory
 
@@ -30,7 +30,7 @@ DIALOG = {"_form_submitted": "on", "reason": "maintenance until two"}
 
 # Everything that colours words.
 COLOURED = (
-    *(artifacts, attempts, boundary_page, bulk, gate_list),
+    *(artifacts, attempts, boundaries, bulk, gates),
     *(letter_list, outbox, tasks, transaction_list, worker_list),
 )
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from django import forms
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
-from ergon_site.access.admin.client_fields import EndlessField, LifetimeField, LinesField, lifetime, told_in_the_form
+from ergon_site.access.admin.clients import EndlessField, LifetimeField, LinesField, lifetime, told_in_the_form
 from ergon_site.access.clients import OVERLAP, Grant
 from ergon_site.access.core import certificates
 from ergon_site.access.core.scopes import SCOPES
