@@ -3,21 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from engines import dead_letters, transactions
 from engines.core.allowed_actions import TURNS
 from engines.core.errors import EngineError
-from engines.core.states import LetterState
+from engines.core.states import LetterState, State
 from engines.dead_letters import Fates
-from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup
-from engines.reads import replays
+from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
+from engines.reads import blockers
 from ergon_site.access import audit
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 
+OUT = (State.PENDING.value, State.RUNNING.value)
 MOST = 100_000
 MOST_FIRST = 1000
 AT_ONCE = 500
@@ -212,14 +214,14 @@ def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]
         return f"{fates.failed} of its replays failed again"
     if (came := total - known.get("known_total", total)) > 0:
         return f"{came} more failed in the same way since it was started or resumed"
-    return replays.hindrance(batch)
+    return _blocker(batch)
 
 
 def fates_of(operation: BulkOperation) -> Fates:
     """The outcomes of its replays, by pipeline or by provider."""
     done = operation.items.filter(result="done")
     first = done.select_related("letter").first() if operation.verb == "replay" else None
-    return replays.fates(first.letter, done.values("letter__replayed_as")) if first else Fates()
+    return _fates(first.letter, done.values("letter__replayed_as")) if first else Fates()
 
 
 def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:
@@ -243,3 +245,22 @@ def _end(operation: BulkOperation, state: str, now: datetime, note: str) -> None
     operation.state, operation.note = state, note
     operation.finished_at = now if state == "done" else None
     operation.save()
+
+
+def _fates(letter: DeadLetter, ids: QuerySet[Any, Any]) -> Fates:
+    """The outcomes of the replays with these ids; the letter says whose they are."""
+    if (replayer := dead_letters.replayer_of(letter)) is not None:
+        return replayer.fates(ids)
+    counts = TransactionRecord.objects.filter(uid__in=ids).aggregate(
+        out=Count("pk", filter=Q(state__in=OUT)), failed=Count("pk", filter=Q(state=State.FAILED.value))
+    )
+    return Fates(**counts)
+
+
+def _blocker(letters: Sequence[DeadLetter]) -> str:
+    """The blocker of replaying these; empty if there is none."""
+    if not letters:
+        return ""
+    if (replayer := dead_letters.replayer_of(letters[0])) is not None:
+        return replayer.hindrance(letters)
+    return next((str(one) for one in blockers.of({letter.uid for letter in letters})), "")

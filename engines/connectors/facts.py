@@ -15,10 +15,10 @@ from typing import Any
 import structlog
 
 from engines.connectors.base import Connector, OnLost
+from engines.connectors.freshness import Moment, age, now
 from engines.core.errors import POISON, ConnectorError, PoisonError
 from engines.core.outcome import Failure, Outcome
 from engines.tasks.transaction import Transaction
-from engines.transactions.freshness import Moment, age, now
 from engines.worker.database_retry import DatabaseRetry
 from facts import ledger
 from facts.core.errors import FactError

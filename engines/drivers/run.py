@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, NamedTuple, NoReturn
@@ -12,17 +13,46 @@ from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, headline, told
 from engines.core.lifecycle import classify, classify_fetch
-from engines.core.outcome import CUT, Cut, Failure, Outcome
+from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.policy import ConsumerPolicy
-from engines.core.report import Report
+from engines.core.report import FailedTransaction, Report
 from engines.core.steps import WORK, Call, Stop
-from engines.core.tally import Tally
 from engines.drivers.attempts import announce
 from engines.drivers.deadlines import NO_DEADLINES, Deadlines, Limit
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
 from engines.drivers.tracing import observer_of
 from engines.drivers.work import Work
 from engines.tasks.transaction import Transaction
+
+FAILURES_KEPT = 1000
+
+
+class Tally:
+    """The counts of one loop so far, and its last failures."""
+
+    def __init__(self) -> None:
+        self.succeeded = self.failed = self.skipped = 0
+        self.failures: deque[FailedTransaction] = deque(maxlen=FAILURES_KEPT)
+
+    def count(self, transaction: Any, outcome: Outcome) -> None:
+        """One has ended; what was cut has not."""
+        if isinstance(outcome, Success):
+            self.succeeded += 1
+        elif isinstance(outcome, Failure):
+            self.failed += 1
+            self.failures.append(FailedTransaction(transaction.id, outcome.error))
+
+    def report(self, elapsed: float, stopped_by: Stop) -> Report:
+        return Report(
+            processed=self.succeeded + self.failed,
+            succeeded=self.succeeded,
+            failed=self.failed,
+            skipped=self.skipped,
+            elapsed=elapsed,
+            stopped_by=stopped_by.value,
+            failures=tuple(self.failures),
+        )
+
 
 log = structlog.get_logger("ergon.engines")
 

@@ -11,10 +11,10 @@ from django.db import transaction
 
 from engines import dead_letters, telemetry
 from engines.conf import settings
+from engines.connectors.freshness import Moment, now
 from engines.core.errors import POISON
 from engines.core.states import State
 from engines.transactions.counting import count_ends
-from engines.transactions.freshness import Moment, now
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
 from ergon_site.access.database.retrying import retry_conflicts

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from engines.connectors.freshness import Moment, age
 from engines.core.attempt import AttemptRecord
 from engines.tasks.transaction import Transaction
-from engines.transactions.freshness import Moment, age
 
 # The part of a lease in which nobody need be asked whether it is still ours: a handler needs a moment to start.
 TRUSTED = 0.9

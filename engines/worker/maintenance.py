@@ -7,19 +7,49 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from django.db import DatabaseError, connection
+from django.utils.module_loading import import_string
 
-from engines import workers
+from engines import bulk, dead_letters, schedules, transactions, workers
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
 from engines.core.intervals import Intervals
-from engines.worker import maintenance_jobs
-from engines.worker.maintenance_jobs import RESCUE, Chore
+from engines.reads import depth
 from engines.workers import MAINTENANCE
+from ergon_site.access import idempotency
+
+RESCUE = "rescued"
+
+
+class Chore(NamedTuple):
+    """Something to be done every so many seconds; what it returns counts what it did."""
+
+    name: str
+    every: float
+    run: Callable[[], int]
+
+
+def all_chores(lease: float) -> list[Chore]:
+    return [
+        Chore(RESCUE, lease / 6, lambda: sum(transactions.rescue())),
+        Chore("workers_lost", lease / 3, workers.notice_the_dead),
+        Chore("scheduled", 1.0, schedules.fire),
+        Chore("bulk", 1.0, bulk.advance),
+        # Asked more often than once a minute, so that no minute is left out; only the first asking in each counts.
+        Chore("sampled", 15.0, depth.sample),
+        Chore("folded", 60.0, transactions.fold_counts),
+        Chore("pruned", 600.0, lambda: transactions.prune().total),
+        Chore("trends", 3600.0, dead_letters.forget_trends),
+        Chore("samples_forgotten", 3600.0, depth.forget),
+        Chore("workers_forgotten", 3600.0, workers.forget),
+        Chore("requests_forgotten", 600.0, idempotency.forget_old),
+        *(Chore(name, every, import_string(path)) for name, (every, path) in settings().chores.items()),
+    ]
+
 
 # Chores that are wanted less often may take long; they have a thread of their own, so that the others stay punctual.
 LEISURELY = 60.0
@@ -45,7 +75,7 @@ class Maintenance:
         lease = settings().lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._tell = tell
-        self._chores = {chore.name: chore for chore in (maintenance_jobs.chores(lease) if chores is None else chores)}
+        self._chores = {chore.name: chore for chore in (all_chores(lease) if chores is None else chores)}
         self._term = lease / 2
         self._failing: dict[str, str] = {}
         self._leading, self._stop = Event(), Event()

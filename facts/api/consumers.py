@@ -1,5 +1,9 @@
 """Consumers over HTTP: fetch, confirm."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from django.http import HttpResponse
@@ -11,12 +15,30 @@ from ergon_site.access import api_identity
 from ergon_site.access.api.parsers import StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from facts import ledger
-from facts.api import rights, waiting
+from facts.api import rights
 from facts.api.facts import JSON, answer, refuse_others
 from facts.api.problems import Refusing
 from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, FactPageSerializer
+from facts.conf import settings
 from facts.core.errors import InvalidFactError
 from facts.ledger import reading
+
+
+@contextmanager
+def patience(asked: float) -> Iterator[float]:
+    """How long a fetch may wait: as long as it asks for, or not at all while as many as may wait do."""
+    if not asked or not _places().acquire(blocking=False):
+        yield 0.0
+        return
+    try:
+        yield asked
+    finally:
+        _places().release()
+
+
+@cache
+def _places() -> threading.BoundedSemaphore:
+    return threading.BoundedSemaphore(settings().waiting_fetches)
 
 
 class ConsumerView(Refusing, APIView):
@@ -60,8 +82,8 @@ class ConsumerFactsView(Refusing, APIView):
         rights.check_named(api_identity.of(request), "consumer", name, api_identity.of(request).consumers)
         limit = _number(request, "limit", int, default=100, least=1, most=reading.MOST)
         wait = _number(request, "wait", float, default=0.0, least=0, most=reading.LONGEST_WAIT)
-        with waiting.patience(wait) as patience:
-            page = ledger.fetch(name, limit=limit, wait=patience)
+        with patience(wait) as granted:
+            page = ledger.fetch(name, limit=limit, wait=granted)
         # Each is kept as the text that it is sent as.
         facts = ",".join(f'{{"offset":{offset},{content[1:]}' for offset, content in page.facts)
         return HttpResponse(f'{{"facts":[{facts}],"cursor":{page.cursor}}}'.encode(), content_type=JSON)

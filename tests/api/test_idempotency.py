@@ -13,7 +13,7 @@ from django.test import Client
 
 from engines import transactions
 from engines.models import TransactionRecord
-from engines.worker import maintenance_jobs
+from engines.worker import maintenance
 from ergon_site.access import idempotency
 from ergon_site.access.idempotency import Answer, Asked, InFlightError
 from ergon_site.access.models import ApiClient, IdempotentRequest
@@ -146,7 +146,7 @@ def test_keys_are_forgotten_after_a_day(api: Client, monkeypatch: pytest.MonkeyP
         submit(api, key)
     IdempotentRequest.objects.exclude(key="e").update(started_at=Now() - timedelta(hours=24, seconds=1))
     IdempotentRequest.objects.filter(key="e").update(started_at=Now() - timedelta(hours=23))
-    chore = next(chore for chore in maintenance_jobs.chores(30) if chore.name == "requests_forgotten")
+    chore = next(chore for chore in maintenance.all_chores(30) if chore.name == "requests_forgotten")
     assert chore.run() == 4
     assert [request.key for request in IdempotentRequest.objects.all()] == ["e"]
     assert "Idempotency-Replayed" not in submit(api, "a").headers

@@ -9,7 +9,7 @@ from engines.core.backlog import Backlog
 from engines.core.errors import ConsumerLoopTimeout, TransactionException
 from engines.core.outcome import CUT, Failure, Success
 from engines.core.steps import Stop
-from engines.core.tally import FAILURES_KEPT, Tally
+from engines.drivers.run import FAILURES_KEPT, Tally
 
 
 class Item(NamedTuple):

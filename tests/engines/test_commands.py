@@ -14,7 +14,7 @@ from engines import pipelines, transactions, workers
 from engines.management.base import actor
 from engines.models import Pipeline
 from ergon_site.access.cli import tables
-from ergon_site.access.cli.lines import LiveLine
+from ergon_site.access.cli.commands import LiveLine
 from ergon_site.access.models import AuditEntry
 from tests import processes
 from tests.commands import ask, run

@@ -9,8 +9,8 @@ import pytest
 
 import engines
 from engines import ConsumerPolicy, ConsumerSteps, ProcessPolicy, RetryPolicy, Transaction
+from engines.connectors.freshness import Moment, now
 from engines.connectors.memory import MemoryConnector
-from engines.transactions.freshness import Moment, now
 from engines.transactions.leases import Lease
 
 pytestmark = pytest.mark.once

@@ -15,9 +15,8 @@ from django.utils import timezone
 
 from engines import schedules, workers
 from engines.models import Leadership, Schedule, TransactionRecord
-from engines.worker import maintenance_jobs
-from engines.worker.maintenance import Maintenance
-from engines.worker.maintenance_jobs import Chore
+from engines.worker import maintenance
+from engines.worker.maintenance import Chore, Maintenance
 from engines.workers import MAINTENANCE
 from tests.commands import next_event, run, running
 from tests.durable import make_pipeline
@@ -61,7 +60,7 @@ def test_one_round_does_every_chore_and_lets_go() -> None:
     assert events[0]["event"] == "leading"
     counts = {event["chore"]: event["count"] for event in events[1:]}
     assert counts["scheduled"] == 1
-    assert set(counts) == {chore.name for chore in maintenance_jobs.chores(30)}
+    assert set(counts) == {chore.name for chore in maintenance.all_chores(30)}
     assert TransactionRecord.objects.count() == 1
     assert workers.leader(MAINTENANCE) is None
 
@@ -127,11 +126,11 @@ def test_a_chore_that_fails_does_not_stop_the_others_and_is_told_once() -> None:
     def succeed() -> int:
         done.append(1)
         if len(done) == 5:
-            maintenance.stop()
+            leader.stop()
         return 1
 
-    maintenance = Maintenance(told, chores=[Chore("bad", 0.01, fail), Chore("good", 0.01, succeed)])
-    maintenance.run()
+    leader = Maintenance(told, chores=[Chore("bad", 0.01, fail), Chore("good", 0.01, succeed)])
+    leader.run()
     assert len(done) == 5
     failures = [fields for event, fields in told.events if event == "failed"]
     assert failures == [{"chore": "bad", "error": "ValueError: the cupboard is bare"}]
@@ -140,7 +139,7 @@ def test_a_chore_that_fails_does_not_stop_the_others_and_is_told_once() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_one_round_with_a_failing_chore_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance_jobs, "chores", lambda _lease: [Chore("bad", 1.0, lambda: 1 // 0)])
+    monkeypatch.setattr(maintenance, "all_chores", lambda _lease: [Chore("bad", 1.0, lambda: 1 // 0)])
     with pytest.raises(SystemExit) as ended:
         call_command("maintain", "--once")
     assert ended.value.code == 1
@@ -153,7 +152,7 @@ def test_a_long_chore_does_not_make_the_others_late() -> None:
     def slow() -> int:
         begun.set()
         assert punctual.wait(20)
-        maintenance.stop()
+        leader.stop()
         return 1
 
     def quick() -> int:
@@ -161,8 +160,8 @@ def test_a_long_chore_does_not_make_the_others_late() -> None:
             punctual.set()
         return 0
 
-    maintenance = Maintenance(told, chores=[Chore("slow", 600.0, slow), Chore("quick", 0.01, quick)])
-    maintenance.run()
+    leader = Maintenance(told, chores=[Chore("slow", 600.0, slow), Chore("quick", 0.01, quick)])
+    leader.run()
     assert ("done", "slow") in [(event, fields.get("chore")) for event, fields in told.events]
 
 
@@ -177,7 +176,7 @@ def test_a_lost_database_is_waited_for_and_told_once(monkeypatch: pytest.MonkeyP
             monkeypatch.setitem(connection.settings_dict, "NAME", "/nowhere/at/all")
             connection.close()
             Leadership.objects.count()
-        maintenance.stop()
+        leader.stop()
         return 1
 
     def find_it_again() -> None:
@@ -188,8 +187,8 @@ def test_a_lost_database_is_waited_for_and_told_once(monkeypatch: pytest.MonkeyP
             threading.Timer(0.6, find_it_again).start()
 
     told.react = react
-    maintenance = Maintenance(told, chores=[Chore("lost", 0.01, lose_it)])
-    maintenance.run()
+    leader = Maintenance(told, chores=[Chore("lost", 0.01, lose_it)])
+    leader.run()
     assert told.names() == ["leading", "database_lost", "database_back", "leading", "done", "stopped"]
 
 
@@ -200,7 +199,7 @@ def test_a_round_without_a_database_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         msg = "gone"
         raise OperationalError(msg)
 
-    monkeypatch.setattr(maintenance_jobs, "chores", lambda _lease: [Chore("lost", 1.0, lose_it)])
+    monkeypatch.setattr(maintenance, "all_chores", lambda _lease: [Chore("lost", 1.0, lose_it)])
     with pytest.raises(CommandError, match="the database does not answer: gone") as refusal:
         call_command("maintain", "--once")
     assert refusal.value.returncode == 69

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from engines.worker import maintenance_jobs
+from engines.worker import maintenance
 from ergon_site.access.models import AuditEntry
 from facts import artifacts, conf, ledger
 from facts.core.errors import UnknownArtifactError
@@ -183,6 +183,6 @@ def test_an_artifact_that_a_fact_is_just_being_written_about_is_passed_by() -> N
 def test_maintenance_sweeps() -> None:
     put(age=DAY + 60)
     leave_stray(age=DAY + 60)
-    chore = next(chore for chore in maintenance_jobs.chores(30) if chore.name == "artifacts_swept")
+    chore = next(chore for chore in maintenance.all_chores(30) if chore.name == "artifacts_swept")
     assert chore.run() == 2
     assert files() == []

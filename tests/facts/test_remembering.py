@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from engines.worker import maintenance_jobs
+from engines.worker import maintenance
 from facts import ledger, provisioning
 from facts.core.errors import ConflictingDuplicateError, HistoryTruncatedError
 from facts.ledger import Appended, Arrival, holding, receiving
@@ -136,7 +136,7 @@ def test_ids_are_forgotten_when_their_time_is_over(said: list[str], days: int) -
     assert ledger.forget() == 0
     RememberedMessage.objects.filter(offset=0).update(truncated_at=Now() - timedelta(days=days, minutes=1))
     RememberedMessage.objects.filter(offset=1).update(truncated_at=Now() - timedelta(days=days, minutes=-1))
-    [forget] = [chore for chore in maintenance_jobs.chores(30) if chore.name == "message_ids_forgotten"]
+    [forget] = [chore for chore in maintenance.all_chores(30) if chore.name == "message_ids_forgotten"]
     assert forget.run() == 1
     assert [one.is_duplicate for one in again(draft(0), draft(1))] == [False, True]
 

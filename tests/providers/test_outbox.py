@@ -12,7 +12,7 @@ import kombu
 import pytest
 from django.db import connections
 
-from engines.worker import maintenance_jobs
+from engines.worker import maintenance
 from providers import ProviderBadRequestError, outbox
 from providers.models import OutboxLetter
 from tests.processes import free_port
@@ -138,5 +138,5 @@ def test_while_the_broker_is_away_letters_wait() -> None:
 
 def test_maintain_publishes_what_waits() -> None:
     leave(2)
-    [chore] = [chore for chore in maintenance_jobs.chores(30.0) if chore.name == "dead_letters_published"]
+    [chore] = [chore for chore in maintenance.all_chores(30.0) if chore.name == "dead_letters_published"]
     assert (chore.run(), chore.run()) == (2, 0)

@@ -7,7 +7,7 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 
 from engines.core.errors import PolicyError
-from engines.worker import maintenance_jobs
+from engines.worker import maintenance
 from ergon_site.dashboard import providers
 from ergon_site.gauges import NAMES, Gauges
 from providers import (
@@ -176,7 +176,7 @@ def test_the_doctor_finds_quotas_that_nobody_counts_without_the_database() -> No
 
 def test_maintenance_rates_and_prunes_providers() -> None:
     scripted({}).ask()
-    chores = {chore.name: chore for chore in maintenance_jobs.chores(30)}
+    chores = {chore.name: chore for chore in maintenance.all_chores(30)}
     assert chores["providers_rated"].run() in {0, 1}
     assert chores["providers_pruned"].run() == 0
 

@@ -13,8 +13,8 @@ from kombu import Connection
 
 from engines.connectors.broker.lines import ANSWER_LIMIT, CONNECT_LIMIT, SILENCE_LIMIT
 from engines.connectors.broker.messages import Delivery
+from engines.connectors.freshness import age, now
 from engines.core.errors import ConnectorError
-from engines.transactions.freshness import age, now
 
 log = structlog.get_logger("ergon.broker")
 

@@ -20,7 +20,7 @@ from kombu import Connection, Producer
 
 from engines.connectors.broker.lines import CONNECT_LIMIT, SILENCE_LIMIT
 from engines.connectors.broker.messages import Delivery
-from engines.transactions.freshness import Moment, age, now
+from engines.connectors.freshness import Moment, age, now
 
 log = structlog.get_logger("ergon.broker")
 

@@ -15,9 +15,9 @@ import structlog
 from engines import telemetry
 from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import Delivery
+from engines.connectors.freshness import since_boot
 from engines.core.backoff import exponential
 from engines.core.errors import ConnectorError, UnreachableError, told
-from engines.transactions.freshness import since_boot
 
 # How long a fetch that waits keeps an acknowledgement waiting.
 SLICE = 0.02

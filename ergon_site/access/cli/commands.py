@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import sys
+import time
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,8 +18,39 @@ from django.db import DatabaseError, InternalError, OperationalError, connection
 
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli import tables
-from ergon_site.access.cli.lines import LiveLine
 from ergon_site.access.database.description import describe
+
+EVERY = 0.2
+START_AND_CLEAR = "\r\x1b[2K"
+
+
+class LiveLine:
+    """Shows how far something is, a few times a second."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._is_shown = bool(stream.isatty())
+        self._next = 0.0
+
+    @property
+    def is_live(self) -> bool:
+        return self._is_shown
+
+    def show(self, text: str) -> None:
+        now = time.monotonic()
+        if self._is_shown and now >= self._next:
+            self._next = now + EVERY
+            self._write(START_AND_CLEAR + text[: shutil.get_terminal_size().columns - 1])
+
+    def end(self) -> None:
+        """Leave the place to what is printed next."""
+        if self._is_shown:
+            self._write(START_AND_CLEAR)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text, str, "")
+        self._stream.flush()
+
 
 LONGEST_ACTOR = 150
 INTERRUPTED = 130
