@@ -18,7 +18,7 @@ from engines.core.errors import ConnectorError
 from engines.core.states import State
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
-from engines.worker import pipeline as worker_pipeline
+from engines.worker import process as worker_process
 from engines.worker.pipeline import Options
 from engines.worker.process import WorkerProcess
 from engines.worker.shared_limit import SharedLimit
@@ -331,7 +331,7 @@ def test_a_job_from_elsewhere_that_waits_for_an_executor_leaves_its_shared_slot(
 ) -> None:
     one = {"command": HANDLERS, "cwd": str(ROOT)}
     known = replace(conf.settings(), executors=executors_in({"one": one, "two": one}))
-    monkeypatch.setattr(worker_pipeline, "settings", lambda: known)  # the test's process has no ERGON_EXECUTORS
+    monkeypatch.setattr(worker_process, "settings", lambda: known)  # the test's process has no ERGON_EXECUTORS
     loop = {"concurrency": {"value": 2}, "batch": {"size": 2}, "empty_queue": {"backoff": 0.05}}
     policy = make_policy(body={"loop": loop})
     pipeline = make_pipeline("foreign", "", executor="one", connector="inbox", policy=policy)
