@@ -32,7 +32,7 @@ class BulkError(EngineError):
 
 
 class GroupBusyError(BulkError):
-    """One operation at a time."""
+    """Another operation is running for this group."""
 
     code = "group_busy"
 
@@ -48,7 +48,7 @@ class OperationUnknownError(BulkError):
 
 
 class TurnError(BulkError):
-    """It cannot become that from what it is."""
+    """The operation cannot change from its state to that one."""
 
     code = "operation_state"
 

@@ -53,7 +53,7 @@ def _result(transaction: Transaction, status: TaskResultStatus, **known: Any) ->
 
 
 def _plain(value: Any) -> Any:
-    """What a task returns must be JSON, as its arguments must; trying again would not change it."""
+    """The result of a task, refused if it is not JSON; another attempt would not change that."""
     try:
         return normalize_json(value)
     except (TypeError, ValueError) as error:

@@ -122,7 +122,7 @@ def resume(name: str, *, by: str, reason: str) -> Pipeline:
 @retry_conflicts
 @transaction.atomic
 def submit_test(name: str, payload: Any, *, by: str) -> Submitted:
-    """One transaction to try the pipeline with; the audit log names it, but not its payload."""
+    """Submit a transaction to try the pipeline with; the audit log names it, but not its payload."""
     submitted = transactions.submit(name, payload, source="test")
     audit.record(
         actor=by, action="pipeline.submit_test", target=f"pipeline {name}", after={"transaction": submitted.id}

@@ -28,7 +28,7 @@ class VersionUnknownError(errors.VersionUnknownError, EngineError):
 
 
 class StalePolicyError(errors.StalePolicyError, EngineError):
-    """Somebody else was quicker."""
+    """The policy was changed by somebody else meanwhile."""
 
 
 @retry_conflicts

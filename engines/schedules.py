@@ -175,7 +175,7 @@ def _draft(schedule: Schedule, run_at: datetime) -> Draft:
 
 
 def _due_runs(schedule: Schedule, now: datetime) -> list[datetime]:
-    """Those that were missed, as many as are caught up with at once; or the latest, where only that one counts."""
+    """The missed runs, up to the limit of one pass; or only the latest, where only that one counts."""
     if schedule.catch_up != "all":
         return [max(schedule.next_run_at, _latest(schedule, now))]
     times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)

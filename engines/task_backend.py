@@ -61,7 +61,7 @@ class UnregisteredTaskError(TransactionException):
 
 
 class TaskCancelledError(EngineError):
-    """Somebody cancelled the transaction before it ran."""
+    """The transaction was cancelled before it ran."""
 
 
 class Call(NamedTuple):
@@ -103,7 +103,7 @@ class ErgonBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """How a call is doing: its transaction's state, with an error for each attempt that failed."""
+        """The state of a call: that of its transaction, with an error for each failed attempt."""
         try:
             record = transactions.find(str(result_id))
             call = call_in(record.payload if record.pipeline.task == RUNNER else None)
@@ -210,7 +210,7 @@ def _path_of(cls: type) -> str:
 
 
 def _workers(ids: Iterable[int | None]) -> list[str]:
-    """Who has tried: the host and process of each attempt, or its number once nothing else is known."""
+    """The host and process of each attempt, or the worker's number once its row is gone."""
     known = [one for one in ids if one is not None]
     rows = Worker.objects.in_bulk(set(known))
     return [f"{rows[one].host}:{rows[one].pid}" if one in rows else str(one) for one in known]

@@ -92,7 +92,7 @@ _snapshots: list[Snapshots] = []
 
 @contextmanager
 def watching_executors(snapshots: Snapshots) -> Iterator[None]:
-    """What pools of executors count is read from them whenever somebody asks for metrics, while the block lasts."""
+    """Observe the counters of executor pools for metrics while the block lasts."""
     _snapshots.append(snapshots)
     try:
         yield

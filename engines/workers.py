@@ -37,7 +37,7 @@ def beat(
     is_stopping: bool,
     executors: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """It is alive, and this is what it has in hand. One that was thought dead is alive again."""
+    """Record a heartbeat and the work in hand. A worker that was thought dead is alive again."""
     state = WorkerState.STOPPING if is_stopping else WorkerState.RUNNING
     Worker.objects.filter(pk=worker_id).update(
         heartbeat_at=Now(),
@@ -52,7 +52,7 @@ def beat(
 def retire(
     worker_id: int, *, settled: int = 0, note: str = "", executors: Sequence[dict[str, Any]] | None = None
 ) -> None:
-    """It has ended in order."""
+    """Record that a worker has ended in order."""
     last_words = {} if executors is None else {"executors": list(executors)}
     Worker.objects.filter(pk=worker_id).update(
         state=WorkerState.STOPPED.value, in_flight=0, settled=settled, stopped_at=Now(), note=note, **last_words
@@ -60,7 +60,7 @@ def retire(
 
 
 def mark_dead(worker_id: int, *, note: str) -> None:
-    """It is known to have gone without a word."""
+    """Record that a worker is known to have died."""
     enrolled().filter(pk=worker_id).update(**_death(note))
 
 
@@ -95,17 +95,17 @@ def resign(name: str, holder: str) -> None:
 
 
 def enrolled() -> QuerySet[Worker]:
-    """Those that have not ended, as far as anybody has noticed."""
+    """The workers that have not ended, as far as the database knows."""
     return Worker.objects.filter(state__in=ALIVE)
 
 
 def alive() -> QuerySet[Worker]:
-    """Those of them that were heard of within their lease, by the clock that wrote their heartbeats."""
+    """The enrolled workers whose heartbeat is within their lease, by the clock that wrote it."""
     return _by_silence().filter(silence__lte=LEASE)
 
 
 def silent() -> QuerySet[Worker]:
-    """Those of them that were not: nobody has noticed yet that they are gone."""
+    """The enrolled workers whose heartbeat is older than their lease."""
     return _by_silence().filter(silence__gt=LEASE)
 
 

@@ -31,7 +31,7 @@ def run(argv: list[str]) -> None:
 
 
 def _refuse_usage(parser: CommandParser, message: str) -> NoReturn:
-    """One line about what is wrong, instead of every option that there is."""
+    """Refuse wrong usage in one line, without the list of options."""
     if not parser.called_from_command_line:
         text = f"Error: {message}"
         raise CommandError(text)
@@ -44,7 +44,7 @@ def _serves_metrics(argv: list[str]) -> bool:
 
 
 def _why(error: DatabaseError) -> str | None:
-    """What is wrong with the database itself; None if something else is."""
+    """The fault of the database itself; None if it is something else."""
     if isinstance(error, OperationalError) and not _is_reachable():
         return f"DATABASE_URL: the database does not answer: {_first_line(error)}"
     if not pending_migrations.migrations():

@@ -111,7 +111,7 @@ def modules(value: str) -> tuple[str, ...]:
 
 
 def factories(value: str) -> dict[str, str]:
-    """Where each service is made."""
+    """The factory of each service."""
     told = json_object(value)
     for name, path in told.items():
         module, _, factory = str(path).replace(":", ".", 1).rpartition(".")
@@ -234,7 +234,7 @@ def secret_key(value: str) -> str:
 
 
 def broker(value: str) -> str:
-    """One broker, or several separated by semicolons, of which the first that answers is used."""
+    """The address of a broker, or several separated by semicolons, of which the first that answers is used."""
     for address in value.split(";"):
         scheme, mark, rest = address.partition("://")
         if not mark or scheme not in BROKERS:
@@ -255,7 +255,7 @@ def _has_usable_port(address: str) -> bool:
 
 
 def trace_url(value: str) -> str:
-    """Where a trace is looked at: an address with a place for its id, or nothing."""
+    """The address of traces, with a placeholder for the id, or nothing."""
     if value and (urlsplit(value).scheme not in {"http", "https"} or "{trace_id}" not in value):
         msg = f"must look like https://host/trace/{{trace_id}}, not {value!r}"
         raise ValueError(msg)

@@ -31,7 +31,7 @@ NAMES = (
 
 
 class Gauges(Collector):
-    """What waits, what runs, what needs a person, who works; how boundaries stand."""
+    """Gauges of queues, running work, attention items, workers and boundaries."""
 
     def describe(self) -> list[Metric]:
         """Nothing is asked of the database before somebody asks for the numbers."""

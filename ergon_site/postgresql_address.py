@@ -95,7 +95,7 @@ def _check(options: dict[str, str]) -> None:
 
 
 def _pooling(options: dict[str, str]) -> dict[str, Any]:
-    """What Django and Ergon must know of a pooler; taken out of the options, which are for libpq."""
+    """The pooler options of an address, taken out of those that are for libpq."""
     kind, prepared = options.pop("pooler", None), options.pop("prepared", None)
     if prepared is not None and kind != pooler.TRANSACTION:
         msg = "may have the option prepared only together with pooler=transaction"

@@ -1,4 +1,4 @@
-"""One spelling of each JSON value (RFC 8785), so that the same content is recognised however it was written."""
+"""The canonical form of JSON values (RFC 8785), so that equal content is recognised however it was written."""
 
 import json
 import re

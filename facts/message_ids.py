@@ -40,7 +40,7 @@ def event_id(kind: str, id: str, event_type: str, occurred_at: datetime | str) -
 
 
 def check_message_id(message_id: str) -> list[str]:
-    """What makes it likely that this id will be another one at the next try; nothing if it looks well."""
+    """A warning if this id will probably differ at the next try; nothing otherwise."""
     return list(_warnings(message_id))
 
 

@@ -229,7 +229,7 @@ class SkippedFact(models.Model):
 
 
 class Consumer(Retirable):
-    """Somebody who reads a boundary in order, at their own pace. The cursor is the last offset they have confirmed."""
+    """A reader of a boundary, in order and at its own pace. The cursor is the last confirmed offset."""
 
     name = models.CharField(max_length=100, unique=True)
     boundary = models.ForeignKey(Boundary, on_delete=models.PROTECT, related_name="consumers")

@@ -27,7 +27,7 @@ NO_ALARM: dict[str, Any] = {"alarm": "", "alarm_offset": None, "alarm_last": Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What a store buffer may hold, and for how many days it is kept at least; no ceiling is None.
+    """The ceilings of a store buffer and its retention in days; None for no ceiling.
 
     Message ids are remembered for `dedupe_days` after truncation; None is 30 days more than facts are kept.
     """
@@ -184,13 +184,13 @@ def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason
 
 
 def backlog(boundary: Boundary) -> int:
-    """How many facts have not been handed over."""
+    """The number of facts that have not been handed over."""
     head = boundary.source_head if boundary.is_remote else boundary.next_offset - 1
     return max(0, (head if head is not None else boundary.frontier) - boundary.frontier)
 
 
 def unconfirmed(boundary: Boundary) -> int:
-    """How many facts have not been handed over, or have not been confirmed by the slowest reader here."""
+    """The number of facts not handed over, or not confirmed by the slowest reader here."""
     cursors = [one.cursor for one in boundary.consumers.all() if not one.is_retired]
     if boundary.is_remote or not cursors:
         return backlog(boundary)

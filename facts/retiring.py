@@ -25,7 +25,7 @@ Row = TypeVar("Row", Zone, Boundary, Consumer)
 @retry_conflicts
 @transaction.atomic
 def retire_consumer(name: str, *, by: str, reason: str) -> Consumer:
-    """Nobody reads as this consumer any more, and it holds back no truncation."""
+    """Retire a consumer: it cannot read any more and holds back no truncation."""
     consumer = _lock(reading.find_consumer(name))
     if consumer.held_by and consumer.held_until and consumer.held_until > _now(consumer):
         msg = f"the process {consumer.held_by} reads as {name!r}: stop it first"

@@ -81,7 +81,7 @@ def defaults_of(provider: Any) -> ProviderPolicy:
 
 
 def _found(key: Key, last: _Look | None) -> Governing | None:
-    """What the database says; while it is away, what it said last."""
+    """The stored policy; while the database is away, the last known one."""
     try:
         with calls.lost_connections_closed():
             row = POLICIES.look_up(*key)

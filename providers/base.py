@@ -117,7 +117,7 @@ class ProviderBase(ABC):
             return executing.ended(_logged(result, ticket))
 
     def request_of(self, *, tenant_id: str, operation: str, payload: dict[str, Any]) -> Request:
-        """What is asked, which has a key of its own: the same request has the same."""
+        """The request with its idempotency key: the same request has the same key."""
         who = Who(tenant_id, self.provider_name, self.capability)
         return Request(*who, operation, self.version, payload, self.idempotency_fields.get(operation))
 
@@ -183,7 +183,7 @@ def _about(ticket: CallRequest) -> dict[str, str]:
 
 
 def _logged(result: ProviderExecutionResult, ticket: CallRequest) -> ProviderExecutionResult:
-    """One line for each execution, with the fields that the documents name."""
+    """Log an execution in one line, with the fields that the documents name."""
     result = replace(result, idempotency_key=ticket.key)
     tell = log.info if result.ok else log.warning
     tell(

@@ -13,7 +13,7 @@ from providers.reads.health import Standing
 
 
 class OpenBreaker(NamedTuple):
-    """What is open, in few words, and until when; without a time until it is reset."""
+    """An open breaker, in few words, and until when; without a time until it is reset."""
 
     what: str
     until: datetime | None
@@ -23,7 +23,7 @@ class OpenBreaker(NamedTuple):
 
 
 def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
-    """Those that let no call pass now, whether they opened by themselves or by an operator's word."""
+    """The breakers that let no call pass now, open by themselves or by an override."""
     if not capabilities:
         return []
     names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
@@ -33,7 +33,7 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
 
 
 def called_under(correlation_ids: Iterable[str]) -> set[Who]:
-    """What was called under these correlation ids, or would have been."""
+    """The capabilities that were called under these correlation ids, or would have been."""
     made = ProviderExecutionMetric.objects.filter(correlation_id__in=correlation_ids).order_by()
     return {Who(*names) for names in made.values_list(*Who._fields).distinct()}
 

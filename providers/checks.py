@@ -27,7 +27,7 @@ def check_providers(**_: Any) -> list[CheckMessage]:
 
 
 def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
-    """What of a policy can never come true."""
+    """The parts of a policy that can never take effect."""
     retry = policy.retry
     if retry.max_attempts > 1 and retry.base_delay_seconds > retry.max_delay_seconds:
         text = f"The first wait ({retry.base_delay_seconds:g} s) is above the longest ({retry.max_delay_seconds:g} s)."
@@ -47,7 +47,7 @@ def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
 
 
 def longest(policy: ProviderPolicy) -> float | None:
-    """How long a call may take, waits included; None if that has no end."""
+    """The longest time of a call, waits included; None if it has no end."""
     if policy.timeout is None:
         return None
     retry = policy.retry

@@ -13,7 +13,7 @@ from providers.models.tasks import TaskState
 
 
 class Invocation(NamedTuple):
-    """One invocation of a task; the times that it was sent away before, and when it was first begun, count on."""
+    """An invocation of a task; earlier reschedules and its first start count."""
 
     id: int | None = None
     since_first: timedelta = timedelta()
@@ -71,7 +71,7 @@ def _begin(task_name: str, celery_task_id: str, tenant_id: str) -> Invocation:
 
 
 def _dead_letter_reason(celery_task_id: str) -> str | None:
-    """Whoever left a dead letter and was then killed has ended, though the broker does not know."""
+    """The reason of a dead letter that was left by an invocation that was then killed."""
     rows = TaskExecution.objects.filter(celery_task_id=celery_task_id)
     ended = ProviderExecutionMetric.objects.filter(task_execution__in=rows, outcome=Outcome.DEAD_LETTER.value)
     return ended.values_list("reason_code", flat=True).first()

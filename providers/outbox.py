@@ -88,7 +88,7 @@ def _waiting() -> Any:
 
 
 def _next() -> OutboxLetter | None:
-    """One that cannot be sent waits behind all others. Two questions: the first is the usual one, and has an index."""
+    """The next letter to publish; one that failed waits behind all others. The usual query has an index."""
     return _locked(_waiting().filter(failures=0).order_by("pk")) or _locked(_waiting().order_by("failures", "pk"))
 
 

@@ -49,7 +49,7 @@ def activate(
 
 
 def _defaults_by_name(provider_name: str, capability: str) -> dict[str, Any]:
-    """What the class of these names says; nothing if it is not known here, or makes no policy."""
+    """The policy of the class with these names; nothing if it is unknown here or has none."""
     provider = registry.known(provider_name, capability)
     try:
         return {} if provider is None else defaults_of(provider).to_dict()
@@ -58,7 +58,7 @@ def _defaults_by_name(provider_name: str, capability: str) -> dict[str, Any]:
 
 
 def _completed(given: Any, defaults: Any) -> Any:
-    """What is given, and of each part that is given in part the rest."""
+    """The given values, with the missing ones of each partly given part."""
     if not isinstance(given, Mapping) or not isinstance(defaults, Mapping):
         return given
     return {**defaults, **{name: _completed(value, defaults.get(name)) for name, value in given.items()}}

@@ -46,7 +46,7 @@ def replay(letter: Any, payload: Any) -> str:
 
 
 def fates(ids: Any) -> Fates:
-    """How the tasks of these ids fare: one that waits in the broker, or was sent away for now, has not ended."""
+    """The outcomes of the tasks with these ids: one that waits in the broker, or was rescheduled, has not ended."""
     rows = TaskExecution.objects.filter(celery_task_id__in=ids).order_by()
     failed = rows.filter(state=TaskState.FAILED.value)
     ended = Count("celery_task_id", distinct=True)
@@ -63,7 +63,7 @@ def hindrance(letters: Sequence[Any]) -> str:
 
 
 def _sent(request: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
-    """What the task was sent: its own arguments, or the request itself."""
+    """The arguments of the task, or the request itself."""
     arguments: dict[str, Any] | None = request.get("task_arguments")
     asked = {name: request[name] for name in ("tenant_id", "campaign_id", "operation")}
     return arguments or {"args": [], "kwargs": asked | {"payload": payload}}

@@ -119,7 +119,7 @@ class CeleryProviderTask(Task):
         correlation_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """What an invocation does; whoever writes this anew calls `ask`."""
+        """The body of an invocation; an override calls `ask`."""
         return self.ask(
             tenant_id=tenant_id,
             operation=operation,

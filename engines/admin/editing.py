@@ -17,7 +17,7 @@ from ergon_site.access.detail import DetailPage, sentence
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is edited, where its page is, and the verb that runs the edited payload; it answers with a new page."""
+    """A row that is edited: its payload, the address of its page, and the verb that runs the edited payload."""
 
     row: Model
     address: str

@@ -36,7 +36,7 @@ class GroupForm(ReasonForm):
 
 
 class ReplayGroupForm(GroupForm):
-    """How to go about replaying many: a few first, then the rest at a pace."""
+    """The options of replaying many: a few first, then the rest at a rate."""
 
     canary = forms.IntegerField(
         initial=1,

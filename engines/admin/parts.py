@@ -39,12 +39,12 @@ def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[
 
 
 def details_title(pipeline: Pipeline | None, error_type: str | None, text: str | None) -> str:
-    """What is kept of a failure beside its message: where it was raised, or what its executor said at last."""
+    """The title of the details of a failure: where it was raised, or the last lines of its executor."""
     return "Last lines on the executor's stderr" if executors.is_stderr(pipeline, error_type, text) else "Traceback"
 
 
 def trace_link(trace_id: str | None) -> str:
-    """Where a trace is looked at, if the deployment says where."""
+    """The address of a trace, if the deployment has configured one."""
     template = settings().trace_url
     return template.replace("{trace_id}", trace_id) if template and trace_id else ""
 
@@ -60,7 +60,7 @@ def json_part(value: Any) -> dict[str, Any]:
 
 
 def changes(entries: Iterable[dict[str, Any]] | None, redacted: list[str]) -> list[dict[str, Any]]:
-    """What was edited, place by place; what is hidden stays so."""
+    """The edited fields, path by path; hidden fields stay hidden."""
     return [_change(entry, is_hidden=redaction.covers(redacted, entry["path"])) for entry in entries or []]
 
 

@@ -22,7 +22,7 @@ KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended":
 
 
 class AliveFilter(admin.SimpleListFilter):
-    """Those that have not ended, the silent ones among them, unless others are asked for."""
+    """Workers that have not ended, silent ones included, unless another filter is chosen."""
 
     title = parameter_name = "state"
 

@@ -29,7 +29,7 @@ def of_letter(letter: DeadLetter) -> list[str]:
 
 
 def for_transaction(uid: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What is asked for, with what was hidden put back into an edited payload."""
+    """The replay request, with hidden fields put back into an edited payload."""
     if "payload" not in asked:
         return asked
     record = transactions.find(uid)
@@ -44,7 +44,7 @@ def for_letter(letter_id: int, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_bared(caller: Caller, pipeline: Pipeline, redacted: list[str] | None) -> None:
-    """Whoever takes a field off those that are hidden sees it from then on: that is for a platform's eyes."""
+    """Refuse to unhide a field unless the client may see hidden fields."""
     if redacted is None or scopes.allows(caller.scopes, "platform"):
         return
     if bared := [path for path in pipeline.redacted if not redaction.is_within(path, redacted)]:

@@ -49,7 +49,7 @@ class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
 
 
 class GroupView(Refusing, APIView):
-    """One kind of failure, and how many of its dead letters are open."""
+    """A group of dead letters, with its number of open ones."""
 
     required_scope = "transactions:read"
 
@@ -74,7 +74,7 @@ class DecideView(Refusing, APIView):
 
 
 class MuteView(DecideView):
-    """It no longer asks for attention; what fails so goes on being kept."""
+    """Mute a group: it no longer asks for attention; further dead letters are still recorded."""
 
     state = GroupState.MUTED
 
@@ -86,7 +86,7 @@ class ResolveView(DecideView):
 
 
 class ReopenView(DecideView):
-    """It asks for attention again."""
+    """Reopen a group: it asks for attention again."""
 
     state = GroupState.OPEN
 

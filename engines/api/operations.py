@@ -90,12 +90,12 @@ class PauseOperationView(TurnView):
 
 
 class ResumeOperationView(TurnView):
-    """It goes on where it was."""
+    """Resume a bulk operation where it was paused."""
 
     state = "running"
 
 
 class CancelOperationView(TurnView):
-    """It ends here. What it has done stays done."""
+    """Cancel a bulk operation. Finished items stay as they are."""
 
     state = "cancelled"

@@ -36,7 +36,7 @@ class PoliciesView(Refusing, ListAPIView[Policy]):
 
 
 class PolicyView(Refusing, APIView):
-    """What a policy says, and which versions it has had. The entity tag is the number of the version in force."""
+    """A policy and its versions. The entity tag is the number of the active version."""
 
     required_scope = "policies:read"
 

@@ -68,7 +68,7 @@ def _translated(error: Exception) -> Exception:
 
 
 def _pointer(error: EngineError) -> str:
-    """Where in the body the fault is, if it is there."""
+    """The JSON pointer of the faulty field, if there is one."""
     match error:
         case PolicyError():
             return "".join(f"/{escaped(name)}" for name in ("policy", *error.path))

@@ -55,7 +55,7 @@ class ScheduleView(Refusing, APIView):
 
 
 class PauseScheduleView(Refusing, APIView):
-    """It submits nothing until somebody resumes it."""
+    """Pause a schedule: it submits nothing until it is resumed."""
 
     required_scope = "transactions:operate"
     body_limit = DECISION_LIMIT
@@ -67,7 +67,7 @@ class PauseScheduleView(Refusing, APIView):
 
 
 class ResumeScheduleView(Refusing, APIView):
-    """It goes on with its next run; none that was missed is made up for."""
+    """Resume a schedule with its next run; missed runs are not made up for."""
 
     required_scope = "transactions:operate"
     body_limit = DECISION_LIMIT

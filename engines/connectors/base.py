@@ -99,7 +99,7 @@ class AsyncConnector:
         return 0
 
     def starts_left(self) -> int | None:
-        """How many more transactions may start; the loop ends at 0. None if nothing limits them."""
+        """The number of transactions that may still start; the loop ends at 0. None if nothing limits them."""
         return None
 
     def drain(self) -> None:

@@ -243,7 +243,7 @@ class ExternalConnector(PipelineConnector):
 
 
 def _origin(transaction: Transaction) -> dict[str, Any]:
-    """What a replay needs besides the payload, because there is no transaction row."""
+    """The fields that a replay needs besides the payload, because there is no transaction row."""
     texts = {name: getattr(transaction, name) for name in ("correlation_id", "parent_id", "source")}
     told = {name: text if text is None else failures.storable(str(text)) for name, text in texts.items()}
     return told | {"metadata": _copy(dict(transaction.metadata), what="metadata") or None}

@@ -44,7 +44,7 @@ class ReadFact(Transaction):
 
 @cache
 def _database_thread() -> ThreadPoolExecutor:
-    """One thread, and so one connection, for all that read and append facts in this process."""
+    """The thread, and so the connection, of all fact connectors of this process."""
     return ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
 
 
@@ -110,7 +110,7 @@ class FactsConnector(Connector):
         return not self._is_of_this_hold(transaction)
 
     def on_lost(self, callback: OnLost | None) -> None:
-        """Say what to call with the facts that had not ended when this process lost the consumer."""
+        """Set the callback for facts that had not ended when this process lost the consumer."""
         self._on_lost = callback
 
     def is_ours(self, transaction: Transaction) -> bool:
@@ -120,7 +120,7 @@ class FactsConnector(Connector):
         return self._is_known() and self._is_of_this_hold(transaction)
 
     def acknowledge(self, transaction: Transaction, outcome: Outcome) -> bool:
-        """It has ended, one way or the other; a failure is told first. False if another process reads by now."""
+        """Record the end of a fact; a failure is reported first. False if another process reads by now."""
         is_known = self._is_known() and not isinstance(outcome, Failure)
         if not (self._is_of_this_hold(transaction) if is_known else self.is_ours(transaction)):
             return False
@@ -140,7 +140,7 @@ class FactsConnector(Connector):
         self.given_back += len(ours)
 
     def count(self) -> int:
-        """How many wait."""
+        """The number of waiting facts."""
         return self._thread.submit(self._count).result()
 
     def flush(self) -> None:

@@ -7,7 +7,7 @@ from engines.core.steps import Stage
 
 
 class AttemptRecord(NamedTuple):
-    """One try of one step, numbered from 1 for people; it began at `started` on the monotonic clock."""
+    """A try of a step, numbered from 1 for people; it began at `started` on the monotonic clock."""
 
     stage: Stage
     number: int

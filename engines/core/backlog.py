@@ -16,7 +16,7 @@ class Backlog:
 
     @property
     def waiting(self) -> int:
-        """How many have not started, those that wait for their twins included."""
+        """The number of transactions that have not started, those that wait for their twins included."""
         return len(self._waiting) + self._twins
 
     @property
@@ -38,7 +38,7 @@ class Backlog:
         return None
 
     def end(self, transaction: Any) -> None:
-        """One has ended; its twin, if any, comes next."""
+        """A transaction has ended; its twin, if any, comes next."""
         del self._running[transaction.id]
         if self._deferred and (twins := self._deferred.get(transaction.id)):
             self._waiting.appendleft(twins.popleft())

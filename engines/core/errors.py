@@ -23,7 +23,7 @@ class EngineError(Exception):
 
 
 class TransactionException(EngineError):  # noqa: N818 (the documents' name)
-    """One transaction failed. Tasks raise it to say so themselves; anything else they raise is wrapped in it.
+    """A transaction failed. Tasks raise it themselves; any other error that they raise is wrapped in it.
 
     A subclass may set `category` for all its instances; a constructor of its own need not call this one.
     """

@@ -18,7 +18,7 @@ SPARE = 2
 
 
 def summary(failure: Failure, attempts: Iterable[AttemptRecord]) -> dict[str, Any]:
-    """What a record keeps of its end: the failure that came first, and that of the handler over it, if there is one."""
+    """The columns of a failure: the first error, and that of the exception handler, if it failed as well."""
     error = (failure.origin or failure).error
     told = {
         **_told(error),

@@ -11,12 +11,12 @@ class Intervals:
         self._due_at = dict.fromkeys(self._every, float("-inf"))
 
     def due(self, now: float) -> list[str]:
-        """Those whose time has come, the longest waiting first."""
+        """The names that are due, the longest waiting first."""
         waiting = [name for name, due_at in self._due_at.items() if due_at <= now]
         return sorted(waiting, key=lambda name: self._due_at[name])
 
     def done(self, name: str, now: float) -> None:
-        """It is due again one interval from now: what took long is not made up for."""
+        """Schedule the next run one interval from now: delays are not made up for."""
         self._due_at[name] = now + self._every[name]
 
     def next_at(self) -> float:

@@ -66,7 +66,7 @@ def run_work(plan: Plan, spent: int = 0) -> Steps[Outcome]:
 
 
 def give_up(failure: Failure, retry: RetryPolicy) -> Steps[Outcome]:
-    """Tell the task. If the transaction's time is up already, the handler has its own time and no other."""
+    """Run the exception handler. If the transaction's time is up already, the handler has its own limit only."""
     handled = yield from run_stage(Stage.EXCEPTION, retry, failure.error, is_bounded=not failure.is_expired)
     match handled:
         case Success():
@@ -78,7 +78,7 @@ def give_up(failure: Failure, retry: RetryPolicy) -> Steps[Outcome]:
 
 
 def _put_below(original: BaseException, error: BaseException) -> None:
-    """Whoever looks at the error of the exception handler also sees what the handler was called for."""
+    """Chain the original error below the one of the exception handler."""
     seen = {id(original)}
     while error.__cause__ is not None and id(error) not in seen:
         seen.add(id(error))

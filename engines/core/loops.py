@@ -53,7 +53,7 @@ def consumption(
 
 
 def production(policy: ProducerPolicy, transactions: Iterable[Any], *, is_slow: bool = False) -> Steps[Stop | Failure]:
-    """One batch after the other, each id once; until all are done, the limit is reached, or somebody stops it.
+    """Batch after batch, each id once, until all are done, the limit is reached, or a stop.
 
     A source that may be slow (`is_slow`) is asked by the driver, which can give up on it.
     """

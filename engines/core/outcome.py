@@ -6,13 +6,13 @@ from engines.core.errors import ExceptionType, TransactionException, category_in
 
 
 class Success(NamedTuple):
-    """It returned a value."""
+    """A step returned a value."""
 
     value: Any
 
 
 class Failure(NamedTuple):
-    """It failed. `origin` is the failure that called for the handler that then failed as well."""
+    """A step failed. `origin` is the failure that called for the handler that then failed as well."""
 
     error: Any
     is_expired: bool = False
@@ -26,7 +26,7 @@ class Failure(NamedTuple):
 
 
 class Later(NamedTuple):
-    """It is to be tried again after so many seconds, by whoever is free then; `failure` is why."""
+    """A transaction is to be tried again after so many seconds, by any worker; `failure` is why."""
 
     seconds: float
     spent: int  # attempts so far
@@ -34,7 +34,7 @@ class Later(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """It was ended from outside, through no fault of the task: the transaction is given back as it was."""
+    """A step was ended from outside, through no fault of the task: the transaction is given back as it was."""
 
 
 CUT = Cut()

@@ -97,7 +97,7 @@ def _holds(outer: Sequence[str], inner: Sequence[str]) -> bool:
 
 
 def _below(path: str, key: str) -> str:
-    """What is left of a path below a key; nothing if it does not lead there. Keys may hold dots themselves."""
+    """The rest of a path below a key; nothing if it does not lead there. Keys may hold dots themselves."""
     if path.startswith(f"{key}["):
         return path[len(key) :]
     return path[len(key) + 1 :] if path.startswith(f"{key}.") else ""

@@ -68,7 +68,7 @@ class Start(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """So many transactions will not run: their twins did. No answer is expected."""
+    """Count transactions that will not run because their twins did. No answer is expected."""
 
     how_many: int
 

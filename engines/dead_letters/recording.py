@@ -62,7 +62,7 @@ class DeadLetterDraft:
 
 
 def record_failed(failed: Sequence[FinalFailure], *, worker: int | None = None) -> None:
-    """One dead letter for each transaction that failed, in the database transaction of its end."""
+    """Record a dead letter for each failed transaction, in the database transaction of its end."""
     records = TransactionRecord.objects.filter(pk__in=[one.transaction.lease.id for one in failed])
     names = dict(records.values_list("pk", "pipeline__name"))
     record([_draft(one, names[one.transaction.lease.id], worker) for one in failed])

@@ -219,7 +219,7 @@ class AsyncDriver:
                     timer.cancel()
 
     async def _run_one(self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None) -> Outcome:
-        """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
+        """Run a lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
         outcome = await self._live(work, plan, transaction, trace)
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
             return CUT

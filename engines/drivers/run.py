@@ -35,7 +35,7 @@ class Tally:
         self.failures: deque[FailedTransaction] = deque(maxlen=FAILURES_KEPT)
 
     def count(self, transaction: Any, outcome: Outcome) -> None:
-        """One has ended; what was cut has not."""
+        """Count a transaction that has ended; one that was cut has not."""
         if isinstance(outcome, Success):
             self.succeeded += 1
         elif isinstance(outcome, Failure):
@@ -197,7 +197,7 @@ class Run:
         return left if seconds is None else min(seconds, left)
 
     def left_to_drain(self) -> float | None:
-        """How long what runs is waited for: what the loop's time cuts needs a moment to leave."""
+        """The time to wait for running transactions: cut ones need a moment to leave."""
         left = self.left()
         return None if left is None else left + LINGER
 
@@ -229,7 +229,7 @@ class Run:
         return self.left_behind.occupied >= self._ceiling()
 
     def _ceiling(self) -> float:
-        """So many abandoned attempts are too many: in a worker as many as it has slots.
+        """The number of abandoned attempts that is too many: in a worker as many as it has slots.
 
         A script, which will end, goes on for longer; but what runs and what is abandoned are never more than twice its
         slots together.
@@ -276,7 +276,7 @@ class Run:
         return entry.id in self._settled
 
     def end(self, entry: Entry, outcome: Outcome) -> None:
-        """One transaction has ended, or was cut and is to be given back."""
+        """A transaction has ended, or was cut and is to be given back."""
         self.backlog.end(entry)
         self.leave_slot()
         self.tally.count(entry, outcome)
@@ -291,7 +291,7 @@ class Run:
             self._release_after(entry.transaction, call)
 
     def _give_back(self, transaction: Any, call: Running | None) -> None:
-        """What was cut; but while a call of it still runs, nobody else is to begin it."""
+        """Give back a cut transaction, once no call of it runs any more."""
         if call is None or call.done():
             self.given_back.append(transaction)
         else:

@@ -91,7 +91,7 @@ class ThreadSlots:
             self._serving += 1
 
     def _vacancies(self) -> int:
-        """How many slots could work and do not; from now on they count as serving."""
+        """The number of idle slots for waiting transactions; from now on they count as serving."""
         free = self._run.work.concurrency - self._serving - self._returning
         idle = max(0, min(free, self._run.backlog.waiting))
         self._serving += idle
@@ -109,7 +109,7 @@ class ThreadSlots:
             self._serve()
 
     def _serve(self) -> None:
-        """One slot: run transactions until none is left."""
+        """Run transactions in one slot until none is left."""
         run = self._run
         ended: Entry | None = None
         outcome: Outcome = CUT

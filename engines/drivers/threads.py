@@ -210,7 +210,7 @@ class ThreadDriver:
                 self._changed.wait(left)
 
     def _run_one(self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None) -> Outcome:
-        """One lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
+        """Run a lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
         outcome = self._live(work, plan, transaction, trace)
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
             return CUT
@@ -246,7 +246,7 @@ class ThreadDriver:
     def _call_elsewhere(
         self, task: RunsElsewhere, waiting: Waiting, call: Call, transaction: Transaction, deadlines: Deadlines
     ) -> tuple[Outcome, Deadlines]:
-        """Where there is room for it; to wait for that does not eat its time."""
+        """Call a handler in another process. Waiting for a place there does not count against its time."""
         waiting_since = time.monotonic()
         with task.hold(transaction, waiting) as held:
             if isinstance(held, Postponed):

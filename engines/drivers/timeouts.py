@@ -48,7 +48,7 @@ class LimitReached(TimeoutError):  # noqa: N818 (it reads as what happened)
 
 
 class Killed(LimitReached):
-    """What ran elsewhere did not end in time, and was ended; `details` is what is known of why."""
+    """A process did not end in time and was killed; `details` is what is known of why."""
 
     def __init__(self, details: str = "") -> None:
         super().__init__(Killed, 0.0)

@@ -22,7 +22,7 @@ AsyncRun = Callable[..., Coroutine[Any, Any, Outcome]]
 
 
 def observer_of(work: Work) -> "Observer":
-    """Somebody who watches the loop, or nobody."""
+    """A recorder where telemetry is installed, an observer that does nothing otherwise."""
     return Observer() if not (telemetry.is_tracing() or telemetry.is_metering()) else Recorder(work)
 
 
@@ -87,7 +87,7 @@ class Cycle:
             self._pending += count
 
     def end(self) -> bool:
-        """One of them has ended; True if it was the last."""
+        """A part of the cycle has ended; True if it was the last."""
         with self._lock:
             self._pending -= 1
             is_over = self._pending == 0
@@ -249,7 +249,7 @@ class Recorder(Observer):
         telemetry.attempt_duration.record(seconds, labels)
 
     def describe(self, span: Span, outcome: Outcome, *, shows_value: bool) -> None:
-        """How it came out: the type of a result, the message of an error; values only where the policy allows it."""
+        """Set the outcome on a span: the type of a result, the message of an error; values if the policy allows it."""
         match outcome:
             case Success(value) if shows_value:
                 span.set_attribute(telemetry.RESULT, telemetry.text_of(value))
@@ -319,7 +319,7 @@ def labels_of(task: str, pipeline: str | None) -> Attributes:
 
 
 def tell_of_the_queue(labels: Attributes, batch: Sequence[Any], depth: int | None) -> None:
-    """What a fetch says about the queue: how much waits, and how old the oldest is; where nothing waits, nothing is."""
+    """Set the gauges of the queue after a fetch: its depth, and the age of the oldest transaction."""
     if depth is not None:
         telemetry.queue_depth.set(depth, labels)
     oldest = min((transaction.created_at.timestamp() for transaction in batch), default=None)

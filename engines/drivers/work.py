@@ -58,7 +58,7 @@ class RunsElsewhere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One loop, ready to run."""
+    """A loop, ready to run."""
 
     task: DrivenTask
     connector: Connector

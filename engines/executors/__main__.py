@@ -41,7 +41,7 @@ def main() -> None:
 
 
 class Pipes(NamedTuple):
-    """Where requests come from, and where answers go."""
+    """The streams of requests and answers."""
 
     requests: int
     answers: int

@@ -78,7 +78,7 @@ class Child:
 
     @property
     def unread(self) -> int:
-        """How many bytes it was told and has not read yet."""
+        """The number of bytes that were written to it and not yet read."""
         count = array("i", [0])
         with suppress(OSError):
             fcntl.ioctl(self.stdin, termios.FIONREAD, count)
@@ -86,7 +86,7 @@ class Child:
 
     @property
     def code(self) -> str:
-        """How it ended, as a shell tells it: 128 and the signal's number for one that was killed."""
+        """Its exit code as a shell gives it: 128 plus the signal's number if it was killed."""
         code = -signal.SIGKILL if self._code is None else self._code
         return str(code) if code >= 0 else f"{128 - code} ({_name(-code)})"
 

@@ -12,15 +12,15 @@ class ExecutorError(EngineError):
 
 
 class ExecutorStartError(ExecutorError):
-    """It could not be started."""
+    """The executor could not be started."""
 
 
 class ExecutorDied(ExecutorError):  # noqa: N818 (it reads as what happened)
-    """It ended, or broke the protocol, before it had answered."""
+    """The executor ended, or broke the protocol, before it had answered."""
 
     # It had answered other jobs, and ended without having read anything of this one.
     is_unread = False
 
 
 class LimitPassed(EngineError):  # noqa: N818
-    """It did not answer in time."""
+    """The executor did not answer in time."""

@@ -33,7 +33,7 @@ class Lines:
 
     @property
     def begun(self) -> bytes:
-        """What came after the last end of a line."""
+        """The bytes after the last end of a line."""
         return b"".join(self._begun)
 
     @property

@@ -119,7 +119,7 @@ class Pool:
         return Postponed(seconds, _no_place(self, f"it has died {self._deaths} times in a row and is backing off"))
 
     def free(self, process: ExecutorProcess, *, has_answered: bool = True) -> None:
-        """It waits for the next job."""
+        """Return a process to the pool: it waits for the next job."""
         with self._changed:
             if has_answered:
                 self._deaths = 0
@@ -137,7 +137,7 @@ class Pool:
             process.end()
 
     def lose(self, process: ExecutorProcess, fault: str) -> None:
-        """It has died, or broken the protocol: it is ended, and its successor has to wait."""
+        """End a process that has died or broken the protocol; its successor has to wait."""
         with self._changed:
             if not process.is_ending:  # which is no fault of its own
                 self.counts.died += 1
@@ -255,7 +255,7 @@ class Pool:
         self._end_later(process)
 
     def _end_later(self, process: ExecutorProcess) -> None:
-        """Nobody waits for it, but its place stays taken until nothing of it is left."""
+        """End a process in the background; its place stays taken until nothing of it is left."""
 
         def end() -> None:
             try:

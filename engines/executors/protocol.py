@@ -56,7 +56,7 @@ class ExecutionContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequest:
-    """One job for an executor."""
+    """A job for an executor."""
 
     job_id: str
     function_name: str
@@ -112,7 +112,7 @@ def target_of(function: Any, default: str) -> Target:
 
 
 def margin(seconds: float) -> float:
-    """How much before its time is up an executor stops by itself: a little before it is killed for being late."""
+    """The time before its limit at which an executor stops by itself, shortly before it would be killed."""
     return min(seconds * 0.05, 0.05)
 
 
@@ -183,7 +183,7 @@ def encode_outcome(outcome: ExecutionOutcome) -> bytes:
 
 
 def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise | Unusable:
-    """Tell an executor's answer to the awaited job from whatever else it prints.
+    """Parse an executor's answer to the awaited job; other output is not an answer.
 
     The answer is an object with the awaited `job_id` and a status. What stands before it in its line was printed
     without an end of line, and is dropped. An answer that is whole and cannot be taken ends the attempt: no better one

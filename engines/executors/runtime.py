@@ -232,7 +232,7 @@ def _told(error: BaseException) -> str:
 
 
 def _tell(error: BaseException) -> None:
-    """Where it went wrong, for the log: the answer has room for what went wrong alone."""
+    """Log the traceback of an error: the answer has room for the message alone."""
     with suppress(Exception):
         traceback.print_exception(error)
 

@@ -38,7 +38,7 @@ class Voice:
         os.set_blocking(self.fileno, False)
 
     def begin(self, job_id: str) -> None:
-        """What is said from now on is of this job; what was said at the start may be why the first one fails."""
+        """Attribute lines from now on to this job; lines of the start may explain why the first job fails."""
         if self.job_id is not None:
             self.last.clear()
         self.job_id = job_id
@@ -97,7 +97,7 @@ class Voice:
 
 
 class Listener:
-    """One thread that listens to all processes of a worker."""
+    """A thread that reads the standard error of all processes of a worker."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""One executor process, from the parent's side: ask it, hear it, end it. Its time is bounded here, by killing."""
+"""An executor process, from the parent's side: ask, listen, end. Its time is bounded here, by killing."""
 
 import os
 import select
@@ -159,7 +159,7 @@ class ExecutorProcess:
             return rest
 
     def _turn_away(self, rest: memoryview) -> memoryview:
-        """It has closed its input: no harm, if it had read this job, and no other is for it."""
+        """Handle a closed input: harmless if this job was read; no other job is sent to it."""
         self._is_deaf = self._child.unread > 0
         self._is_spent = True
         self._poll.unregister(self._child.stdin)
@@ -179,7 +179,7 @@ class ExecutorProcess:
                 self._poll.modify(self._child.stdin, 0)
 
     def _receive(self, awaited: str | None, chunks: int) -> ExecutionOutcome | None:
-        """What has come, so many pieces of it; the answer, if it is among it."""
+        """Read what has come, up to a number of pieces; the answer, if it is among it."""
         answer = None
         for _ in range(chunks):
             try:

@@ -244,7 +244,7 @@ def outcome_of(error: BaseException) -> str:
 
 
 def _within_attempt(waiting: Waiting) -> Waiting:
-    """Who waits while an attempt runs has its slot, and no longer than the attempt's time."""
+    """A wait during an attempt: it keeps its slot and lasts no longer than the attempt."""
 
     def is_wanted() -> bool:
         return waiting.is_wanted() and current_attempt().remaining != 0
@@ -253,7 +253,7 @@ def _within_attempt(waiting: Waiting) -> Waiting:
 
 
 def _await_the_end(until: float, early: float) -> None:
-    """One that stopped by itself because its time was up only did what would have been done to it.
+    """Treat an executor that stopped by itself at its limit like one that was killed.
 
     Whose time that was is not the executor's to say: of the attempt, of the transaction, or of the loop, which all end
     at their moment and not before.

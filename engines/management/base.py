@@ -79,7 +79,7 @@ def told_in_one_line() -> AbstractContextManager[None]:
 
 
 def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:
-    """Say on standard error that a pipeline names something that is not known here, a mistyped task for example."""
+    """Warn on standard error if a pipeline names something unknown here, such as a mistyped task."""
     try:
         what = missing_here(pipeline)
     except DiscoveryError as error:

@@ -172,7 +172,7 @@ class ServingCommand(BaseCommand):
         return chosen
 
     def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
-        """Those that have what they need here: on another host it may be another set."""
+        """The pipelines that can run on this host."""
         missing = {pipeline.pk: missing_here(pipeline) for pipeline in enabled}
         known = [pipeline for pipeline in enabled if missing[pipeline.pk] is None]
         for pipeline in enabled:

@@ -9,7 +9,7 @@ from engines.models.dead_letters import DeadLetter, DeadLetterGroup
 
 
 class BulkOperation(models.Model):
-    """One decision about many dead letters: who, why, which, how fast, and what came of each."""
+    """A decision about many dead letters: by whom, why, which, at which rate, and the result of each."""
 
     STATES: ClassVar = [(word, word) for word in ("running", "paused", "done", "cancelled", "stopped")]
     VERBS: ClassVar = [("replay", "replay"), ("discard", "discard")]

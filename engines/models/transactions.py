@@ -103,12 +103,12 @@ class TransactionRecord(models.Model):
 
     @property
     def result_note(self) -> str | None:
-        """What of the result could not be kept, in words that follow "its result is"."""
+        """The part of the result that could not be stored, in words that follow "its result is"."""
         return self.error["message"] if self.state == State.SUCCEEDED and self.error else None
 
 
 class Attempt(models.Model):
-    """One try of one step. `delivery` is the fencing token of the lease that it ran under."""
+    """A try of a step. `delivery` is the fencing token of the lease that it ran under."""
 
     pk = models.CompositePrimaryKey("transaction_id", "delivery", "step", "number")
     transaction_id = models.BigIntegerField()

@@ -86,7 +86,7 @@ def _leases(now: datetime) -> Iterable[Any]:
 
 
 def _groups() -> QuerySet[Any]:
-    """Those with open letters, the ones that concern somebody first; each knows how many there are in all."""
+    """Groups with open dead letters, those that need attention first; each knows the total number."""
     concerning = Q(state__in=CONCERNING)
     return (
         DeadLetterGroup.objects.filter(open_count__gt=0)

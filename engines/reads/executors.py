@@ -17,7 +17,7 @@ DIED = "ExecutorDied"
 
 
 class Process(NamedTuple):
-    """One process of an executor; `record` is the row of the job that it has in hand."""
+    """A process of an executor; `record` is the row of its current job."""
 
     pid: int
     job: str | None
@@ -61,7 +61,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """One that ERGON_EXECUTORS names here, or that a living worker has used, or that a pipeline runs."""
+    """An executor that ERGON_EXECUTORS names here, that a living worker has used, or that a pipeline runs."""
 
     name: str
     program: str

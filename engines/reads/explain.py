@@ -16,7 +16,7 @@ AHEAD_CAP = 10_000
 
 
 def explain(uid: str) -> dict[str, Any]:
-    """One sentence, the facts behind it, and the attempts so far."""
+    """A sentence about the state of a transaction, the facts behind it, and the attempts so far."""
     record = transactions.find(uid)
     facts = facts_of(record)
     return {
@@ -94,7 +94,7 @@ def serving(pipeline: Pipeline) -> list[Worker]:
 
 
 def _hindrances(record: TransactionRecord) -> list[blockers.Blocker]:
-    """What it, or what it is a replay of, met when it ran, and would meet again."""
+    """Blockers that the transaction, or the one it replays, met and would meet again."""
     if record.state not in {State.PENDING, State.FAILED}:
         return []
     ids = {

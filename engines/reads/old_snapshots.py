@@ -59,7 +59,7 @@ class Holder:
 
     @property
     def detail(self) -> str:
-        """What is known of it, in words."""
+        """A description of the session."""
         known = [
             self.application and f"application {self.application}",
             self.address and f"from {self.address}",

@@ -27,7 +27,7 @@ def look_into(
     conditions: Mapping[str, Q],
     pipelines: Iterable[Pipeline],
 ) -> KeysetQuery:
-    """Those whose payload holds a value at a path; never where the pipeline hides what lies there."""
+    """Transactions whose payload holds a value at a path; never where the pipeline hides that path."""
     path, value = payload[1].strip(), payload[2].strip()
     parts = path.split(".")
     if len(parts) > DEEPEST_PATH or any(BACKWARDS.fullmatch(part) for part in parts):

@@ -1,1 +1,1 @@
-"""What authors of tasks use: base classes, registration, discovery."""
+"""The interface for authors of tasks: base classes, registration, discovery."""

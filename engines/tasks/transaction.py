@@ -13,7 +13,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One piece of work. The id is what makes it the same one, wherever it travels."""
+    """A unit of work. The id identifies it, wherever it travels."""
 
     id: str
     payload: Any

@@ -111,7 +111,7 @@ class Notifier:
         close_connection()
 
     def _next(self) -> Collection[int]:
-        """What is to be sent, once it may be; nothing if the thread is not needed any more."""
+        """The pipelines to notify next, once they may be; nothing if the thread is not needed any more."""
         with self._changed:
             while True:
                 now = time.monotonic()

@@ -44,7 +44,7 @@ def encode(value: Any, *, limit: int, what: str = "payload") -> str:
 
 
 def encode_result(value: Any, *, limit: int) -> KeptResult:
-    """What a handler returned, as JSON text; what JSON has no word for becomes text."""
+    """The result of a handler as JSON text; values that JSON does not know become text."""
     try:
         text, note = _encode_result(value)
     except RecursionError:
@@ -187,7 +187,7 @@ def _storable(text: str, changes: set[str]) -> str:
 
 
 def _told(value: Any) -> str:
-    """What the quick encoder makes of a value that JSON has no word for."""
+    """The quick encoder's text for a value that JSON does not know."""
     try:
         plain = orjson.loads(orjson.dumps(value, default=str))
         return plain if isinstance(plain, str) else str(value)

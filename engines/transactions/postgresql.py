@@ -244,12 +244,12 @@ def claim(
 
 
 def due(pipeline_ids: list[int]) -> set[int]:
-    """Those of the pipelines that have work now."""
+    """The pipelines that have work now."""
     return _ids(_tuned_rows(DUE, [pipeline_ids])) if pipeline_ids else set()
 
 
 def _asking() -> Callable[[str, list[Any]], list[tuple[Any, ...]]]:
-    """How to claim on a connection that does nothing else: prepared, where that lasts and the session can be tuned."""
+    """The form of the claim for a dedicated connection: prepared, where that lasts and the session can be tuned."""
     connection.ensure_connection()
     if pooler.is_shared(connection):
         return _tuned_rows
@@ -305,7 +305,7 @@ def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cance
 
 
 def wake(pipeline_id: int) -> None:
-    """Tell waiting workers to look."""
+    """Notify waiting workers."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, str(pipeline_id)])
 

@@ -54,7 +54,7 @@ def prune(*, older_than: timedelta | None = None, by: str | None = None, reason:
 
 
 def prunable(older_than: timedelta) -> int:
-    """How many records `prune` would delete by this age; counting ends soon after `MOST_COUNTED`."""
+    """The number of records that `prune` would delete by this age; counting ends soon after `MOST_COUNTED`."""
     before, count = database_time() - older_than, 0
     for pipeline_id in Pipeline.objects.values_list("pk", flat=True):
         for state in ENDED:
@@ -105,7 +105,7 @@ def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
 
 
 def _prune_letters(older_than: timedelta | None) -> int:
-    """Those without a record go by their own age: as long as their pipeline keeps failures, or as long as most do."""
+    """Prune dead letters without a record, by their age and the retention of their pipeline, or of most."""
     days = dict(Pipeline.objects.values_list("name", "keep_failed_days"))
     sources = DeadLetterGroup.objects.order_by("source").values_list("source", flat=True).distinct()
     count = 0

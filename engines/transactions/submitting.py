@@ -219,7 +219,7 @@ def _encoded(name: str, value: Any, index: int) -> str:
 
 
 def _with_known(pipeline: str, drafts: list[Draft], ids: list[str], new: set[str], offset: int) -> Iterator[Submitted]:
-    """Those that are new, and those that were there already."""
+    """The new transactions, and those that existed already."""
     found = Pipeline.objects.filter(name=pipeline).first()
     if found is None:
         raise PipelineUnknownError(pipeline)

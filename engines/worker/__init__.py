@@ -1,1 +1,1 @@
-"""One worker process: its pipelines, its heartbeat, and the recording of outcomes."""
+"""The worker process: its pipelines, its heartbeat, and the recording of outcomes."""

@@ -110,7 +110,7 @@ class Completer:
             raise ConnectorError(msg)
 
     def refuse_after_fault(self) -> None:
-        """Say that nothing more can be written, if something other than an outage has ended the thread."""
+        """Raise if something other than an outage has ended the thread: nothing more can be written."""
         if self._fault is not None:
             msg = f"outcomes cannot be written: {headline(self._fault)}"
             raise ConnectorError(msg) from self._fault

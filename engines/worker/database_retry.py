@@ -57,7 +57,7 @@ class DatabaseRetry:
         return 0.0 if self.is_out else time.monotonic() - self._answering_since
 
     def wait_out(self, call: Callable[[], T]) -> T | None:
-        """What the call returns once the database lets it; None if somebody gave up first."""
+        """The result of the call once the database answers; None after `give_up`."""
         wait = FIRST_WAIT
         while True:
             try:
@@ -70,7 +70,7 @@ class DatabaseRetry:
             wait = min(wait * 2, self._longest_wait)
 
     def try_once(self, call: Callable[[], T]) -> T | None:
-        """What the call returns; None if the database did not let it, which is noted as an outage."""
+        """The result of the call; None if the database did not answer, which counts as an outage."""
         try:
             return self._tried(call)
         except FAULTS:

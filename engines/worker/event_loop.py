@@ -28,7 +28,7 @@ class EventLoop:
         threading.Thread(target=self._run, name=NAME, daemon=True).start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What it returns or raises, in the caller's thread."""
+        """The coroutine's result or error, in the caller's thread."""
         error, value = asyncio.run_coroutine_threadsafe(_contained(coroutine), self._loop).result()
         if error is not None:
             raise error

@@ -92,7 +92,7 @@ class Heartbeat:
         self.connections.close()
 
     def _await_connections(self) -> None:
-        """What is claimed must be settled: that, renewals and claims are connected first, and listening after them."""
+        """Connect the completer, renewals and claims first, then the notifier: a claim must be settled."""
         until, claims = (
             time.monotonic() + settings().start_timeout,
             DatabaseRetry("claim", borrow=self.connections.borrow),
@@ -238,7 +238,7 @@ class Heartbeat:
                 self._untold += Counter()  # without those that are at 0
 
     def _note_attempts(self) -> None:
-        """What has been tried so far of what is being tried again can be seen before it ends."""
+        """Record the attempts of running transactions before they end."""
         transactions.note([one.lease for one in list(self._held.values())], worker=self.worker.pk)
 
     def _rescue(self) -> None:

@@ -121,7 +121,7 @@ class Maintenance:
         return self._leading.is_set()
 
     def _turn(self, due: Intervals) -> None:
-        """What is due now, for as long as nobody else has taken over."""
+        """Run the due chores for as long as this process leads."""
         if not self._lead():
             return
         for name in due.due(time.monotonic()):
@@ -150,7 +150,7 @@ class Maintenance:
         connection.close()
 
     def _until(self, due: Intervals) -> float:
-        """How long to sleep: until a chore is due, or the term must be renewed, or it is time to look for a vacancy."""
+        """The time to sleep: until a chore is due, the term must be renewed, or the leader may be gone."""
         now = time.monotonic()
         if not self._leading.is_set():
             return min(self._term / 6, TURN)
@@ -192,7 +192,7 @@ class Maintenance:
             self._tell("done", chore=chore.name, count=count, seconds=round(time.monotonic() - started, 3))
 
     def _tried(self, name: str, run: Callable[[], Any]) -> Any:
-        """What it returned; None if it failed, which is told once for as long as it fails in the same way."""
+        """The result; None if it failed, which is reported once for as long as it fails in the same way."""
         began = time.monotonic()
         try:
             result = run()

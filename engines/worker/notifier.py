@@ -75,7 +75,7 @@ class Notifier:
         self._tell(int(number))
 
     def _look_where_bursts_are(self) -> None:
-        """Whoever submits very many does not notify of each."""
+        """Wake pipelines with a burst of submits, which are not notified of one by one."""
         now = time.monotonic()
         self._watched = {pipeline_id: until for pipeline_id, until in self._watched.items() if now < until}
         for pipeline_id in self._watched:
@@ -102,7 +102,7 @@ class Notifier:
                 self._over.wait(RETRY)
 
     def _poll(self) -> None:
-        """One statement for all pipelines, a few times a second."""
+        """Ask for due pipelines with one statement, a few times a second."""
         hint = f"behind a transaction pooler LISTEN cannot work: new work is polled for every {POOLED_POLL:g} s"
         log.warning("arrivals_polled", hint=hint)
         while not self._over.wait(POOLED_POLL):

@@ -1,4 +1,4 @@
-"""One pipeline of a worker: its connectors, its task, and the loop that runs until a stop."""
+"""A pipeline of a worker: its connectors, its task, and the loop that runs until a stop."""
 
 import inspect
 import os
@@ -62,7 +62,7 @@ class Options:
 
 
 class PipelineRunner:
-    """One pipeline of this process."""
+    """Runs one pipeline in this process."""
 
     def __init__(self, pipeline: Pipeline, connector: PipelineConnector, options: Options, pools: Pools) -> None:
         self.pipeline, self._options = pipeline, options
@@ -118,7 +118,7 @@ def _completed(run: Any) -> Any:
 
 
 def connectors_of(pipeline: Pipeline, heartbeat: Heartbeat, options: Options) -> Iterator[PipelineConnector]:
-    """Where a pipeline's transactions come from: the database always, so that what is submitted here runs as well."""
+    """The sources of a pipeline: the database always, so that submitted transactions run as well."""
     if pipeline.connector == "database" or pipeline.direction != "inbound":
         yield DatabaseConnector(pipeline, heartbeat, options.applied_to)
         return
@@ -143,7 +143,7 @@ def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
 
 
 def missing_here(pipeline: Pipeline) -> str | None:
-    """What this process lacks to run a pipeline; None if it can run it."""
+    """The thing that this process lacks to run a pipeline; None if it can run it."""
     _find_everything()
     if pipeline.task and pipeline.task not in registry.tasks.names():
         return f"task {pipeline.task!r}"

@@ -101,13 +101,13 @@ class WorkerProcess:
             self.changed.set()
 
     def _stop_pipeline(self, pipeline: Pipeline) -> None:
-        """What is submitted to a pipeline does not run on alone where its broker refuses us."""
+        """Stop all loops of a pipeline: its submitted transactions do not run on alone without its broker."""
         for runner in self.runners:
             if runner.pipeline is pipeline:
                 runner.stop()
 
     def newly_ended(self) -> Iterator[PipelineRunner]:
-        """Those that have ended since somebody asked; the others go on."""
+        """The pipelines that have ended since the last call."""
         with suppress(Empty):
             while True:
                 yield self._ended.get_nowait()
@@ -116,5 +116,5 @@ class WorkerProcess:
         return sum(runner.task.abandoned_attempts for runner in self.runners)
 
     def _executors(self) -> list[dict[str, Any]]:
-        """What its row tells of them; a text that no column takes must not keep the heart from beating."""
+        """The state of the executors for the worker's row, in text that a column takes."""
         return [{**one, "last_fault": failures.without_secrets(one["last_fault"])} for one in self.pools.snapshot()]

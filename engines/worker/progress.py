@@ -62,7 +62,7 @@ class ProgressReporter:
             self._event("started", pipeline, worker=self._worker.heartbeat.worker.pk)
 
     def look(self) -> None:
-        """One event for each pipeline that settled something, and one when it begins to wait."""
+        """Emit an event for each pipeline that settled something, and one when it begins to wait."""
         for pipeline in self._worker.pipelines:
             counts = self._worker.heartbeat.completer.counts[pipeline.pk]
             ended = (counts.succeeded, counts.failed)

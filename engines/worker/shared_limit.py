@@ -18,11 +18,11 @@ class SharedLimit:
         self._shares: list[Share] = []
 
     def left(self, limit: int | None) -> int | None:
-        """How many more may start; None if nothing limits them."""
+        """The number of transactions that may still start; None if nothing limits them."""
         return None if limit is None else max(0, limit - self._started)
 
     def count(self, change: int) -> None:
-        """So many were fetched, or given back."""
+        """Count fetched transactions, or with a negative number those that were given back."""
         with self._counting:
             self._started += change
 

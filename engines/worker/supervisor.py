@@ -30,7 +30,7 @@ log = structlog.get_logger("ergon.supervisor")
 
 
 class Child:
-    """One process, and what it has told."""
+    """A child process, and what it has reported."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         # In a session of its own: what a terminal tells everybody in the foreground, the parent passes on.
@@ -48,7 +48,7 @@ class Child:
 
 
 class Place:
-    """Where a process is to run: the one that does, or when the next is due."""
+    """The place of a child process: the running one, or when the next is due."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = argv

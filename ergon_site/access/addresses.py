@@ -26,7 +26,7 @@ def of(request: Any) -> str:
 
 
 def _warn(connected: str) -> None:
-    """Say once that a proxy may be missing from the settings: all who come through it count as one caller."""
+    """Warn once that a proxy may be missing from the settings: all callers behind it count as one."""
     if not _warned:
         _warned.add(connected)
         log.warning("forwarded_address_ignored", address=connected, setting="ERGON_TRUSTED_PROXIES")

@@ -11,7 +11,7 @@ from ergon_site.access.pages import holds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """What it says, where it leads, whether that is a dialog, and why it cannot be pressed."""
+    """A button: its label, its address, whether it opens a dialog, and why it is disabled."""
 
     title: str
     address: str

@@ -1,4 +1,4 @@
-"""One deadline for everything that an HTTP client reads and writes on the network.
+"""A deadline for everything that an HTTP client reads and writes on the network.
 
 The time limits of httpx are those of a single read or write: a peer that sends a byte now and then would hold its
 caller for ever. Inside `within`, connecting, reading and writing share what is left until the deadline.

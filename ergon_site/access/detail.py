@@ -74,11 +74,11 @@ class DetailPage(ConsolePage):
             yield button(request, self.new_title, address, right=self.edit_right, is_dialog=False)
 
     def address(self, object_id: Any) -> str:
-        """Where the page of a row is."""
+        """The address of a row's page."""
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
 
 
 def sentence(refusal: Exception | str) -> str:
-    """What a verb refused, as pages say it."""
+    """The refusal of a verb, as pages show it."""
     text = str(refusal)
     return f"{text[:1].upper()}{text[1:]}."

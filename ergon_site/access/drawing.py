@@ -28,7 +28,7 @@ class Chart:
 
 
 def columns(values: Sequence[float], titles: Sequence[str] = ()) -> list[Column]:
-    """One column for each value, as high as its share of the highest."""
+    """A column for each value, as high as its share of the highest."""
     top = max(values, default=0) or 1
     step = WIDTH / max(len(values), 1)
     told = titles or [""] * len(values)

@@ -39,7 +39,7 @@ class InFlightError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Who asks under which key, and a digest of what."""
+    """The client, the key and a digest of the request."""
 
     client_id: int
     key: str
@@ -48,7 +48,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a request is answered; repeated if it is the answer of an earlier one."""
+    """The answer to a request; repeated if it is that of an earlier one."""
 
     status: int
     body: Any
@@ -56,7 +56,7 @@ class Answer:
 
 
 def answer(asked: Asked, act: Callable[[], Answer]) -> Answer:
-    """What `act` answers, or answered when it was asked for the same before. What it refuses leaves the key free."""
+    """The answer of `act`, or the stored answer to the same request. A refusal leaves the key free."""
     token = secrets.token_hex(16)
     request = _begin(asked, token)
     if request.status is not None:

@@ -42,7 +42,7 @@ class KeysetQuery:
         return self.rows.filter(self.rest).order_by(*self.order)
 
     def count(self) -> int | None:
-        """How many there are, counted only so far; None where only looking at each would tell."""
+        """The number of rows, counted up to a cap; None where only a scan would tell."""
         return None if self.rest or not self.is_counted else self.rows.order_by(*self.order)[: COUNTED + 1].count()
 
     def reversed(self) -> "KeysetQuery":
@@ -52,7 +52,7 @@ class KeysetQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page, and the cursors of its neighbours; `looked_through` if it ended before the rows did."""
+    """A page of rows with the cursors of its neighbours; `looked_through` if it ended before the rows did."""
 
     rows: list[Any]
     previous: str = ""
@@ -139,7 +139,7 @@ def _walk(query: KeysetQuery, start: Key | None, size: int) -> _Walk:
 
 
 def _stretches(query: KeysetQuery, start: Key | None) -> Iterator[QuerySet[Any]]:
-    """What comes after a key, in stretches that an index finds at once; first what differs in the last column only."""
+    """The rows after a key, in ranges that an index serves; first those that differ in the last column only."""
     ordered = query.rows.order_by(*query.order)
     if start is None:
         yield ordered
@@ -201,7 +201,7 @@ def _cursor(tag: str, way: str, key: Key | None) -> str:
 
 
 def _place(query: KeysetQuery, at: str, tag: str) -> _Place | None:
-    """Where a cursor points; nowhere if it is none, or of another list."""
+    """The key that a cursor points to; None if it is not a cursor of this list."""
     if not at or len(at) > LONGEST_CURSOR:
         return None
     try:
@@ -214,7 +214,7 @@ def _place(query: KeysetQuery, at: str, tag: str) -> _Place | None:
 
 
 def _value(column: Any, told: Any) -> Any:
-    """What a cursor tells of a column, if a database can hold it."""
+    """The value of a column in a cursor, if a database can hold it."""
     value = column.to_python(told)
     if isinstance(value, datetime):
         if value.tzinfo is None:

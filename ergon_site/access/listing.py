@@ -44,7 +44,7 @@ class ListingError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """What a searched text asks for: conditions that an index serves, or one that is looked for; and a word on it."""
+    """The conditions of a searched text: those that an index serves, or one that is scanned for; and a note."""
 
     leads: tuple[Q, ...] = ()
     rest: Q = field(default_factory=Q)

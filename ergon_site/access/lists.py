@@ -64,7 +64,7 @@ class KeysetList(ConsoleList):
 
     @property
     def counted(self) -> str:
-        """How many there are, where an index tells."""
+        """The number of rows, where an index tells."""
         count = self.keyset_query.count()
         return "" if count is None else keyset.counted(count)
 
@@ -93,7 +93,7 @@ class KeysetPage(ConsolePage):
     longest_value: ClassVar[int] = LONGEST_VALUE
 
     def key_of(self, row: Any) -> Any:
-        """What stands for a row in the address of its page."""
+        """The key of a row in the address of its page."""
         return row.pk
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:

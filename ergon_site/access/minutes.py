@@ -18,7 +18,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One minute; a little of anything is still to be seen."""
+    """A minute of the chart; small amounts stay visible."""
 
     x: int
     blocks: list[Block]

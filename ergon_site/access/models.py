@@ -76,7 +76,7 @@ class ApiClient(models.Model):
 
 
 class ApiToken(models.Model):
-    """One token of a client. A rotation leaves two for a while."""
+    """A token of a client. A rotation leaves two for a while."""
 
     client = models.ForeignKey(ApiClient, on_delete=models.CASCADE, related_name="tokens")
     prefix = models.CharField(max_length=16, unique=True)

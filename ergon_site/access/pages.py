@@ -140,7 +140,7 @@ def _values(rows: QuerySet[Model], fields: Sequence[str] | Mapping[str, Any]) ->
 
 
 class _Echo:
-    """What a CSV writer writes to when each line is sent at once."""
+    """The target of a CSV writer whose lines are sent at once."""
 
     def write(self, line: str) -> str:
         return line

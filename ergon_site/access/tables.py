@@ -23,7 +23,7 @@ CELL, LINK = " ".join(ROW_CLASSES), " ".join(LINK_CLASSES)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What stands above it, where a row's value comes from, and whether it leads to the row's page."""
+    """A column: its heading, where a row's value comes from, and whether it links to the row's page."""
 
     label: str
     value: Callable[[Any], Any]

@@ -15,7 +15,7 @@ LONGEST_BACKLOG = 8
 
 
 class Step(NamedTuple):
-    """One or more minutes together."""
+    """One or more minutes of a chart."""
 
     begins_at: datetime
     succeeded: int
@@ -116,7 +116,7 @@ def _ages(ages: Sequence[float | None], last: WaitingSample) -> Chart:
 
 
 def backlog(pulse: Pulse) -> list[dict[str, Any]]:
-    """What waits now, by pipeline: the longest queues first, as parts of the longest."""
+    """The pending transactions by pipeline: the longest queues first, as parts of the longest."""
     waiting = [(pipeline, queue) for pipeline, queue in pulse.queues.items() if queue.count]
     queues = sorted(waiting, key=lambda one: -one[1].count)[:LONGEST_BACKLOG]
     return [

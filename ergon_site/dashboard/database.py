@@ -16,7 +16,7 @@ from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Concern, capped
 
 
 def rows() -> Iterator[QuerySet[Any, Any]]:
-    """Those who hold old snapshots, as one text with a kind and a key; to be asked for together with others."""
+    """Sessions with old snapshots, as text with a kind and a key; queried together with others."""
     if connection.vendor == "postgresql":
         statement, parameters = old_snapshots.as_json(most=2 * SHOWN_OF_A_KIND)
         holders = RawSQL(statement, parameters, output_field=TextField())  # noqa: S611 (our own)

@@ -32,7 +32,7 @@ RESTORE = "upload the same content again under the same key, or restore the file
 
 
 def concerns() -> Iterator[Concern]:
-    """One for each boundary and consumer that needs a person, however much is wrong with it."""
+    """An attention item for each boundary and consumer that has faults."""
     stands = health.of_boundaries()
     yield from capped(_of_boundaries(stands), reverse("admin:facts_boundary_changelist"))
     readers = [reader for one in stands for reader in one.readers]

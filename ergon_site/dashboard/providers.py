@@ -39,7 +39,7 @@ def rows(now: datetime) -> QuerySet[Any, Any]:
 
 
 def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
-    """One for each capability that needs a person, however much is wrong with it."""
+    """An attention item for each capability that has faults."""
     stands = (health.of_row(Gate(**json.loads(text)), now) for text in texts)
     yield from capped(_of_capabilities(stands), reverse("admin:providers_gate_changelist"))
 

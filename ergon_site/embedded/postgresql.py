@@ -112,7 +112,7 @@ def _create_database(address: str) -> None:
 
 
 def _unprivileged(home: Path) -> dict[str, Any]:
-    """How to start PostgreSQL, which refuses to run as root: then it runs as nobody."""
+    """The command prefix for PostgreSQL, which refuses to run as root: it runs as nobody then."""
     if os.geteuid() != 0:
         return {"cwd": home}
     nobody = pwd.getpwnam("nobody")

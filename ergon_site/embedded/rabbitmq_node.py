@@ -94,7 +94,7 @@ def _erlang(home: Path, mapper: str) -> dict[str, str]:
 
 
 def _node(home: Path, port: int, mapper: str) -> list[str]:
-    """One node for itself: its own name, ports and folders, on loopback only."""
+    """A node with its own name, ports and folders, on loopback only."""
     variables = {
         "ERL_EPMD_PORT": mapper,
         "ERL_EPMD_ADDRESS": "127.0.0.1",

@@ -27,7 +27,7 @@ def size(number: int) -> str:
 
 
 def meter(percent: float | None) -> str:
-    """How full, as a bar and a number; it changes colour at the warning line."""
+    """A bar and a number of how full something is; it changes colour at the warning line."""
     if percent is None:
         return format_html('<span class="ergon-why">{}</span>', "no limit")
     kind = "bad" if percent >= FULL else "warning" if percent >= FILL else "good"

@@ -117,7 +117,7 @@ def _skipped(row: Boundary) -> list[dict[str, Any]]:
 
 
 def _alarmed(row: Boundary) -> dict[str, str]:
-    """What an alarm is about, for the links to both sides of it."""
+    """The subject of an alarm, for the links to both sides of it."""
     if not row.alarm or row.alarm_offset is None:
         return {}
     shell = f"manage.py boundary skip {quote(row.from_zone.name)} {quote(row.to_zone.name)} {row.alarm_offset}"

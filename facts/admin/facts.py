@@ -126,7 +126,7 @@ def _told(relatives: Iterable[Relative], names: Mapping[int, str]) -> list[dict[
 
 
 def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a fact refers to, the first of it: found by name, as no index leads from a fact to it."""
+    """The first artifacts that a fact refers to: found by name, as no index leads from a fact to them."""
     found = drafts.references_in(fact, is_stored=True)[:MOST_ARTIFACTS]
     rows = references.find(reference.name for reference in found)
     return [

@@ -22,7 +22,7 @@ def artifact(row: Artifact) -> str:
 
 
 def buffer(row: Boundary) -> str:
-    """Where its consumers read."""
+    """The address of the buffer that consumers read."""
     return "forwardedfact" if row.is_remote else "fact"
 
 

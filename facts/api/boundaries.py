@@ -66,7 +66,7 @@ class CloseGateView(GateView):
 
 
 class LimitView(Refusing, APIView):
-    """How much a store buffer may hold, and for how long; what is not named stays. Nothing is removed by this."""
+    """The limits of a store buffer: size and retention. Limits that are not named stay; nothing is removed."""
 
     required_scope = "transactions:operate"
     body_limit = DECISION_LIMIT

@@ -26,7 +26,7 @@ from facts.ledger import reading
 
 @contextmanager
 def patience(asked: float) -> Iterator[float]:
-    """How long a fetch may wait: as long as it asks for, or not at all while as many as may wait do."""
+    """The time that a fetch may wait: as long as asked for, or not at all while too many wait."""
     if not asked or not _places().acquire(blocking=False):
         yield 0.0
         return

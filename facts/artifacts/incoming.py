@@ -15,7 +15,7 @@ class Readable(Protocol):
 
 
 class Announced(NamedTuple):
-    """What is known of a stream before its end."""
+    """The facts about a stream that are known before its end."""
 
     size: int | None = None
     digest: str | None = None
@@ -41,7 +41,7 @@ class Incoming:
         return PREFIX + self._hash.hexdigest()
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end; without a size, all that are left."""
+        """Up to so many bytes, fewer only at the end; without a size, all that are left."""
         parts = []
         while size and (part := self._take(size)):
             parts.append(part)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def read(answer: Answer, parse: Callable[[Any], T]) -> T:
-    """What it tells; raises the error that it describes."""
+    """The content of an answer; raises the error that it describes."""
     if answer.status >= ERRORS:
         raise _problem(answer)
     try:

@@ -16,19 +16,19 @@ class FactError(Exception):
 
 
 class InvalidFactError(FactError):
-    """It is not as a fact must be."""
+    """The draft is not a valid fact."""
 
     code = "invalid_fact"
 
 
 class PayloadTooLargeError(FactError):
-    """It is larger than a limit allows."""
+    """The body is larger than a limit allows."""
 
     code = "payload_too_large"
 
 
 class LengthRequiredError(FactError):
-    """It cannot be read without knowing its length."""
+    """The body cannot be read without its length."""
 
     code = "length_required"
 
@@ -96,7 +96,7 @@ class OffsetOutOfRangeError(FactError):
 
 
 class HistoryTruncatedError(FactError):
-    """What was asked for has been removed."""
+    """The requested facts have been truncated."""
 
     code = "history_truncated"
 
@@ -147,7 +147,7 @@ class UnreachableError(FactError):
 
 
 class AlarmError(FactError):
-    """What came from the source cannot be true: a person must look before anything more is handed over.
+    """The source contradicts what was received before: handing over stops until a person has decided.
 
     `offset` and `last` are the offsets that it is about, where it is about any.
     """

@@ -108,7 +108,7 @@ class Exchange:
         return (yield from _insist(Ask("GET", "/client"), lambda told: list(told["consumers"])))
 
     def reader(self, consumer: str | None = None) -> Steps[Reader]:
-        """How far a consumer is."""
+        """The position of a consumer."""
         name = yield from self._named(consumer)
         return (yield from _insist(Ask("GET", f"/consumers/{quote(name, safe='')}"), answers.reader))
 

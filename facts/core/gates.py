@@ -19,12 +19,12 @@ class Gate(StrEnum):
 
 
 def after_failure(gate: Gate, failures: int, silence: float = 0.0) -> Gate:
-    """So many handoffs have failed in a row, this one included; the last success was `silence` seconds ago."""
+    """The gate after a number of failed handoffs in a row; the last success was `silence` seconds ago."""
     return Gate.AUTONOMOUS if failures >= FAILURES or silence >= SILENCE else gate
 
 
 def wait_after(failures: int) -> float:
-    """How long until the next try."""
+    """The delay before the next handoff."""
     return float(min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT))
 
 

@@ -26,7 +26,7 @@ class Limits:
 
     @property
     def causation_id(self) -> int:
-        """It is the message id of another fact, perhaps of a boundary with limits of its own."""
+        """The message id of another fact, perhaps of a boundary with limits of its own."""
         return max(LONGEST_TEXT, self.message_id)
 
     @property

@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 class UnsatisfiableError(Exception):
-    """It begins behind the end."""
+    """The range begins behind the end."""
 
 
 def span_in(header: str, size: int) -> Span | None:

@@ -45,7 +45,7 @@ class NoAnswerError(Exception):
 
 
 class Appended(NamedTuple):
-    """Where a fact stands in the log of its boundary."""
+    """The offset of a fact in the log of its boundary."""
 
     offset: int
     message_id: str

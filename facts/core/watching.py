@@ -48,7 +48,7 @@ def unheard(silence: float) -> float:
 
 
 def percent(held: int, ceiling: int | None) -> float | None:
-    """How full; None where there is no ceiling."""
+    """The fill level in percent; None where there is no ceiling."""
     return None if ceiling is None else 100.0 * held / ceiling
 
 
@@ -58,7 +58,7 @@ def fullest(*percents: float | None) -> float | None:
 
 
 def retention(kept: float, age: float, needs: Mapping[str, int]) -> Retention:
-    """What is kept for `kept` seconds and is `age` seconds old; `needs` are the offsets that its readers come to next.
+    """The age of retained facts against their retention; `needs` are the next offsets of its readers.
 
     The oldest that somebody needs is what counts: without a reader nothing is held back.
     """

@@ -1,4 +1,4 @@
-"""One handoff: fetch, put into the forward buffer, advance the frontier, confirm to the source. In this order."""
+"""A handoff: fetch, put into the forward buffer, advance the frontier, confirm to the source, in this order."""
 
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def _receive(boundary: Boundary, source: Source, batch: Batch, holder: str) -> H
 
 
 def _fetched(batch: Batch) -> int:
-    """Those after the cursor. They may all be known: of a handoff that ended before the source was told."""
+    """The facts after the cursor. All may be known, from a handoff that ended before its confirmation."""
     return sum(offset > batch.cursor for offset in batch.offsets)
 
 

@@ -47,7 +47,7 @@ class Standing(StrEnum):
 
 
 class Forwarder:
-    """One boundary. `handed`, `backlog` and `standing` are for whoever watches."""
+    """Forwards one boundary. `handed`, `backlog` and `standing` are for reports."""
 
     def __init__(self, boundary: Boundary, tell: Tell, *, is_draining: bool) -> None:
         self.name = str(boundary)
@@ -93,7 +93,7 @@ class Forwarder:
         return self.standing is not Standing.WORKING
 
     def _turn(self) -> float:
-        """One handoff, if one may be; how long to rest."""
+        """Make a handoff if one may be made; the time to rest."""
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=self._id)
         if boundary.is_retired:
             return self._retire()
@@ -173,7 +173,7 @@ class Forwarder:
         return self._stand(Standing.HELD, holder)
 
     def _stand(self, standing: Standing, reason: str = "") -> float:
-        """Told when it begins, and when the reason is another one."""
+        """Report a standstill when it begins and when its reason changes."""
         if (standing, reason) != (self.standing, self.reason):
             self.standing, self.reason = standing, reason
             self._tell(standing.name.lower(), boundary=self.name, reason=reason)

@@ -42,7 +42,7 @@ class Preparing:
         return [one for one in self._prepared if isinstance(one, Entry)]
 
     def results(self, written: Sequence[Any]) -> list[Any]:
-        """What came of the entries, and between them the refusals, in the order of the drafts."""
+        """The results of the entries, and between them the refusals, in the order of the drafts."""
         outcomes = iter(written)
         return [next(outcomes) if isinstance(one, Entry) else one for one in self._prepared]
 
@@ -51,7 +51,7 @@ ROUND_TRIP = 1000
 
 
 class Appended(NamedTuple):
-    """Where a fact stands in the log of its boundary."""
+    """The offset of a fact in the log of its boundary."""
 
     offset: int
     message_id: str
@@ -153,7 +153,7 @@ def _new(entries: Sequence[Entry], first: int) -> list[Result]:
 @retry_conflicts
 @transaction.atomic
 def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
-    """One by one, under the lock: repeats get the offset that they have, and what does not fit is refused."""
+    """Write one by one, under the lock: duplicates get their existing offset, and excess is refused."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
     if boundary.removed_offset is not None:
         postgresql.note_truncated(entries[0].zones)

@@ -24,7 +24,7 @@ def seek(from_zone: str, to_zone: str) -> Boundary | None:
 
 
 def in_use() -> QuerySet[Boundary]:
-    """Those that nobody has retired."""
+    """The boundaries that are not retired."""
     return Boundary.objects.filter(retired_at__isnull=True).select_related("from_zone", "to_zone")
 
 

@@ -1,4 +1,4 @@
-"""One connection for whoever writes for all, and the one of each thread."""
+"""The connection of group commits, and that of each thread."""
 
 import threading
 from collections.abc import Callable

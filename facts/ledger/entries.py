@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
     @property
     def fields(self) -> dict[str, str | None]:
-        """What a row of either buffer says of it."""
+        """The columns of an entry in either buffer."""
         return dict(zip(FIELDS, self.columns, strict=True))
 
     @property

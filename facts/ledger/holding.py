@@ -37,7 +37,7 @@ def keep(row: Boundary | Consumer, holder: str, *, term: timedelta = TERM) -> bo
 
 
 def let_go(row: Boundary | Consumer, holder: str) -> None:
-    """Somebody else may have it at once."""
+    """Release a consumer: another process may have it at once."""
     rows = type(row)._default_manager.filter(pk=row.pk, held_by=holder)  # noqa: SLF001
     rows.update(held_by=None, held_until=None)
 

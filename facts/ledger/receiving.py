@@ -23,7 +23,7 @@ class Arrival(NamedTuple):
 
 
 class Received(NamedTuple):
-    """How many were new, how far the buffer is complete, the last that was fine, and why those after it are not."""
+    """The number of new facts, the frontier, the last valid offset, and why later ones are not valid."""
 
     new: int
     frontier: int
@@ -81,7 +81,7 @@ def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
 
 
 def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[int], AlarmError | None]:
-    """Those that are new, the offsets of all that are fine, and why the rest is not looked at."""
+    """The new facts, the offsets of all valid ones, and why the rest is not looked at."""
     ids, offsets = [one.entry.message_id for one in arrivals], [one.offset for one in arrivals]
     there = ForwardedFact.objects.filter(Q(message_id__in=ids) | Q(offset__in=offsets), boundary=boundary)
     rows = list(there.values_list("message_id", "offset", "digest"))

@@ -71,7 +71,7 @@ def _check(boundary: Boundary, offset: int, last: int) -> None:
 
 
 def _arrived(boundary: Boundary, first: int, last: int) -> list[int]:
-    """Those that hold a fact, or held one that has been truncated."""
+    """The offsets that hold a fact, or held one that has been truncated."""
     rows = ForwardedFact.objects.filter(boundary=boundary, offset__range=(first, last))
     gone = range(first, min(last, boundary.frontier) + 1)
     return [*rows.values_list("offset", flat=True), *gone]

@@ -36,7 +36,7 @@ class Octets(Func):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncated:
-    """What a truncation did, and who keeps how many beyond their time."""
+    """The result of a truncation, and which readers hold back how many facts beyond their retention."""
 
     boundary: str
     first_offset: int
@@ -64,7 +64,7 @@ def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Trun
 @retry_conflicts
 @transaction.atomic
 def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, int, list[str]]:
-    """Say first that they are gone, so that nobody reads what is being removed; what a crash leaves goes next time."""
+    """Advance the first offset before deleting, so that nobody reads facts that are being removed."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
     outdated = _outdated_below(boundary)
     places = _places(boundary)

@@ -90,7 +90,7 @@ def _condition(meaning: str, text: str, boundaries: Sequence[int]) -> Q:
 
 
 def _meaning(buffer: Buffer, text: str, boundaries: Sequence[Boundary]) -> tuple[str, str]:
-    """What a searched text is here, and a word on what it is besides."""
+    """The meaning of a searched text, and a note on its other meanings."""
     keys: Any = [one.pk for one in boundaries]
     meant = [name for name in MEANINGS if buffer.objects.filter(_condition(name, text, keys)).exists()]
     if not meant:

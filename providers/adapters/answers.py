@@ -58,7 +58,7 @@ class Body:
 def understood(
     response: httpx.Response, body: bytes, read: Callable[[httpx.Response], dict[str, Any]], hidden: Hidden
 ) -> dict[str, Any]:
-    """What a success says; raises what anything else means."""
+    """The content of a success; raises the error of anything else."""
     if not response.is_success:
         raise _failure(response, body, hidden)
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_TRANSFER]

@@ -21,7 +21,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class HttpProvider(ProviderBase):
-    """One capability of a provider that is asked over HTTP.
+    """A capability of a provider that is called over HTTP.
 
     A subclass has a `base_url` and, mostly, `request` and `read`. Connections are kept open, for threads by process and
     for asyncio by event loop; cookies are not kept. An attempt has `context.timeout` seconds for all that it does.
@@ -36,11 +36,11 @@ class HttpProvider(ProviderBase):
     idempotency_header: ClassVar[str | None] = None
 
     def request(self, operation: str, payload: dict[str, Any]) -> httpx.Request:
-        """What to ask; an address without a host is below `base_url`."""
+        """The request to send; an address without a host is below `base_url`."""
         return httpx.Request("POST", f"/{quote(operation)}", json=payload)
 
     def read(self, response: httpx.Response) -> dict[str, Any]:
-        """What a successful answer says; whatever this raises makes the answer invalid."""
+        """The content of a successful answer; any error raised here makes the answer invalid."""
         answer: dict[str, Any] = response.json() if response.content else {}
         return answer
 
@@ -49,7 +49,7 @@ class HttpProvider(ProviderBase):
         return {}
 
     def client_options(self) -> dict[str, Any]:
-        """How clients are made; `verify`, `cert` and `proxy` of httpx may be added."""
+        """The options of HTTP clients; `verify`, `cert` and `proxy` of httpx may be added."""
         return {
             "base_url": self.base_url,
             "follow_redirects": self.follow_redirects,

@@ -24,7 +24,7 @@ STATUSES = {
 
 
 class Drawn(NamedTuple):
-    """What one attempt will be like."""
+    """The drawn behaviour of an attempt."""
 
     number: int
     latency: float

@@ -29,7 +29,7 @@ def milliseconds(number: float | None) -> str:
 
 
 def quota(one: QuotaStanding | None) -> str:
-    """How much of a quota is used, as a bar and in numbers; it changes colour at the warning line."""
+    """The used part of a quota, as a bar and in numbers; it changes colour at the warning line."""
     if one is None:
         return format_html('<span class="ergon-why">{}</span>', "no quota")
     kind = "bad" if one.percent >= FULL else "warning" if one.percent >= FULL * NEARLY else "good"
@@ -49,7 +49,7 @@ def tenant(name: str) -> str:
 
 
 def away(moment: datetime, now: datetime) -> str:
-    """How far ahead a moment is."""
+    """The time until a moment."""
     return f"{span(max(0.0, (moment - now).total_seconds()))}"
 
 

@@ -44,7 +44,7 @@ class ForceForm(ReasonForm):
 
 
 class QuotaForm(forms.Form):
-    """So many calls in each window."""
+    """A number of calls in each window."""
 
     limit = forms.IntegerField(
         label="Calls in each window",

@@ -40,7 +40,7 @@ def tags(one: Standing) -> str:
 
 
 def why(one: Standing) -> str:
-    """What is behind the state, in few words."""
+    """The reason of the state, in few words."""
     if one.override:
         until = f"{amounts.away(one.override_until, one.read_at)} more" if one.override_until else "until reset"
         return f"by {one.override_by}, {until}: {one.override_reason}"
@@ -264,5 +264,5 @@ class GatesPage(GateColumns, GateChanges):
 
 
 def _history(row: Gate) -> list[AuditEntry]:
-    """What people did to it: its own part of the audit log, for all who may see it."""
+    """The audit entries of a gate, for all who may see it."""
     return list(AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")[:SHOWN])

@@ -32,7 +32,7 @@ class ByProvider(NewestFirst):
 
 
 class ProviderPoliciesView(Refusing, ListAPIView[ProviderPolicyRow]):
-    """What stands above the classes of providers, by provider and capability."""
+    """The stored policies, by provider and capability."""
 
     required_scope = "policies:read"
     queryset = ProviderPolicyRow.objects.select_related("active")
@@ -41,7 +41,7 @@ class ProviderPoliciesView(Refusing, ListAPIView[ProviderPolicyRow]):
 
 
 class ProviderPolicyView(Refusing, APIView):
-    """What a policy says, and which versions it has had. The entity tag is the number of the version in force."""
+    """A policy and its versions. The entity tag is the number of the active version."""
 
     required_scope = "policies:read"
 

@@ -33,7 +33,7 @@ class NewQuotaSerializer(DecisionSerializer):
 
 
 class QuotaView(Refusing, APIView):
-    """What a verb changes here holds for every process at once."""
+    """The quota of a capability. A change holds for every process at once."""
 
     required_scope = "providers:operate"
     body_limit = DECISION_LIMIT

@@ -84,7 +84,7 @@ class OverrideSerializer(serializers.Serializer[Any]):
 
 
 class MetricSerializer(serializers.ModelSerializer[ProviderExecutionMetric]):
-    """One attempt."""
+    """An attempt."""
 
     class Meta:
         model = ProviderExecutionMetric

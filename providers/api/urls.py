@@ -15,7 +15,7 @@ from providers.api.quotas import QuotaView
 
 
 class Named(StringConverter):
-    """What providers and capabilities may be called in an address."""
+    """The names of providers and capabilities in an address."""
 
     regex = r"[^/\x00]{1,100}"
 

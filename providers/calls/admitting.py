@@ -64,7 +64,7 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
 
 
 def told(row: sql.Row, asked: Asked) -> Admission:
-    """What the statement returned, as the rules say it."""
+    """The returned row, as a decision of the rules."""
     word, generation, number, limit, start, refusal = row
     decision = Decision(word)
     if decision.is_admission:

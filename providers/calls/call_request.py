@@ -1,4 +1,4 @@
-"""One execution as the verbs know it."""
+"""An execution, as the verbs see it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ SLACK = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class CallRequest:
-    """Who asks for what, under which policy; and the token of its claim, while it holds one."""
+    """A request with its caller and policy, and the token of its claim while it holds one."""
 
     who: Who
     operation: str

@@ -37,12 +37,12 @@ def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int)
 
 
 def source_of(provider_name: str, capability: str) -> str:
-    """How dead letters of a capability are known among all others."""
+    """The source of a capability's dead letters."""
     return f"{provider_name}/{capability}"[:200]
 
 
 def told(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
-    """What is published: the thirteen fields of the documents."""
+    """The published message: the thirteen fields of the documents."""
     fields = {
         "tenant_id": ticket.who.tenant_id,
         "campaign_id": ticket.campaign_id,
@@ -63,7 +63,7 @@ def told(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, 
 
 
 def request_of(ticket: CallRequest) -> dict[str, Any]:
-    """What was asked, to ask it again."""
+    """The request of a dead letter, for its replay."""
     asked = {
         **ticket.who._asdict(),
         "campaign_id": ticket.campaign_id,

@@ -26,7 +26,7 @@ ROUNDED = timedelta(microseconds=2)
 
 
 class OrderError(ValueError):
-    """What an operator asks for makes no sense; `field` is what is wrong, where that is one thing."""
+    """The override makes no sense; `field` is the faulty field, if it is one."""
 
     code = "invalid_order"
 
@@ -124,7 +124,7 @@ def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: t
 
 
 def _show(gate: Gate) -> None:
-    """Whoever reads the visible table sees an operator's word there too, before any call is settled under it."""
+    """Show an override in the visible table before any call is settled under it."""
     shown = {"breaker_state": gate.override or gate.state, "consecutive_failures": gate.consecutive_failures}
     named = {name: getattr(gate, name) for name in Who._fields}
     is_there = ProviderHealthState.objects.filter(**named).update(**shown, updated_at=Now())

@@ -37,7 +37,7 @@ def dialect() -> Dialect:
 
 
 def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
-    """What a statement returns.
+    """The rows that a statement returns.
 
     Django's own cursors never prepare, whatever the connection allows; nothing does where a pooler shares connections.
     Psycopg reads a statement as long as ours anew each time, to find its parameters; here that is done once.
@@ -92,7 +92,7 @@ def rows_again(statement: str, given: Mapping[str, Any]) -> list[Row]:
 
 @contextmanager
 def lost_connections_closed() -> Iterator[None]:
-    """What fails because the database is away leaves no broken connection behind."""
+    """Close a broken connection if a statement fails because the database is away."""
     try:
         yield
     except DatabaseError:

@@ -72,7 +72,7 @@ RETURNING decision, generation, admissions, quota_limit, window_start,
 
 
 def gate_settlement(dialect: Dialect) -> str:
-    """How a call came out, taken in by the gate: breaker, retry budget, cooldown, refund."""
+    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund."""
     d = dialect
     return f"""
 UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
@@ -144,7 +144,7 @@ FROM {gate}
 
 
 def minute(dialect: Dialect) -> str:
-    """One attempt more in this minute."""
+    """The statement that counts an attempt in its minute."""
     d = dialect
     return f"""
 INSERT INTO provider_minutes AS m (gate_id, minute, attempts, successes, executions, successful_executions, buckets)
@@ -158,7 +158,7 @@ ON CONFLICT (gate_id, minute) DO UPDATE SET attempts = m.attempts + 1, successes
 
 
 def refused_minute(dialect: Dialect) -> str:
-    """One refusal more in this minute. If attempts were made before it, it is the end of an execution."""
+    """The statement that counts a refusal in its minute; after attempts it ends an execution."""
     return f"""
 INSERT INTO provider_minutes AS m (gate_id, minute, executions, refusals)
 SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint),
@@ -168,7 +168,7 @@ ON CONFLICT (gate_id, minute) DO UPDATE SET refusals = m.refusals + 1, execution
 
 
 def health(dialect: Dialect) -> str:
-    """What is seen of the breaker, an operator's word included; and the last error and success, which stay."""
+    """The statement that updates the visible breaker state, overrides included, and the last error and success."""
     now = dialect.moment.format("g.decided_at")
     return f"""
 INSERT INTO provider_health_states AS h (tenant_id, provider_name, capability, breaker_state, consecutive_failures,
@@ -230,7 +230,7 @@ RETURNING token, fingerprint, state, answer, lease_until - {d.clock}
 
 
 def claim_end(dialect: Dialect) -> str:
-    """How a claimed request came out; one that is tried again stays claimed, for longer."""
+    """The statement that ends a claim; a request that is tried again stays claimed, for longer."""
     d = dialect
     return f"""
 UPDATE provider_idempotency_claims SET

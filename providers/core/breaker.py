@@ -68,7 +68,7 @@ class Breaker:
     probes: Probes = field(default_factory=dict)
 
     def state_at(self, now: float) -> BreakerState:
-        """What the state amounts to: open, past its cooldown, is half open."""
+        """The effective state: open after its cooldown is half open."""
         return BreakerState.HALF_OPEN if self._is_turning(now) else self.state
 
     def live_probes(self, now: float) -> dict[str, float]:
@@ -215,7 +215,7 @@ COUNTED = frozenset({"timeout", "connection_error", "dependency_unavailable"})
 
 
 def verdict_of(error: BaseException | None, *, count_rate_limited: bool = False) -> Verdict:
-    """What an error, of ours or not, says about the provider: only what means that it is ill counts."""
+    """The verdict of an error on the provider: only errors that mean a sick provider count."""
     if error is None:
         return Verdict.SUCCESS
     reason = canonical(error).reason_code

@@ -11,7 +11,7 @@ ATOM = rule("a number of at least 1", lambda value: backoff.is_duration(value) a
 
 @dataclass(frozen=True, slots=True)
 class RetryBudget(Policy):
-    """How many retries a provider may be given beyond what its successes earn."""
+    """The retries that a provider may be given beyond what its successes earn."""
 
     capacity: float = field(
         default=50.0, metadata=ATOM | means("Maximum of the retry budget, which starts full.", "retries")
@@ -24,5 +24,5 @@ class RetryBudget(Policy):
         return min(self.capacity, tokens + self.earned_by_success)
 
     def spend(self, tokens: float) -> float | None:
-        """What is left after a retry; None if there is not enough for one."""
+        """The budget after a retry; None if there is not enough for one."""
         return min(tokens, self.capacity) - 1 if min(tokens, self.capacity) >= 1 else None

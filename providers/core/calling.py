@@ -60,7 +60,7 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class Execution:
-    """What the rules go by, and what has been done so far."""
+    """The input of the rules, and the progress so far."""
 
     policy: ProviderPolicy
     context: ProviderExecutionContext
@@ -85,12 +85,12 @@ class Execution:
         return min(limits, default=None)
 
     def unpaid(self) -> Reservation:
-        """What may be given back: the reservation of requests that certainly never left."""
+        """The reservations to give back: of requests that certainly never left."""
         held = self.reservation
         return NOTHING if held is None or self.has_left else Reservation(held.reserved, held.window_start)
 
     def end_of(self, error: ProviderError) -> Outcome:
-        """What a failure means that is not tried again here."""
+        """The end of an execution whose failure is not tried again here."""
         if self.context.may_return and self._is_worth_returning(error):
             return Outcome.RETRY
         return Outcome.FAILED if self.context.task_name is None else Outcome.DEAD_LETTER
@@ -118,7 +118,7 @@ class Execution:
 
 
 def execute(execution: Execution) -> Steps[ProviderExecutionResult]:
-    """One execution, from the claim of its key to its end."""
+    """An execution, from the claim of its key to its end."""
     if execution.is_guarded:
         earlier = yield from claim(execution)
         if earlier is not None:

@@ -161,7 +161,7 @@ def canonical(error: BaseException) -> ProviderError:
 
 
 def from_status(status: int, message: str = "", *, retry_after: float | None = None) -> ProviderError:
-    """What an HTTP status means that is no success."""
+    """The error of an HTTP status that is not a success."""
     return kind_of_status(status)(message or f"HTTP {status}", http_status=status, retry_after=retry_after)
 
 
@@ -189,7 +189,7 @@ def told(error: BaseException) -> str:
 
 
 def _origin_of(error: BaseException) -> BaseException:
-    """What a client library's error was made of, as urllib says it: the reason is the error that it had itself."""
+    """The original error of a client library's error, as urllib wraps it in `reason`."""
     for _ in range(DEEPEST):
         reason = getattr(error, "reason", None)
         if not isinstance(reason, BaseException):

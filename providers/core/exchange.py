@@ -9,7 +9,7 @@ from providers.core.errors import ProviderError
 
 
 class Outcome(StrEnum):
-    """How an attempt, or a whole execution, came out; an execution that ends with `retry` is to be made again later."""
+    """The outcome of an attempt or execution; an execution that ends with `retry` is to be made again later."""
 
     SUCCESS = "success"
     RETRY = "retry"
@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 class Who(NamedTuple):
-    """One capability of one provider, for one tenant."""
+    """A capability of a provider, for one tenant."""
 
     tenant_id: str
     provider_name: str
@@ -61,7 +61,7 @@ class ProviderAnswer(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of an execution, numbered from 1."""
+    """An attempt of an execution, numbered from 1."""
 
     number: int
     duration_ms: float

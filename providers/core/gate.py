@@ -13,7 +13,7 @@ from providers.core.quota import NOTHING, Quota, Reservation
 
 
 class Decision(StrEnum):
-    """How the gate answers a call that wants to pass, and one that comes back."""
+    """The gate's answer to a call that wants to pass, and to one that comes back."""
 
     ADMITTED = "admitted"
     PROBE = "probe"
@@ -50,7 +50,7 @@ class Admission(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a call needs: so much of the quota (0 if it has it already), and a place for so long if it is a probe."""
+    """The needs of a call: units of the quota (0 if reserved already), and the time of a probe."""
 
     breaker: BreakerPolicy
     cost: int = 1

@@ -21,7 +21,7 @@ class Request(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """What is asked, whoever asks: the same key with another fingerprint is another request."""
+        """A digest of the request, whoever asks: the same key with another fingerprint is another request."""
         return _digest([self.operation, self.version, canonical(self._counted())])
 
     @property
@@ -37,12 +37,12 @@ class Request(NamedTuple):
 
 
 def canonical(value: Any) -> str:
-    """One text for all payloads that mean the same."""
+    """The canonical text of a payload: the same for all that mean the same."""
     return json.dumps(walked(value, _plain, key=text_of), sort_keys=True, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold, whatever was given: other values by their kind and text."""
+    """A value as JSON can hold it: others by their kind and text."""
     is_known = value is None or isinstance(value, str | int | float | bool)
     return value if is_known and not is_endless(value) else {type(value).__qualname__: text_of(value)}
 

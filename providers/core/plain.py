@@ -28,7 +28,7 @@ def walked(value: Any, leaf: Leaf, *, key: Leaf = str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """What a value says of itself, or the name of its class if it cannot be asked."""
+    """The text of a value, or the name of its class if that fails."""
     try:
         return hex(value) if is_endless(value) else str(value)
     except Exception:  # noqa: BLE001 (its own __str__ is broken)

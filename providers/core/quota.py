@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Reservation(NamedTuple):
-    """So much of the quota, in the window that began then."""
+    """Reserved units of a quota, and the start of their window."""
 
     amount: int = 0
     window_start: float | None = None

@@ -18,7 +18,7 @@ RATIO = rule("a number from 0 to 1", lambda value: backoff.is_duration(value) an
 
 
 class Try(NamedTuple):
-    """One try of a call: its number from 1, how long it took, and the error that it ended with, if any."""
+    """A try of a call: its number from 1, its duration, and its error, if any."""
 
     number: int
     duration: float
@@ -28,7 +28,7 @@ class Try(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tries(Generic[T]):
-    """How a call that was tried repeatedly came out."""
+    """The outcome of a call that was tried repeatedly."""
 
     value: T | None
     error: ProviderError | None

@@ -85,7 +85,7 @@ class Store:
         return True
 
     def _ask(self, verb: Callable[[], T], name: str) -> T | None:
-        """What a verb returns; None if the database is away."""
+        """The result of a verb; None if the database is away."""
         try:
             with calls.lost_connections_closed():
                 return verb()

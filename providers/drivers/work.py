@@ -1,4 +1,4 @@
-"""One attempt: the provider's own code, and what its ending means."""
+"""An attempt: the provider's own code, and the classification of its end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ AsyncImplementation = Callable[[ProviderExecutionContext], Awaitable[Any]]
 
 
 class Work:
-    """What is called, in its circumstances. Whatever it raises becomes one of our errors."""
+    """The call of a provider's code. Any error becomes one of our errors."""
 
     def __init__(
         self,

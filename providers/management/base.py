@@ -82,7 +82,7 @@ def json_file(path: str) -> Any:
 
 
 def wanted(tenant_id: str | None, provider_name: str | None, capability: str | None) -> list[Standing]:
-    """Those that the names given so far mean. All three must mean something."""
+    """The capabilities that the given names match. All three names must match something."""
     if tenant_id and provider_name and capability:
         who = Who(tenant_id, provider_name, capability)
         found = health.of(who)

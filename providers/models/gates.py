@@ -89,7 +89,7 @@ class Gate(OfCapability):
         )
 
     def effective_state(self, now: datetime) -> BreakerState:
-        """What the breaker amounts to by now, an operator's word included."""
+        """The effective state of the breaker, overrides included."""
         return self.value.state_at(now.timestamp())
 
     @property

@@ -12,7 +12,7 @@ from providers.models.tasks import TaskExecution
 
 
 class ProviderExecutionMetric(OfCapability):
-    """One attempt, written once: the database refuses to change it, and to remove it before its time."""
+    """An attempt, written once: the database refuses to change it, and to remove it before its time."""
 
     task_execution = models.ForeignKey(
         TaskExecution, null=True, blank=True, on_delete=models.PROTECT, related_name="metrics", db_index=False

@@ -11,7 +11,7 @@ from providers.models.columns import NAME
 
 
 class ProviderPolicyRow(PolicyRow):
-    """How one capability of one provider is called, instead of as its class says."""
+    """A stored policy of a capability, in place of that of its class."""
 
     identity: ClassVar = ("provider_name", "capability")
     value_class: ClassVar = ProviderPolicy
@@ -32,7 +32,7 @@ class ProviderPolicyRow(PolicyRow):
 
 
 class ProviderPolicyVersion(VersionRow):
-    """What such a policy said at one time, by whom and why. Written once: the database refuses to change it."""
+    """A version of a provider policy, with author and reason. The database refuses to change it."""
 
     policy = models.ForeignKey(ProviderPolicyRow, on_delete=models.RESTRICT, related_name="versions")
 

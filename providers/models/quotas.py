@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class QuotaState(OfCapability):
-    """One window of a quota. The gate decides; this is the settled state that people and the API see."""
+    """A window of a quota. The gate decides; this is the settled state that people and the API see."""
 
     window_start = models.DateTimeField()
     window_end = models.DateTimeField()

@@ -17,7 +17,7 @@ class TaskState(StrEnum):
 
 
 class TaskExecution(models.Model):
-    """One invocation of a task."""
+    """An invocation of a task."""
 
     task_name = models.CharField(max_length=200)
     celery_task_id = models.CharField(max_length=200, db_index=True)

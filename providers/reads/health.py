@@ -119,7 +119,7 @@ def of_tenant(tenant_id: str) -> list[Standing]:
 
 
 def of_gates(gates: Sequence[Gate]) -> list[Standing]:
-    """How these stand."""
+    """The health of these gates."""
     now = database_time()
     names = {f"{name}__in": {getattr(gate, name) for gate in gates} for name in Who._fields}
     healths = {_who(row): row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
@@ -128,7 +128,7 @@ def of_gates(gates: Sequence[Gate]) -> list[Standing]:
 
 
 def of(who: Who) -> Standing | None:
-    """How one stands; None if nothing is known of it."""
+    """The health of a capability; None if nothing is known of it."""
     gate = Gate.objects.filter(**who._asdict()).first()
     if gate is not None:
         return of_gates([gate])[0]
@@ -136,13 +136,13 @@ def of(who: Who) -> Standing | None:
 
 
 def concerning(now: datetime) -> QuerySet[Gate]:
-    """Those that somebody should look at: open, forced, or with a quota that is nearly used up."""
+    """Capabilities that need attention: open, forced, or with a quota that is nearly used up."""
     rows = Gate.objects.alias(**conditions(now))
     return rows.filter(~Q(effective="closed") | Q(is_forced=True) | Q(is_near=True)).order_by("pk")
 
 
 def of_row(gate: Gate, now: datetime) -> Standing:
-    """What the gate alone says: everything but health and rates."""
+    """The health that the gate alone tells: everything but errors and rates."""
     return _standing(_who(gate), gate, None, None, {}, now)
 
 
@@ -160,7 +160,7 @@ def counts() -> QuerySet[Any, Any]:
 
 
 def waiting_letters() -> int:
-    """How many dead letters are not published yet, counted only so far."""
+    """The number of unpublished dead letters, counted up to a cap."""
     return OutboxLetter.objects.filter(published_at__isnull=True).order_by("id")[:COUNTED].count()
 
 
@@ -183,7 +183,7 @@ def _minute(minute: int, row: ProviderMinute | None) -> dict[str, Any]:
 
 
 def conditions(now: datetime) -> dict[str, Case]:
-    """What the rules say of gates, in SQL: the effective state, whether that is forced, and how far quotas are used."""
+    """The rules of gates in SQL: the effective state, overrides, and the used part of quotas."""
     near = Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)
     return {
         "effective": _effective(now),

@@ -105,7 +105,7 @@ class BrokerConnector(Connector):
         return self._owner.is_lost(delivery_of(transaction))
 
     def on_lost(self, callback: OnLost | None) -> None:
-        """Say what to call with transactions that the broker has taken back; from any thread."""
+        """Set the callback for transactions that the broker has taken back; it is called from any thread."""
         self._on_lost = callback
 
     def begin(self, transaction: Transaction) -> bool:
@@ -149,16 +149,16 @@ class BrokerConnector(Connector):
         self._owner.flush()
 
     def count(self) -> int:
-        """How many wait."""
+        """The number of waiting messages."""
         waiting: int = self._owner.answer(self._owner.ask(lambda line: line.count()))
         return waiting
 
     def interrupt(self) -> None:
-        """Somebody wants an end: a fetch that waits comes back with what it has."""
+        """A stop was requested: a waiting fetch returns with what it has."""
         self._owner.interrupt()
 
     def give_up(self) -> None:
-        """Nobody waits any longer: what a broker that is away has not taken by now fails."""
+        """The grace period is over: requests that an absent broker has not answered fail."""
         self._owner.give_up()
 
     def close(self) -> None:

@@ -46,10 +46,10 @@ class Line(Protocol):
         """Write down that one which came back before is now worked on, once; False if it is not ours any more."""
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """They are done: the broker may forget them. Returns those that it had taken back already."""
+        """Acknowledge deliveries. Returns those that the broker had taken back already."""
 
     def dead_letter(self, delivery: Delivery, headers: dict[str, str]) -> bool:
-        """It has failed for good: move it to the dead-letter queue. False if it is not ours any more."""
+        """Move a delivery to the dead-letter queue. False if it is not ours any more."""
 
     def release(self, deliveries: Sequence[Delivery]) -> int:
         """Put them back where they were. How many of them were still ours."""
@@ -58,10 +58,10 @@ class Line(Protocol):
         """Ids and texts, in order; those that have arrived are taken out."""
 
     def count(self) -> int:
-        """How many wait."""
+        """The number of waiting messages."""
 
     def keep_alive(self) -> None:
-        """Tell the broker that we are still here."""
+        """Send the broker a sign of life."""
 
     def drop(self) -> None:
         """Forget a connection that is broken."""

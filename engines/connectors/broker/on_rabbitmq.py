@@ -105,7 +105,7 @@ class Workbench:
 
 
 class RabbitLine:
-    """One channel. A consumer lives only while a batch is fetched, so that no message waits here that nobody asked for.
+    """A RabbitMQ channel. A consumer lives only while a batch is fetched, so that no message waits here unasked.
 
     `session` counts the connections: a tag of an earlier one means another message, or none, on this one.
     """

@@ -135,7 +135,7 @@ return lost
 
 
 class RedisLine:
-    """One connection. Leases belong to the messages, not to it: they outlive its loss."""
+    """A Redis or Valkey connection. Leases belong to the messages and outlive the connection."""
 
     broken: tuple[type[Exception], ...] = (redis.RedisError, OSError)
     refused: tuple[type[Exception], ...] = (redis.AuthenticationError, redis.exceptions.NoPermissionError)

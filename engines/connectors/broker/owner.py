@@ -123,7 +123,7 @@ class Owner:
     def answer(
         self, asked: "Future[Any]", *, limit: float | None = None, unwanted: threading.Event | None = None
     ) -> Any:
-        """What came of it. Raises if that takes too long, or a moment after nobody wants it any more."""
+        """The answer to a request. Raises if it takes too long, or shortly after nobody wants it any more."""
         unwanted = unwanted or self._given_up
         if limit is None and self.patience is not None:
             limit = self.patience + 2 * ANSWER_LIMIT
@@ -296,7 +296,7 @@ class Owner:
         self._untold.discard(asked)
 
     def _serve_others(self, line: Line) -> None:
-        """What came in while a fetch waits. If the connection breaks over it, it is done after the fetch."""
+        """Serve requests that came in while a fetch waits; after a broken connection, once the fetch is over."""
         self._keep_alive_on(line)
         while not self._errands.empty():
             errand = self._errands.get()

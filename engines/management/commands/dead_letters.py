@@ -100,7 +100,7 @@ def _row(letter: DeadLetter) -> list[Any]:
 
 
 def _payload(letter: DeadLetter) -> dict[str, Any]:
-    """What would be replayed, unless the pipeline wants fields of it hidden: the console alone reveals those."""
+    """The payload to replay, unless the pipeline hides fields of it: only the console reveals those."""
     if Pipeline.objects.filter(name=letter.source).exclude(redacted=[]).exists():
         return {"payload": None, "is_payload_hidden": True}
     return {"payload": dead_letters.payload_of(letter), "is_payload_hidden": False}

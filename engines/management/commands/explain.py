@@ -40,7 +40,7 @@ class Command(EngineCommand):
 
 
 def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Those that say anything: what is not, or is over, does not."""
+    """The facts that have a value."""
     for name, value in facts.items():
         is_told = value > 0 if isinstance(value, float) else bool(value)
         if is_told and name not in LEFT_OUT:

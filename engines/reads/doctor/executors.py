@@ -36,7 +36,7 @@ def executors() -> Iterator[Finding]:
 
 
 class Trial:
-    """One executor, started and left alone for a moment."""
+    """An executor, started and left alone for a moment."""
 
     def __init__(self, executor: ExecutorSettings) -> None:
         self._executor = executor
@@ -116,7 +116,7 @@ class Trial:
 
 
 def _struggling() -> Iterator[Finding]:
-    """Those that keep dying on a worker."""
+    """The executors that keep dying on a worker."""
     for executor in list_executors():
         for share in executor.shares:
             if deaths := share.deaths_in_a_row:

@@ -14,7 +14,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at, how it is, and what to do about it."""
+    """The result of a check, and what to do about it."""
 
     check: str
     level: Level

@@ -41,7 +41,7 @@ def database() -> Iterator[Finding]:
 
 
 def connection_pooler() -> Iterator[Finding]:
-    """Where there is one that shares connections: whether the address declares it."""
+    """Whether a pooler that shares connections is declared in the address."""
     if pooler.is_undeclared(connection):
         hint = "add ?pooler=transaction or ?pooler=session to DATABASE_URL; see docs/how-to/pool-connections.md"
         yield warning("pooler", "the connection is pooled, and DATABASE_URL does not declare it", hint)

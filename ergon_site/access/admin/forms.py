@@ -25,7 +25,7 @@ GRANT = tuple(Grant.__dataclass_fields__)
 
 @contextmanager
 def told_in_the_form() -> Iterator[None]:
-    """What the domain refuses is a fault of the field."""
+    """Turn a refusal of the domain into an error of the field."""
     try:
         yield
     except UnusableTermError as error:
@@ -70,14 +70,14 @@ class LifetimeField(forms.IntegerField):
 
 
 class EndlessField(forms.BooleanField):
-    """That a token lives for ever, whatever its days."""
+    """Whether a token never expires, whatever its days."""
 
     def __init__(self) -> None:
         super().__init__(label="Never expires", required=False, widget=UnfoldBooleanWidget)
 
 
 def lifetime(form: forms.Form | forms.ModelForm) -> timedelta | None:
-    """How long the token of a form with both fields lives; None for ever."""
+    """The lifetime of a token by both fields of a form; None for ever."""
     return None if form.cleaned_data["is_endless"] else form.cleaned_data["lifetime"]
 
 

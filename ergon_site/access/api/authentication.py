@@ -45,7 +45,7 @@ class CertificateAuthentication(BaseAuthentication):
 
 
 def _told(request: Request) -> str:
-    """What a trusted proxy tells of the certificate; what anybody else tells is nothing."""
+    """The certificate that a trusted proxy forwards; None from anybody else."""
     name = settings.ERGON_CERTIFICATE_HEADER
     told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
     is_believed = told and addresses.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES)
@@ -53,14 +53,14 @@ def _told(request: Request) -> str:
 
 
 def _refuse(request: Request, what: str) -> NoReturn:
-    """Nobody learns which of the reasons it was."""
+    """Refuse without saying which of the reasons it was."""
     refuse_guessing(request)
     msg = f"The {what} is unknown or expired, or its client is disabled."
     raise AuthenticationFailed(msg)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document names it."""
+    """The name of the scheme in the OpenAPI document."""
 
     target_class = TokenAuthentication
     name = "token"

@@ -24,7 +24,7 @@ KEY = OpenApiParameter(
 
 
 def answer_once(request: Request, act: Callable[[], Answer]) -> Response:
-    """What `act` answers; under a key that the client has used before, what it answered then."""
+    """The answer of `act`, or the stored answer if the client has used the key before."""
     key = request.headers.get(HEADER)
     answer = act() if key is None else idempotency.answer(_asked(request, key), act)
     headers = {REPEATED: "true"} if answer.is_repeated else None

@@ -25,7 +25,7 @@ class NewestFirst(CursorPagination):
         return super().paginate_queryset(queryset, request, view)
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """Where a page begins: a cursor that no page has given out is refused before the database sees it."""
+        """The position of a cursor; one that no page has given out is refused before the database sees it."""
         cursor: Cursor | None = super().decode_cursor(request)
         if cursor is not None and cursor.position is not None and not self._is_key(str(cursor.position)):
             raise NotFound(self.invalid_cursor_message)

@@ -34,7 +34,7 @@ class Condition:
 
 
 def of_change(request: Request) -> Condition:
-    """What a change of something that exists depends on."""
+    """The precondition of a change of something that exists."""
     tag = request.headers.get("If-Match")
     if tag is None:
         raise _required()

@@ -92,7 +92,7 @@ class VerbCommand(BaseCommand):
         raise NotImplementedError
 
     def hint_for(self, error: Exception) -> str:
-        """What to type instead, shown behind a refusal; empty if there is nothing to suggest."""
+        """A command to type instead, shown after a refusal; empty if there is nothing to suggest."""
         return ""
 
     def tell(self, document: Any, text: str | Iterable[str]) -> None:
@@ -111,7 +111,7 @@ class VerbCommand(BaseCommand):
         return LiveLine(self.stderr if on_stderr else self.stdout)
 
     def _close_quietly(self) -> None:
-        """Whoever read the output has gone: what the interpreter still holds for them has nowhere to go."""
+        """Close standard output quietly: its reader has gone."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

@@ -21,7 +21,7 @@ def versions(policy: Any) -> tuple[list[dict[str, Any]], list[str], list[list[An
 
 
 def change_lines(row: VersionRow, changed: Sequence[dict[str, Any]]) -> list[str]:
-    """That it is active, and what it changes."""
+    """The lines that confirm an activation, and its changes."""
     return [printable(f"{row} is active"), *map(_change, changed)]
 
 

@@ -7,7 +7,7 @@ _MISSING = object()
 
 
 def changes(before: Any, after: Any) -> list[dict[str, Any]]:
-    """One entry for each place that differs: its path, and what was and is there (absent if there was nothing)."""
+    """An entry for each place that differs: its path, and the value before and after (absent if there was none)."""
     return [_entry(path, old, new) for path, old, new in _walk("", before, after)]
 
 

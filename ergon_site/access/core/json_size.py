@@ -21,7 +21,7 @@ class Bounds:
     names: int
 
     def excess(self, body: bytes | bytearray) -> str:
-        """What a text has too many of, or nothing. Brackets, commas and colons within strings do not count.
+        """The kind of parts that a text has too many of, or nothing. Characters within strings do not count.
 
         Told and not raised: an error would keep the text alive.
         """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Counter(StrEnum):
-    """What failures are counted by."""
+    """The key that failures are counted by."""
 
     PAIR = "account and address"
     ACCOUNT = "account"

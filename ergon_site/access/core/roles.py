@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Right(StrEnum):
-    """One thing a person may do in the console, whichever app it concerns."""
+    """A thing that a person may do in the console, in every app."""
 
     VIEW = "view"
     OPERATE = "operate"

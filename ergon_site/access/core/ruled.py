@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 
 class Ruled(Protocol):
-    """What a version of a policy says: a frozen dataclass, JSON in and out.
+    """The content of a policy version: a frozen dataclass, JSON in and out.
 
     The metadata of each field are its `bound` in words, the `check` of a value, whether it is `optional`, its `meaning`
     and its `unit`; a part, made of fields itself, names its class as `kind`. What breaks a rule is refused with a
@@ -43,7 +43,7 @@ def rule(kind: type[Ruled], path: str) -> Mapping[str, Any]:
 
 
 def at(body: Mapping[str, Any], path: str) -> Any:
-    """What stands at the end of a way."""
+    """The value at the end of a path."""
     found: Any = body
     for name in path.split("."):
         found = found[name]

@@ -70,7 +70,7 @@ class _Call:
 
 
 class _Watcher:
-    """One thread for all calls of the process; it rests while there are none."""
+    """A thread that watches all calls of the process; it rests while there are none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ class VersionUnknownError(PolicyRefusal):
 
 
 class StalePolicyError(PolicyRefusal):
-    """Somebody else was quicker."""
+    """The policy was changed by somebody else meanwhile."""
 
     code = "stale_policy"
 

@@ -26,7 +26,7 @@ def _number(text: str, kind: Callable[[str], Any]) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """How a value is typed in: how its text is read, how long that may be, and the widget."""
+    """The input of a value: how its text is parsed, its longest length, and the widget."""
 
     read: Callable[[str], Any]
     longest: int
@@ -54,7 +54,7 @@ INPUTS: dict[Any, Input] = {
 
 
 class RuleField(forms.Field):
-    """One field of a policy."""
+    """A field of a policy."""
 
     def __init__(self, one: "dataclasses.Field[Any]") -> None:
         self.rule, self.input = one.metadata, INPUTS[one.type]

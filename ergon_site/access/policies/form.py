@@ -13,7 +13,7 @@ from ergon_site.access.policies.models import PolicyRow
 
 
 class PolicyForm(forms.Form):
-    """What the next version says. `expected` is the version that the form was opened with."""
+    """The form of the next version. `expected` is the version that the form was opened with."""
 
     expected = forms.IntegerField(widget=forms.HiddenInput)
     reason = WhyField()
@@ -43,7 +43,7 @@ class PolicyForm(forms.Form):
         return ruled.nested({path: self._value(path) for path, _ in ruled.leaves(self.kind)})
 
     def values(self, path: str) -> dict[str, Any] | None:
-        """What the fields below a path say now, if each can be read."""
+        """The values of the fields below a path, if each can be parsed."""
         names = [name for name in self.fields if name.startswith(f"{path}.")]
         if self.is_bound and any(name in self.errors for name in names):
             return None

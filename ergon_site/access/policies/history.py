@@ -20,7 +20,7 @@ CHANGES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One place, and what was and is there."""
+    """A path with the value before and after."""
 
     path: str
     before: str
@@ -48,13 +48,13 @@ def told(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
 
 
 def conflict(policy: PolicyRow, expected: int) -> dict[str, Any]:
-    """Who was quicker, and what they changed since the version that a form was opened with."""
+    """The author and the changes since the version that a form was opened with."""
     opened = policy.versions.filter(number=expected).first()
     return {"version": policy.active, "changes": between(policy, opened, policy.active) if opened else []}
 
 
 def between(policy: PolicyRow, earlier: VersionRow, later: VersionRow) -> list[Change]:
-    """How two versions differ, whatever came in between; fields that one leaves out have their defaults."""
+    """The differences of two versions; missing fields have their defaults."""
     bodies = (policy.read(version.body).to_dict() for version in (earlier, later))
     return list(_changes(differences.changes(*bodies)))
 

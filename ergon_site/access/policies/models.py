@@ -49,16 +49,16 @@ class PolicyRow(models.Model):
 
     @property
     def in_force(self) -> InForce:
-        """What it says now."""
+        """The content of the active version."""
         return InForce(self.active.pk, self.read(self.active.body))
 
     def read(self, body: Any) -> Ruled:
-        """What a JSON value says, complete and checked."""
+        """The policy of a JSON value, complete and checked."""
         return self.value_class.from_dict(body)
 
 
 class VersionRow(models.Model):
-    """What a policy said at one time, by whom and why. Written once: let a migration say `AppendOnly` of its table."""
+    """A version of a policy, with author and reason. Written once: its migration adds `AppendOnly`."""
 
     policy: Any
 

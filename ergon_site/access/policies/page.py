@@ -41,11 +41,11 @@ class PolicyPage(PolicyList):
         return Layout()
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What a template of the app's own shows besides."""
+        """Further values for a template of the app."""
         return {}
 
     def first_body(self, new: dict[str, Any]) -> dict[str, Any]:
-        """What a policy that `new_form` asks for says at first, where that is not the default."""
+        """The first content of a policy that `new_form` asks for, where that is not the default."""
         return {}
 
     def get_urls(self) -> list[URLPattern]:
@@ -79,7 +79,7 @@ class PolicyPage(PolicyList):
         return self.page(request, self.detail_template, str(policy), policy, **context)
 
     def preview_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """What is drawn, as the form has it now."""
+        """The previews of the form's present values."""
         policy = self.row(request, object_id)
         context = self._laid_out(PolicyForm(policy, request.POST or None), policy)
         return TemplateResponse(request, "console/policy_preview.html", context)

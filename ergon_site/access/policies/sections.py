@@ -12,7 +12,7 @@ from ergon_site.access.policies.form import PolicyForm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What is drawn in a section while it is typed: `draw` is given what the part at `path` says."""
+    """A preview in a section of the form: `draw` is given the values below `path`."""
 
     path: str
     draw: Callable[[dict[str, Any]], Any]
