@@ -1,12 +1,13 @@
 """Drivers perform the steps that the core asks for: with threads (`threads`) or with asyncio (`aio`).
 
-**How a step travels.** A loop of `core.loops` and a lifecycle of `core.lifecycle` are generators. Each yields a step
-and is sent what came of it: a driver is a `send` loop and a `match`. The loop runs in the caller's thread or task and
-yields `Call` (fetch a batch), `Start` (hand it to the slots), `Await` (until there is room, or until all have ended),
-`Sleep`, `Flush` and `Drain`. Each transaction has a lifecycle of its own in a slot, which yields `Call` (one attempt of
-a handler) and `Sleep` (the delay before the next one), and whose outcome is acknowledged to the connector. What both
-drivers know and decide alike is in `run.Run`: deadlines, classification, the backlog, what is given back, the report.
-What a step costs in spans and metrics is in `tracing`, around every step and around nothing else.
+**How a step travels.** A loop of `core.loops` and a lifecycle of `core.lifecycle` are generators: each yields a step
+and is sent what came of it. The loop yields `Call` (fetch a batch), `Start` (hand it to the slots), `Await` (until
+there is room, or until all have ended), `Sleep`, `Flush` and `Drain`. `loop.Loop` performs these for both drivers and
+asks them for two things only, to call the connector and to wait, in the caller's thread or task. Each transaction has a
+lifecycle of its own in a slot (`slots`), which yields `Call` (one attempt of a handler) and `Sleep` (the delay before
+the next one), and whose outcome is acknowledged to the connector: that part is a `send` loop and a `match` in each
+driver. `run.Run` is what both know and decide alike: deadlines, classification, the backlog, what is given back, the
+report. Spans and metrics are in `tracing`, around every step.
 
 **Who may block.** In `threads`, everybody but whoever holds the lock of the driver's condition: the caller's thread
 waits on that condition, slots block in handlers and in the connector. In `aio`, nobody: handlers and `_async` methods

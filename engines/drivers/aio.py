@@ -12,19 +12,18 @@ from typing import Any
 from engines.connectors.base import collect, transactions_in
 from engines.core.lifecycle import Plan
 from engines.core.loops import take
-from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
+from engines.core.outcome import CUT, Cut, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Take, Withdraw
+from engines.core.steps import WORK, Call, Sleep
 from engines.drivers.attempts import checked_result
 from engines.drivers.deadlines import Deadlines
+from engines.drivers.loop import Ask, Calls, Loop, Raised, Requests, Wait
 from engines.drivers.run import Entry, Run
 from engines.drivers.slots import AsyncSlots
 from engines.drivers.timeouts import (
     CANCELLING,
     Abandoned,
-    LimitReached,
     awaitable,
-    is_request_to_end,
     run_with_timeout_async,
     with_context_async,
 )
@@ -40,10 +39,13 @@ class AsyncDriver:
         self._changed = asyncio.Event()
         self._run = Run(work, wake=self._wake, resume=self._fill, release=self._release_later)
         self._slots = AsyncSlots(self._run, self._changed)
+        connector = work.connector
+        release, count, flush = connector.release_async, connector.count_async, connector.flush_async
+        calls = Calls(self._fetch, release, self._release, count, flush, _take, self._entries)
+        self._loop = Loop(self._run, self._slots, calls)
         self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._releasing: set[asyncio.Task[None]] = set()
         self._home: asyncio.AbstractEventLoop | None = None
-        self._has_arrived = False
 
     @property
     def work(self) -> Work:
@@ -61,7 +63,7 @@ class AsyncDriver:
 
     def _arrive(self) -> None:
         """There may be work: look before the wait is over. For any thread."""
-        self._has_arrived = True
+        self._loop.has_arrived = True
         self._wake()
 
     def _wake(self) -> None:
@@ -86,7 +88,7 @@ class AsyncDriver:
             connector.slots.wake = lambda: self._call_soon(self._fill)
         try:
             with self._run.observer.loop(self._run.timeout_error):
-                ending = await self._drive(self.work.loop(lambda: self.work.policy))
+                ending = await self._serve(self._loop.run(self.work.loop(lambda: self.work.policy)))
         except BaseException:
             await self._give_everything_back()
             raise
@@ -97,68 +99,42 @@ class AsyncDriver:
         if self._run.is_cut:
             await self._give_everything_back()
         else:
-            self._run.withdraw()
-            await self._release(self._run.given_back)
-            await self._flush()
+            await self._serve(self._loop.finish())
         return self._run.conclude(ending)
 
-    async def _drive(self, steps: Steps[Stop | Failure]) -> Stop | Failure:
-        reply = None
+    async def _serve(self, requests: Requests[Any]) -> Any:
+        """Do what the loop asks for, in the running task. Its cancellation ends the loop."""
+        reply: Any = None
         while True:
             try:
-                step = steps.send(reply)
+                request = requests.send(reply)
             except StopIteration as end:
-                ending: Stop | Failure = end.value
-                return ending
-            self._run.observer.before(step)
-            reply = await self._perform(step)
-            self._run.observer.after(step, reply)
+                return end.value
+            reply = await (self._wait(request) if isinstance(request, Wait) else self._ask(request))
 
-    async def _perform(self, step: Step) -> Any:
-        match step:
-            case Call():
-                return await self._fetch(step)
-            case Take(source, size):
-                return await self._take(source, size)
-            case Start(transactions):
-                self._start(transactions)
-            case Await(for_room):
-                return await self._await(for_room=for_room)
-            case Sleep():
-                return await self._rest(step)
-            case Flush():
-                await self._flush()
-            case Skip(how_many):
-                self._run.tally.skipped += how_many
-            case Withdraw():
-                self._run.withdraw()
-            case Drain():
-                await self._drain()
-        return None
-
-    async def _fetch(self, call: Call) -> Outcome:
-        run, fetch = self._run, self._fetch_batch
-        if run.is_crowded:
-            await self._wait(lambda: run.is_stopping or not run.is_crowded, run.left())
-        if run.interruption() is not None:
-            return CUT
-        limit = run.fetch_limit(call)
-        self._has_arrived = False
+    async def _ask(self, ask: Ask) -> Any:
+        function, seconds, arguments = ask.function, ask.seconds, ask.arguments
         try:
-            batch = await run_with_timeout_async(
-                fetch, limit and limit.seconds, call.argument, abandoned=self._late, late=self._release
-            )
+            return await run_with_timeout_async(function, seconds, *arguments, abandoned=self._late, late=ask.late)
         except BaseException as error:
-            if is_request_to_end(error) or _is_cancelled():
+            if _is_cancelled():
                 raise
-            return run.fetch_failed(error, fetch, call, limit)
-        if run.take_batch(batch):
-            self._slots.resize()
-        run.observer.fetched(batch, await self._depth())
-        return Success(batch)
+            return Raised(error)
 
-    async def _fetch_batch(self, size: int) -> list[Transaction]:
-        connector, batch = self.work.connector, []  # type: ignore[var-annotated]
+    async def _wait(self, request: Wait) -> None:
+        await asyncio.sleep(0)  # a wait of nothing still lets others run
+        for left in self._run.waits(request.is_over, request.seconds):
+            self._changed.clear()
+            timer = None if left is None else asyncio.get_running_loop().call_later(left, self._changed.set)
+            try:
+                await self._changed.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    async def _fetch(self, size: int) -> list[Transaction]:
+        connector = self.work.connector
+        batch: list[Transaction] = []
         try:
             collect(await connector.fetch_transactions_async(size, **self._run.fetch_extra()), size, into=batch)
         except BaseException:
@@ -167,56 +143,13 @@ class AsyncDriver:
             raise
         return batch
 
-    async def _depth(self) -> int | None:
-        if not self._run.observer.is_recording:
-            return None
-        try:
-            return await run_with_timeout_async(self.work.connector.count_async, self._run.left(), abandoned=self._late)
-        except BaseException as error:  # a number for a chart is not worth a batch
-            if is_request_to_end(error) or _is_cancelled():
-                raise
-            return None
+    async def _release(self, transactions: list[Transaction]) -> None:
+        await self._serve(self._loop.release(transactions))
 
-    async def _take(self, source: Iterator[Any], size: int) -> Any:
-        """In a thread: a source that waits must not keep the event loop."""
-        try:
-            return await run_with_timeout_async(asyncio.to_thread, self._run.left(), take, source, size)
-        except LimitReached:
-            return self._run.interruption() or CUT
-
-    def _start(self, transactions: list[Transaction]) -> None:
+    def _entries(self, transactions: list[Transaction]) -> list[Entry]:
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context_async(self._run.observer.batch_async(one, len(transactions)))
-        self._slots.add([Entry(transaction.id, transaction, run) for transaction in transactions])
-
-    async def _await(self, *, for_room: bool) -> Cut | None:
-        run, slots = self._run, self._slots
-        room = slots.room if for_room else -1
-        slots.is_room_awaited = for_room
-        await self._wait(lambda: run.is_stopping or slots.is_idle or run.backlog.waiting <= room, run.left())
-        slots.is_room_awaited = False
-        return run.interruption()
-
-    async def _rest(self, sleep: Sleep) -> Cut | None:
-        run = self._run
-        await asyncio.sleep(0)  # a wait of nothing still lets others run
-        await self._wait(lambda: run.is_stopping or (sleep.is_for_work and self._has_arrived), run.left(sleep.seconds))
-        return run.interruption()
-
-    async def _drain(self) -> None:
-        await self._wait(lambda: self._slots.is_idle or self._run.is_cut, self._run.left_to_drain())
-        if not self._slots.is_idle:
-            self._run.leave_running()
-
-    async def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
-        for left in self._run.waits(is_over, seconds):
-            self._changed.clear()
-            timer = None if left is None else asyncio.get_running_loop().call_later(left, self._changed.set)
-            try:
-                await self._changed.wait()
-            finally:
-                if timer is not None:
-                    timer.cancel()
+        return [Entry(transaction.id, transaction, run) for transaction in transactions]
 
     async def _run_one(self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None) -> Outcome:
         """Run a lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
@@ -290,32 +223,18 @@ class AsyncDriver:
             await asyncio.wait(set(self._slots.tasks), timeout=CANCELLING)
         if self._releasing:
             await asyncio.wait(self._releasing, timeout=self._run.left_to_give_back())
-        await self._release(everything)
-        await self._flush()
-
-    async def _flush(self) -> None:
-        """Return once every outcome that was taken is safe, or the loop's time is up."""
-        await self._ask("keep outcomes", self.work.connector.flush_async)
-
-    async def _release(self, transactions: list[Transaction]) -> None:
-        if transactions:
-            await self._ask("take transactions back", self.work.connector.release_async, transactions)
-
-    async def _ask(self, verb: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Of the connector, in time; an error ends the loop and is raised at its end."""
-        try:
-            seconds = self._run.left_to_give_back()
-            await run_with_timeout_async(function, seconds, *arguments, abandoned=self._late)
-        except BaseException as error:
-            if _is_cancelled():
-                raise
-            self._run.blame_connector(error, verb)
+        await self._serve(self._loop.give_back(everything))
 
     def _release_later(self, transaction: Transaction) -> None:
         """Give one back that ended after the loop; nobody waits for that."""
         task = asyncio.ensure_future(self._release([transaction]))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
+
+
+async def _take(source: Iterator[Any], size: int) -> Any:
+    """In a thread: a source that waits must not keep the event loop."""
+    return await asyncio.to_thread(take, source, size)
 
 
 def _is_cancelled() -> bool:

@@ -53,6 +53,10 @@ class ThreadSlots:
             self.room = 0 if idle >= len(entries) else max(self._run.work.concurrency, len(entries))
         self._fill(idle)
 
+    def withdraw(self) -> None:
+        with self._changed:
+            self._run.withdraw()
+
     def fill(self) -> None:
         """Put idle slots to work."""
         self._fill(self._vacancies())
@@ -161,6 +165,9 @@ class AsyncSlots:
         self.room = max(self._run.work.concurrency, len(entries))
         self._run.add(entries)
         self.fill()
+
+    def withdraw(self) -> None:
+        self._run.withdraw()
 
     def fill(self) -> None:
         """Put idle slots to work."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,13 @@ from engines.core.lifecycle import Plan
 from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.report import Report
-from engines.core.steps import WORK, Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Take, Withdraw
+from engines.core.steps import WORK, Call, Sleep
 from engines.drivers.attempts import checked_result
 from engines.drivers.deadlines import Deadlines
+from engines.drivers.loop import Ask, Calls, Loop, Raised, Requests, Wait
 from engines.drivers.run import Entry, Run
 from engines.drivers.slots import ThreadSlots
-from engines.drivers.timeouts import Abandoned, LimitReached, is_request_to_end, run_with_timeout, with_context
+from engines.drivers.timeouts import Abandoned, run_with_timeout, with_context
 from engines.drivers.tracing import Trace
 from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
 from engines.tasks.transaction import Transaction
@@ -30,9 +31,13 @@ class ThreadDriver:
         self._changed = threading.Condition(threading.RLock())
         self._run = Run(work, wake=self._wake, resume=self._fill, release=lambda one: self._release([one]))
         self._slots = ThreadSlots(self._run, self._changed)
+        connector = work.connector
+        calls = Calls(
+            self._fetch, connector.release, self._release, connector.count, connector.flush, take, self._entries
+        )
+        self._loop = Loop(self._run, self._slots, calls)
         self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._over = threading.Event()
-        self._has_arrived = False
 
     @property
     def work(self) -> Work:
@@ -59,7 +64,7 @@ class ThreadDriver:
             connector.slots.wake = self._slots.fill_one
         try:
             with self._run.observer.loop(self._run.timeout_error):
-                ending = self._drive(self.work.loop(lambda: self.work.policy))
+                ending = self._serve(self._loop.run(self.work.loop(lambda: self.work.policy)))
         except BaseException:
             self._give_everything_back()
             raise
@@ -71,9 +76,7 @@ class ThreadDriver:
         if self._run.is_cut:
             self._give_everything_back()
         else:
-            self._run.withdraw()
-            self._release(self._run.given_back)
-            self._flush()
+            self._serve(self._loop.finish())
         return self._run.conclude(ending)
 
     def _wake(self) -> None:
@@ -86,7 +89,7 @@ class ThreadDriver:
     def _arrive(self) -> None:
         """There may be work: look before the wait is over."""
         with self._changed:
-            self._has_arrived = True
+            self._loop.has_arrived = True
             self._changed.notify_all()
 
     def _lose(self, lost: Sequence[Transaction]) -> None:
@@ -98,64 +101,35 @@ class ThreadDriver:
             for transaction in lost:
                 self._run.elsewhere.halt_one(transaction)
 
-    def _drive(self, steps: Steps[Stop | Failure]) -> Stop | Failure:
-        reply = None
+    def _serve(self, requests: Requests[Any]) -> Any:
+        """Do what the loop asks for, in the calling thread."""
+        reply: Any = None
         while True:
             try:
-                step = steps.send(reply)
+                request = requests.send(reply)
             except StopIteration as end:
-                ending: Stop | Failure = end.value
-                return ending
-            self._run.observer.before(step)
-            reply = self._perform(step)
-            self._run.observer.after(step, reply)
+                return end.value
+            reply = None
+            match request:
+                case Wait():
+                    self._wait(request)
+                case Ask():
+                    reply = self._ask(request)
 
-    def _perform(self, step: Step) -> Any:
-        match step:
-            case Call():
-                return self._fetch(step)
-            case Take(source, size):
-                return self._take(source, size)
-            case Start(transactions):
-                self._start(transactions)
-            case Await(for_room):
-                return self._await(for_room=for_room)
-            case Sleep():
-                return self._rest(step)
-            case Flush():
-                self._flush()
-            case Skip(how_many):
-                self._run.tally.skipped += how_many
-            case Withdraw():
-                with self._changed:
-                    self._run.withdraw()
-            case Drain():
-                self._drain()
-        return None
-
-    def _fetch(self, call: Call) -> Outcome:
-        run, fetch = self._run, self._fetch_batch
-        if run.is_crowded:
-            self._wait(lambda: run.is_stopping or not run.is_crowded, run.left())
-        if run.interruption() is not None:
-            return CUT
-        limit = run.fetch_limit(call)
-        self._has_arrived = False
+    def _ask(self, ask: Ask) -> Any:
         try:
-            batch = run_with_timeout(
-                fetch, limit and limit.seconds, call.argument, abandoned=self._late, late=self._release
-            )
-        except BaseException as error:
-            if is_request_to_end(error):
-                raise
-            return run.fetch_failed(error, fetch, call, limit)
-        if run.take_batch(batch):
-            self._slots.resize()
-        run.observer.fetched(batch, self._depth())
-        return Success(batch)
+            return run_with_timeout(ask.function, ask.seconds, *ask.arguments, abandoned=self._late, late=ask.late)
+        except BaseException as error:  # noqa: BLE001 (the loop knows what to do about it)
+            return Raised(error)
 
-    def _fetch_batch(self, size: int) -> list[Transaction]:
-        connector, batch = self.work.connector, []  # type: ignore[var-annotated]
+    def _wait(self, request: Wait) -> None:
+        with self._changed:
+            for left in self._run.waits(request.is_over, request.seconds):
+                self._changed.wait(left)
+
+    def _fetch(self, size: int) -> list[Transaction]:
+        connector = self.work.connector
+        batch: list[Transaction] = []
         try:
             collect(connector.fetch_transactions(size, **self._run.fetch_extra()), size, into=batch)
         except BaseException:
@@ -164,50 +138,13 @@ class ThreadDriver:
             raise
         return batch
 
-    def _depth(self) -> int | None:
-        if not self._run.observer.is_recording:
-            return None
-        try:
-            return run_with_timeout(self.work.connector.count, self._run.left(), abandoned=self._late)
-        except BaseException as error:  # a number for a chart is not worth a batch
-            if is_request_to_end(error):
-                raise
-            return None
+    def _release(self, transactions: list[Transaction]) -> None:
+        self._serve(self._loop.release(transactions))
 
-    def _take(self, source: Iterator[Any], size: int) -> Any:
-        try:
-            return run_with_timeout(take, self._run.left(), source, size, abandoned=self._late)
-        except LimitReached:
-            return self._run.interruption() or CUT
-
-    def _start(self, transactions: list[Transaction]) -> None:
+    def _entries(self, transactions: list[Transaction]) -> list[Entry]:
         one = partial(self._run_one, self.work, self.work.plan)
         run = with_context(self._run.observer.batch(one, len(transactions)))
-        self._slots.add([Entry(transaction.id, transaction, run) for transaction in transactions])
-
-    def _await(self, *, for_room: bool) -> Cut | None:
-        run, slots = self._run, self._slots
-        room = slots.room if for_room else -1
-        with self._changed:
-            slots.is_room_awaited = for_room
-            self._wait(lambda: run.is_stopping or slots.is_idle or run.backlog.waiting <= room, run.left())
-            slots.is_room_awaited = False
-            return run.interruption()
-
-    def _rest(self, sleep: Sleep) -> Cut | None:
-        run = self._run
-        self._wait(lambda: run.is_stopping or (sleep.is_for_work and self._has_arrived), run.left(sleep.seconds))
-        return run.interruption()
-
-    def _drain(self) -> None:
-        self._wait(lambda: self._slots.is_idle or self._run.is_cut, self._run.left_to_drain())
-        if not self._slots.is_idle:
-            self._run.leave_running()
-
-    def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
-        with self._changed:
-            for left in self._run.waits(is_over, seconds):
-                self._changed.wait(left)
+        return [Entry(transaction.id, transaction, run) for transaction in transactions]
 
     def _run_one(self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None) -> Outcome:
         """Run a lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
@@ -295,20 +232,4 @@ class ThreadDriver:
         self._over.set()
         if self._run.elsewhere is not None:
             self._run.elsewhere.halt()
-        self._release(everything)
-        self._flush()
-
-    def _flush(self) -> None:
-        """Return once every outcome that was taken is safe, or the loop's time is up."""
-        self._ask("keep outcomes", self.work.connector.flush)
-
-    def _release(self, transactions: list[Transaction]) -> None:
-        if transactions:
-            self._ask("take transactions back", self.work.connector.release, transactions)
-
-    def _ask(self, verb: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Of the connector, in time; an error ends the loop and is raised at its end."""
-        try:
-            run_with_timeout(function, self._run.left_to_give_back(), *arguments, abandoned=self._late)
-        except BaseException as error:  # noqa: BLE001 (told at the loop's end)
-            self._run.blame_connector(error, verb)
+        self._serve(self._loop.give_back(everything))
