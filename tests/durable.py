@@ -15,17 +15,12 @@ from engines.core.steps import Stage
 from engines.models import Pipeline, TransactionRecord
 from engines.transactions import LeasedTransaction, Settlement
 from tests import warm
-from tests.factories import PipelineFactory
 from tests.processes import LIMIT, environment
 
 QUICK = {
     "loop": {"concurrency": {"value": 4}, "batch": {"size": 20}, "empty_queue": {"backoff": 0.05, "backoff_cap": 0.2}},
     "steps": {"process": {"retry": {"max_attempts": 1}}},
 }
-
-
-def make_pipeline(name: str = "orders", task: str = "tests.act", **plan: Any) -> Pipeline:
-    return PipelineFactory.create(name=name, task=task, **plan)
 
 
 def make_policy(name: str = "quick", body: Any = None, kind: str = "consumer") -> str:

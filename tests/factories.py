@@ -38,6 +38,11 @@ class PipelineFactory(DjangoModelFactory[Pipeline]):
         return pipelines.create(kwargs.pop("name"), pipelines.Plan(**kwargs), by="tests")
 
 
+def make_pipeline(name: str = "orders", task: str = "tests.act", **plan: Any) -> Pipeline:
+    """A pipeline by its name, which most tests need."""
+    return PipelineFactory.create(name=name, task=task, **plan)
+
+
 class PolicyFactory(DjangoModelFactory[Policy]):
     """Without a version, and so with nothing in force."""
 

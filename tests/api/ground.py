@@ -7,15 +7,10 @@ from django.test import Client
 from engines import pipelines, transactions
 from engines.core.errors import ExceptionType, TransactionException
 from engines.core.outcome import Failure, Outcome, Success
-from engines.models import DeadLetter, Pipeline
-from engines.pipelines import Plan
+from engines.models import DeadLetter
 from engines.transactions import Settlement
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-
-
-def make_pipeline(name: str = "invoices") -> Pipeline:
-    return pipelines.create(name, Plan(task="invoices.import"), by="tests")
 
 
 def client_with(*scopes: str, name: str = "erp") -> Client:

@@ -24,6 +24,7 @@ from facts import ledger, provisioning
 from providers import calls, policies
 from tests.console import scenes
 from tests.console.test_facts_pages import hand_over, store
+from tests.factories import make_pipeline
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.providers.making import WHO, scripted
 
@@ -127,7 +128,7 @@ def api_lists() -> dict[str, list[str]]:
 
 
 def a_row_of_everything() -> None:
-    pipeline = scenes.make_pipeline("reader")
+    pipeline = make_pipeline("reader")
     scenes.succeed(pipeline, {"n": 1})
     letter = scenes.fail(pipeline, {"n": 2})
     scenes.make_worker("reader")

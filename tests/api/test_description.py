@@ -21,7 +21,8 @@ from ergon_site.access.clients import Grant
 from ergon_site.access.core.scopes import SCOPES
 from providers import calls, policies
 from providers.core.exchange import Who
-from tests.api.ground import failed, make_pipeline
+from tests.api.ground import failed
+from tests.factories import make_pipeline
 from tests.facts.making import OFFICE, PLANT, make_boundary
 from tests.processes import Site
 
@@ -58,7 +59,7 @@ OPERATIONS: dict[str, list[tuple[str, Sequence[str]]]] = {
 def known() -> dict[str, Any]:
     """Names that are known, so that a call comes further than to the door."""
     make_pipeline("nightly")
-    make_pipeline()
+    make_pipeline("invoices")
     letter = failed("a")
     schedules.create("nightly", schedules.Plan(pipeline="invoices", cron="* * * * *"), by="tests")
     operation = bulk.begin("replay", letter.group_id, Terms(), by="tests", reason="x")

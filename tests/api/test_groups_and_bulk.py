@@ -13,7 +13,8 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Transacti
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem
+from tests.api.ground import client_with, failed, pointers, post, problem
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +23,7 @@ TENANT, OTHER = "7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11", "0c6f2a4e-1111-4222-8333
 
 @pytest.fixture
 def api() -> Client:
-    make_pipeline()
+    make_pipeline("invoices")
     return client_with("transactions:read", "dead_letters:operate")
 
 

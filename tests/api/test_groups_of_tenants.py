@@ -14,7 +14,8 @@ from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-from tests.api.ground import failed, make_pipeline, post, problem
+from tests.api.ground import failed, post, problem
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -114,7 +115,7 @@ def test_a_client_sees_the_operation_that_it_has_begun_and_its_own_items(api: Cl
 
 
 def test_groups_and_operations_of_pipelines_are_of_no_tenant(api: Client) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     letter = failed("a")
     operation = discard_all(letter)
     DeadLetter.objects.filter(pk=letter.pk).update(details={})

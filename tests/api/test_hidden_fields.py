@@ -9,7 +9,8 @@ from engines import transactions
 from engines.core.errors import ExceptionType, TransactionException
 from engines.core.outcome import Failure
 from engines.models import DeadLetter, Pipeline, TransactionRecord
-from tests.api.ground import client_with, make_pipeline, pointers, post, problem, run
+from tests.api.ground import client_with, pointers, post, problem, run
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +24,7 @@ SHOWN = {
 
 @pytest.fixture
 def api() -> Client:
-    make_pipeline()
+    make_pipeline("invoices")
     Pipeline.objects.update(redacted=["card.number", "lines[].price", "args.0"])
     transactions.submit("invoices", PAYLOAD, id="t")
     run("t", Failure(TransactionException("no", ExceptionType.BUSINESS)))

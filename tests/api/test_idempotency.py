@@ -17,7 +17,8 @@ from engines.worker import maintenance
 from ergon_site.access import idempotency
 from ergon_site.access.idempotency import Answer, Asked, InFlightError
 from ergon_site.access.models import ApiClient, IdempotentRequest
-from tests.api.ground import client_with, make_pipeline, post, problem
+from tests.api.ground import client_with, post, problem
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 BODY = {"pipeline": "invoices", "payload": {"n": 1, "lines": [1, 2]}}
@@ -26,7 +27,7 @@ CRASHED = Now() - timedelta(seconds=61)
 
 @pytest.fixture
 def api() -> Client:
-    make_pipeline()
+    make_pipeline("invoices")
     return client_with("transactions:submit")
 
 

@@ -14,7 +14,7 @@ from ergon_site.access.api.parsers import BATCH_BOUNDS, BATCH_LIMIT, BOUNDS
 from ergon_site.access.clients import Grant
 from facts.client import BoundaryClient
 from facts.models import Fact
-from tests.api.ground import make_pipeline
+from tests.factories import make_pipeline
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.processes import Site, serve
 
@@ -119,7 +119,7 @@ def test_a_body_just_within_the_bounds_costs_no_more_than_was_allowed_for(token:
 
 
 def test_a_thousand_transactions_of_four_kibibytes_fit(site: Site, token: str) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     fields: dict[str, object] = {f"field_{number}": f"value of field {number}" for number in range(60)}
     payload = {"rows": [{"at": number, "is": 12.5} for number in range(15)], **fields}
     payload["text"] = "[" * (4096 - len(json.dumps(payload)) - 12)

@@ -11,8 +11,9 @@ from engines import pipelines, schedules, transactions
 from engines.models import Pipeline, Schedule
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, make_pipeline, pointers, post, problem
+from tests.api.ground import client_with, pointers, post, problem
 from tests.commands import ask
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -158,7 +159,7 @@ def test_redacted_fields_are_named_from_a_shell_as_well() -> None:
 
 
 def test_a_schedule_is_made_listed_and_fired(api: Client) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     answer = schedule(api, time_zone="Europe/Berlin", payload={"n": 1}, catch_up="none")
     told = answer.json()
     assert (answer.status_code, told["pipeline"], told["time_zone"], told["catch_up"]) == (
@@ -177,7 +178,7 @@ def test_a_schedule_is_made_listed_and_fired(api: Client) -> None:
 
 
 def test_a_schedule_is_paused_and_resumed(api: Client) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     schedule(api)
     told = post(api, "schedules/nightly/pause", {"reason": "holidays"}).json()
     assert (told["paused"], told["paused_by"], told["pause_reason"]) == (True, "client:erp", "holidays")
@@ -191,7 +192,7 @@ def test_a_schedule_is_paused_and_resumed(api: Client) -> None:
 
 
 def test_what_a_pipeline_hides_is_hidden_in_its_schedules_too(api: Client) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     Pipeline.objects.update(redacted=["iban"])
     assert schedule(api, payload={"iban": "DE1", "n": 1}).json()["payload"] == {"iban": "•••", "n": 1}
 
@@ -210,13 +211,13 @@ def test_what_a_pipeline_hides_is_hidden_in_its_schedules_too(api: Client) -> No
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(api: Client, plan: dict[str, Any], status: int, code: str) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     problem(schedule(api, **plan), status, code)
     assert not Schedule.objects.exists()
 
 
 def test_a_schedule_is_made_once_and_an_unknown_one_is_said_to_be_so(api: Client) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     schedule(api)
     problem(schedule(api), 409, "schedule_taken")
     problem(api.get("/api/v1/schedules/ghost"), 404, "schedule_unknown")

@@ -8,7 +8,8 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engines.models import DeadLetter
-from tests.api.ground import client_with, failed, make_pipeline, succeeded
+from tests.api.ground import client_with, failed, succeeded
+from tests.factories import make_pipeline
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
@@ -77,7 +78,7 @@ def test_no_body_is_a_fault_of_ours(odd: tuple[Client, DeadLetter], target: str,
 
 @pytest.fixture
 def odd() -> tuple[Client, DeadLetter]:
-    make_pipeline()
+    make_pipeline("invoices")
     letter = failed("bad")
     succeeded("good")
     return client_with(*SCOPES), letter

@@ -9,14 +9,15 @@ from engines import dead_letters, transactions
 from engines.dead_letters import DeadLetterDraft
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem
+from tests.api.ground import client_with, failed, pointers, post, problem
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def api() -> Client:
-    make_pipeline()
+    make_pipeline("invoices")
     return client_with("transactions:read", "transactions:operate", "dead_letters:operate")
 
 
@@ -27,7 +28,7 @@ def test_pipelines_are_listed_by_name_with_what_waits(api: Client) -> None:
     assert [one["name"] for one in page["results"]] == ["archive", "invoices"]
     assert set(page) == {"results", "next", "previous"}
     told = page["results"][1]
-    assert (told["task"], told["direction"], told["connector"]) == ("invoices.import", "inbound", "database")
+    assert (told["task"], told["direction"], told["connector"]) == ("tests.act", "inbound", "database")
     assert (told["policy"], told["policy_version"], told["paused"]) == ("default", 1, False)
     assert told["depth"] == {"pending": 1, "is_capped": False}
 

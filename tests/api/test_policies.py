@@ -12,7 +12,8 @@ from engines import policies
 from engines.models import Policy, PolicyVersion
 from engines.policies import StalePolicyError
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, make_pipeline, pointers, post, problem
+from tests.api.ground import client_with, pointers, post, problem
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +30,7 @@ def write(api: Client, name: str = "default", policy: Any = CALM, **headers: str
 
 
 def test_policies_are_listed_with_what_they_govern(api: Client) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     page = api.get("/api/v1/policies").json()
     assert [(one["name"], one["kind"], one["version"], one["pipelines"]) for one in page["results"]] == [
         ("default", "consumer", 1, ["invoices"]),

@@ -10,14 +10,15 @@ from django.utils import timezone
 
 from engines.models import TransactionRecord
 from ergon_site.access import api_identity
-from tests.api.ground import client_with, make_pipeline, pointers, post, problem
+from tests.api.ground import client_with, pointers, post, problem
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def api() -> Client:
-    make_pipeline()
+    make_pipeline("invoices")
     return client_with("transactions:submit")
 
 

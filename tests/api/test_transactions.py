@@ -15,7 +15,8 @@ from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access import api_identity, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, failed, make_pipeline, pointers, post, problem, run, succeeded
+from tests.api.ground import client_with, failed, pointers, post, problem, run, succeeded
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def api() -> Client:
-    make_pipeline()
+    make_pipeline("invoices")
     return client_with("transactions:read", "transactions:operate")
 
 
@@ -223,7 +224,7 @@ def test_a_decision_needs_a_reason(api: Client, verb: str, reason: Any) -> None:
 
 @pytest.mark.once
 def test_ids_travel_through_a_real_server(site: Site) -> None:
-    make_pipeline()
+    make_pipeline("invoices")
     token = clients.create("erp", Grant(scopes=["transactions:submit", "transactions:read"]), by="tests").token.text
     with httpx.Client(
         base_url=f"{site.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT

@@ -13,13 +13,8 @@ from engines.core.errors import ExceptionType, TransactionException, wrap
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.steps import Stage
 from engines.models import DeadLetter, Pipeline, TransactionRecord, Worker
-from tests.factories import PipelineFactory
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-
-
-def make_pipeline(name: str = "orders.import", **plan: Any) -> Pipeline:
-    return PipelineFactory.create(name=name, task="orders", **plan)
 
 
 def make_worker(*names: str) -> Worker:

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from engines import bulk, transactions
 from tests.console import scenes
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 
 # The browser sees pages, not databases: the other console tests run on both.
@@ -157,7 +158,7 @@ def test_the_api_reference_is_readable(page: Page) -> None:
 @everywhere
 def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     """From the dashboard to the kind of failure, to one letter, to an edited replay that knows where it comes from."""
-    orders = scenes.make_pipeline("orders", redacted=["card"])
+    orders = make_pipeline("orders", redacted=["card"])
     payload = {"iban": "DE00", "card": "4111"}
     letter = scenes.fail(orders, payload, scenes.failure("slow"), scenes.failure("IBAN 7 is wrong"))
     inside.goto("/admin/")
@@ -183,7 +184,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
 
 
 def test_a_group_is_replayed_and_followed(inside: Page) -> None:
-    orders = scenes.make_pipeline("orders")
+    orders = make_pipeline("orders")
     letters = [scenes.fail(orders, {"n": number}) for number in range(3)]
     inside.clock.install()
     inside.goto(f"/admin/engines/deadlettergroup/{letters[0].group_id}/change/")
@@ -203,7 +204,7 @@ def test_a_group_is_replayed_and_followed(inside: Page) -> None:
 
 
 def test_a_list_refreshes_itself_and_says_when_it_cannot(inside: Page) -> None:
-    scenes.make_pipeline("orders")
+    make_pipeline("orders")
     transactions.submit("orders", {}, id="first")
     inside.clock.install()
     inside.goto("/admin/engines/transactionrecord/")

@@ -14,6 +14,7 @@ from engines.models import BulkOperation, DeadLetter, Pipeline
 from ergon_site.access.models import AuditEntry
 from tests.console import scenes
 from tests.console.scenes import exported, read
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +24,7 @@ DIALOG = {"_form_submitted": "on", "reason": "wait for the bank"}
 
 @pytest.fixture
 def orders() -> Pipeline:
-    return scenes.make_pipeline("orders")
+    return make_pipeline("orders")
 
 
 def begin(orders: Pipeline, verb: str = "replay", count: int = 3, canary: int = 1) -> BulkOperation:

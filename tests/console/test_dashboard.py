@@ -17,7 +17,7 @@ from engines.core.states import GroupState
 from engines.models import BulkOperation, DeadLetterGroup, Pipeline, TransactionRecord
 from engines.reads import depth
 from tests.console import scenes
-from tests.factories import ThroughputFactory, WaitingSampleFactory
+from tests.factories import ThroughputFactory, WaitingSampleFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ ENGINES = "/admin/engines/"
 
 @pytest.fixture
 def orders() -> Pipeline:
-    return scenes.make_pipeline("orders")
+    return make_pipeline("orders")
 
 
 def read(client: Client, address: str = "/admin/") -> str:
@@ -179,7 +179,7 @@ def test_a_viewer_sees_the_engines_and_nothing_of_the_administration(
 def test_every_page_stays_within_its_query_budget(client: Client, hire: Callable[[str], User]) -> None:
     """Asked by an administrator by role: a superuser's rights cost no query."""
     names = [f"pipeline-{number}" for number in range(20)]
-    made = [scenes.make_pipeline(name, redacted=["n"]) for name in names]
+    made = [make_pipeline(name, redacted=["n"]) for name in names]
     for number, pipeline in enumerate(made):
         scenes.make_worker(pipeline.name)
         transactions.submit(pipeline.name, {}, id=f"waits {number}")

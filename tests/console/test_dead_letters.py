@@ -17,7 +17,7 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline,
 from ergon_site.access.models import AuditEntry
 from tests.console import scenes
 from tests.console.scenes import exported, read
-from tests.factories import DeadLetterHourFactory
+from tests.factories import DeadLetterHourFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ DIALOG = {"_form_submitted": "on", "reason": "the bank is back"}
 
 @pytest.fixture
 def orders() -> Pipeline:
-    return scenes.make_pipeline("orders", redacted=["card"])
+    return make_pipeline("orders", redacted=["card"])
 
 
 def stray(uid: str = "call-1") -> DeadLetter:

@@ -9,6 +9,7 @@ from django.test import Client
 
 from engines.models import DeadLetter, TransactionRecord
 from tests.console import scenes
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -19,7 +20,7 @@ SECRETS = ("pin-4711", "31415", "92653")
 
 @pytest.fixture
 def letter() -> DeadLetter:
-    return scenes.fail(scenes.make_pipeline(redacted=PATHS), PAYLOAD)
+    return scenes.fail(make_pipeline("orders.import", redacted=PATHS), PAYLOAD)
 
 
 def pages(letter: DeadLetter) -> list[str]:

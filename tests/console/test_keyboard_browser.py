@@ -12,6 +12,7 @@ from engines.models import Pipeline
 from engines.pipelines import Plan
 from tests.console import scenes
 from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
+from tests.factories import make_pipeline
 from tests.processes import Site
 
 # The browser sees pages, not databases: the other console tests run on both.
@@ -103,7 +104,7 @@ def test_a_dialog_whose_answer_fails_says_so(inside: Page) -> None:
 
 def test_a_page_does_not_refresh_itself_under_an_open_dialog(inside: Page) -> None:
     """Else the button that the focus returns to would be gone."""
-    scenes.make_pipeline("orders")
+    make_pipeline("orders")
     record = transactions.find(transactions.submit("orders", {}).id)
     inside.clock.install()
     inside.goto(f"/admin/engines/transactionrecord/{record.pk}/change/")
@@ -134,7 +135,7 @@ def test_a_dialog_works_without_script(plain: Page) -> None:
 
 @everywhere
 def test_filters_are_opened_chosen_and_closed_by_keyboard(inside: Page) -> None:
-    orders = scenes.make_pipeline("orders")
+    orders = make_pipeline("orders")
     scenes.succeed(orders, {}, id="went-well")
     scenes.fail(orders, {}, id="went-badly")
     inside.goto("/admin/engines/transactionrecord/")
@@ -162,7 +163,7 @@ def test_filters_are_opened_chosen_and_closed_by_keyboard(inside: Page) -> None:
 
 
 def test_filters_work_without_script(plain: Page) -> None:
-    orders = scenes.make_pipeline("orders")
+    orders = make_pipeline("orders")
     scenes.succeed(orders, {}, id="went-well")
     scenes.fail(orders, {}, id="went-badly")
     plain.goto("/admin/engines/transactionrecord/")

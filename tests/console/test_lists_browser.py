@@ -14,7 +14,7 @@ from facts.models import Boundary
 from tests.console import scenes
 from tests.console.test_browser import chromium, context, contexts, everywhere, inside, page
 from tests.console.test_providers_pages import sent_away
-from tests.factories import WorkerFactory
+from tests.factories import WorkerFactory, make_pipeline
 from tests.facts.making import draft, make_boundary
 from tests.providers.making import scripted
 
@@ -53,7 +53,7 @@ BROKEN = r"""() => {
 
 def fill_lists() -> None:
     """Rows with amounts beside texts that want all the room there is."""
-    orders = scenes.make_pipeline("orders.of.the.whole.enterprise.with.a.long.name")
+    orders = make_pipeline("orders.of.the.whole.enterprise.with.a.long.name")
     scenes.fail(orders, {}, scenes.failure("the bank of a far away country said no " * 8))
     TransactionRecord.objects.update(started_at=F("finished_at") - timedelta(milliseconds=66))
     scenes.make_worker(orders.name, "another.pipeline.with.a.long.name", "and.one.more")
@@ -105,7 +105,7 @@ def test_words_of_the_audit_log_stay_whole(inside: Page) -> None:
 @pytest.mark.parametrize("name", ["engines/transactionrecord", "engines/worker"])
 def test_headings_beside_the_values_begin_with_one_capital(inside: Page, name: str) -> None:
     scenes.make_worker("orders")
-    scenes.fail(scenes.make_pipeline("orders"), {})
+    scenes.fail(make_pipeline("orders"), {})
     inside.set_viewport_size({"width": 400, "height": 800})
     inside.goto(f"/admin/{name}/")
     cells = inside.locator(".result-list [data-label]")

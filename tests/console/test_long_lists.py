@@ -15,7 +15,7 @@ from engines.models import Pipeline, TransactionRecord
 from engines.reads import filters
 from engines.reads.transactions import list_transactions
 from ergon_site.access import keyset
-from tests.console import scenes
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -81,7 +81,7 @@ FROM (SELECT n, {ago} AS made, CASE WHEN n %% 1000 < 900 THEN 2 WHEN n %% 1000 <
 
 
 def seed(rows: int) -> None:
-    names = {name: scenes.make_pipeline(name).pk for name in ("big", "middling", "rare")}
+    names = {name: make_pipeline(name).pk for name in ("big", "middling", "rare")}
     vendor = connection.vendor
     statement = SEED.format(
         text="x" * 150,

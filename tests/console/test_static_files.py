@@ -12,7 +12,7 @@ from django.test import Client
 
 from engines import transactions
 from tests.api.ground import client_with
-from tests.console import scenes
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 
 # The files are the same whatever the database.
@@ -72,7 +72,7 @@ def test_a_part_of_a_file_and_an_unchanged_file_are_answered_as_such(site: Site)
 def test_pages_and_exports_are_compressed_and_answers_of_the_api_are_not(
     site: Site, browse: Client, administrator: User
 ) -> None:
-    scenes.make_pipeline("orders")
+    make_pipeline("orders")
     for number in range(20):
         transactions.submit("orders", {}, id=f"order-{number}")
     session = browse.cookies[settings.SESSION_COOKIE_NAME].value

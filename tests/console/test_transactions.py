@@ -19,6 +19,7 @@ from engines.models import Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.console import scenes
 from tests.console.scenes import exported, read
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +30,7 @@ SECRET = {"customer": {"name": "Ada", "card": "4111-1111"}, "total": 12}
 
 @pytest.fixture
 def orders() -> Pipeline:
-    return scenes.make_pipeline("orders", redacted=["customer.card"])
+    return make_pipeline("orders", redacted=["customer.card"])
 
 
 def page_of(record: TransactionRecord) -> str:
@@ -41,7 +42,7 @@ def ids(client: Client, query: str) -> set[str]:
 
 
 def test_transactions_are_listed_by_state_pipeline_category_and_correlation(browse: Client, orders: Pipeline) -> None:
-    other = scenes.make_pipeline("invoices")
+    other = make_pipeline("invoices")
     scenes.succeed(orders, {}, id="ok")
     scenes.fail(orders, {}, scenes.failure(category=ExceptionType.TIMEOUT), id="late", correlation_id="batch 7")
     scenes.fail(other, {}, scenes.failure(category=ExceptionType.BUSINESS), id="refused")
@@ -156,7 +157,7 @@ def test_the_export_names_states_and_holds_no_payload(browse: Client, orders: Pi
 def test_a_page_begins_with_why_the_transaction_is_where_it_is(browse: Client, orders: Pipeline) -> None:
     transactions.submit("orders", {}, id="waits")
     assert "Waiting: no worker serves this pipeline." in read(browse, page_of(transactions.find("waits")))
-    letter = scenes.fail(scenes.make_pipeline("invoices"), {})
+    letter = scenes.fail(make_pipeline("invoices"), {})
     page = read(browse, f"{LIST}{letter.transaction_id}/change/")
     assert "in process (SYSTEM) with ConnectionError: the bank said no" in page
     assert f"/admin/engines/deadletter/{letter.pk}/change/" in page

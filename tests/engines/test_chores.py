@@ -15,8 +15,8 @@ from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
 from engines.reads import status
 from engines.schedules import Plan, ScheduleError
-from tests.durable import claim, failed, make_pipeline, settle, states, submit
-from tests.factories import ThroughputFactory
+from tests.durable import claim, failed, settle, states, submit
+from tests.factories import ThroughputFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db
 

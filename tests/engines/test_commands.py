@@ -18,7 +18,7 @@ from ergon_site.access.cli.commands import LiveLine
 from ergon_site.access.models import AuditEntry
 from tests import processes
 from tests.commands import ask, run
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.processes import manage
 
 # The verbs behind them are tested on both databases; what they print is the same on either.

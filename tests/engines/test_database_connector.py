@@ -22,7 +22,8 @@ from engines.reads import explain
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.pipeline import Options, PipelineRunner
 from engines.worker.process import WorkerProcess
-from tests.durable import make_pipeline, make_policy, states, submit
+from tests.durable import make_policy, states, submit
+from tests.factories import make_pipeline
 from tests.processes import LIMIT
 
 pytestmark = pytest.mark.django_db(transaction=True)

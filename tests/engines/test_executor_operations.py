@@ -19,6 +19,7 @@ from engines.reads import executors as executor_reads
 from tests import durable
 from tests.commands import ask, run
 from tests.executors.telling import process, told, working
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, free_port
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +36,7 @@ def configure(monkeypatch: pytest.MonkeyPatch, **executors: Any) -> None:
 def test_an_executor_is_known_by_its_settings_by_a_worker_or_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch, here={"command": ["/bin/here", "--secret"], "pool_size": 3, "env": {"KEY": "hidden"}})
     working(told("seen", process()))
-    durable.make_pipeline("jobs", task="", executor="named")
+    make_pipeline("jobs", task="", executor="named")
     here, named, seen = executor_reads.list_executors()
     assert (here.name, here.program, here.pool_size, here.is_configured) == ("here", "/bin/here", 3, True)
     assert (here.standing, here.shares) == ("not started", [])
@@ -61,7 +62,7 @@ def test_how_an_executor_stands_takes_a_word(heard: dict[str, Any], standing: st
 
 
 def test_the_job_in_hand_is_found_as_a_transaction() -> None:
-    durable.make_pipeline("jobs", task="", executor="python")
+    make_pipeline("jobs", task="", executor="python")
     made = transactions.submit("jobs", {"function": "echo"}, id="job 1")
     (share,) = executor_reads.of_worker(working(told("python", process(1, made.id), process(2, "from a broker"))))
     assert [one.record for one in share.processes] == [transactions.find(made.id).pk, None]
@@ -86,7 +87,7 @@ def test_the_status_tells_executors_with_their_worker() -> None:
 
 
 def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_db: None, browse: Client) -> None:
-    pipeline = durable.make_pipeline("jobs", task="", executor="python", policy=durable.make_policy(body=POLICY))
+    pipeline = make_pipeline("jobs", task="", executor="python", policy=durable.make_policy(body=POLICY))
     handlers = ["echo", "fail", "nobody"]
     for name in handlers:
         transactions.submit("jobs", {"function": name, "args": ["x"]}, id=name)
@@ -117,7 +118,7 @@ def _answered() -> int:
 
 
 def test_a_short_run_leaves_what_its_executors_did(transactional_db: None) -> None:
-    durable.make_pipeline("jobs", task="", executor="python")
+    make_pipeline("jobs", task="", executor="python")
     transactions.submit("jobs", {"function": "echo"})
     assert durable.consume("jobs", "--drain", ERGON_EXECUTORS=json.dumps({"python": PYTHON})).code == 0
     (one,) = Worker.objects.get().executors
@@ -133,7 +134,7 @@ def test_metrics_of_the_web_process_tell_of_executors(client: Any) -> None:
 
 
 def test_a_job_that_asked_to_be_tried_again_is_explained() -> None:
-    pipeline = durable.make_pipeline("jobs", task="", executor="python")
+    pipeline = make_pipeline("jobs", task="", executor="python")
     transactions.submit("jobs", {"function": "echo"}, id="again")
     (leased,) = durable.claim(pipeline)
     later = RetryLater("the bank is closed")

@@ -25,7 +25,7 @@ from providers.core.errors import ProviderUsageError
 from providers.core.exchange import Who
 from providers.core.mistakes import refuse_mistakes
 from tests.commands import run
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.facts.making import draft, make_boundary
 
 pytestmark = pytest.mark.django_db

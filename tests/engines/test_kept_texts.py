@@ -14,7 +14,8 @@ from engines.transactions.payloads import encode_result
 from tests.api.ground import client_with
 from tests.commands import run
 from tests.console.scenes import read
-from tests.durable import claim, consume, failed, make_pipeline, make_policy, settle, submit
+from tests.durable import claim, consume, failed, make_policy, settle, submit
+from tests.factories import make_pipeline
 from tests.tasks import ODD, OrderRejected
 
 ENGINES = [

@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from engines.reads import depth, status
 from tests.commands import ask, run
-from tests.durable import make_pipeline, submit
+from tests.durable import submit
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 

@@ -19,7 +19,7 @@ from engines.worker import maintenance
 from engines.worker.maintenance import Chore, Maintenance
 from engines.workers import MAINTENANCE
 from tests.commands import next_event, run, running
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, free_port
 
 BARRIER = """

@@ -19,7 +19,7 @@ from engines.models import TransactionRecord
 from engines.transactions import postgresql
 from engines.transactions.notifications import Notifier
 from engines.transactions.postgresql import CHANNEL
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.processes import ROOT, database_url, environment, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]

@@ -11,7 +11,7 @@ from django.test import Client
 from engines.reads import old_snapshots
 from engines.reads.doctor.finding import Level
 from engines.reads.doctor.snapshots import snapshots
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.processes import database_url
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]

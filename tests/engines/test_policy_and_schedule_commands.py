@@ -13,7 +13,7 @@ from engines.models import Schedule, TransactionRecord
 from engines.schedules import ScheduleError
 from ergon_site.access.models import AuditEntry
 from tests.commands import ask, run
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 
 # The verbs behind them are tested on both databases; what they print is the same on either.
 pytestmark = [pytest.mark.django_db, pytest.mark.once]

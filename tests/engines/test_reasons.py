@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from engines.models import Pipeline
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.providers.making import WHO
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]

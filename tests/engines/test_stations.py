@@ -19,8 +19,9 @@ from engines.transactions.postgresql import BURST, CHANNEL
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.supervisor import Supervisor
-from tests.durable import count, make_pipeline, submit
+from tests.durable import count, submit
 from tests.engines.test_database_connector import wait_for
+from tests.factories import make_pipeline
 from tests.proxy import proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)

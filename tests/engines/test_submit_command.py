@@ -12,7 +12,7 @@ from engines import transactions
 from engines.management import drafts
 from engines.models import TransactionRecord
 from tests.commands import run, running
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 
 # The verbs behind them are tested on both databases; what they print is the same on either.
 pytestmark = [pytest.mark.django_db, pytest.mark.once]

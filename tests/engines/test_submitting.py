@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 from engines import transactions
 from engines.models import TransactionRecord
 from engines.transactions import Draft, IdTakenError, PipelineUnknownError, SubmissionError, payloads
-from tests.durable import claim, make_pipeline, states, submit
+from tests.durable import claim, states, submit
+from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
 

@@ -18,16 +18,8 @@ from engines.models import Attempt, DeadLetter, TransactionRecord, Worker
 from engines.reads import explain
 from tests.commands import next_event
 from tests.database import refusing
-from tests.durable import (
-    consume,
-    consumer,
-    count,
-    make_pipeline,
-    make_policy,
-    states,
-    submit,
-    wait_until_started,
-)
+from tests.durable import consume, consumer, count, make_policy, states, submit, wait_until_started
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)

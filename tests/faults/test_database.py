@@ -20,7 +20,8 @@ from django.db import connection
 from engines import transactions
 from engines.models import Attempt, TransactionRecord
 from ergon_site import embedded
-from tests.durable import consume, consumer, make_pipeline, make_policy, states, submit, wait_until_started
+from tests.durable import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, manage
 
 needs_faketime = pytest.mark.skipif(

@@ -14,7 +14,8 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline,
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access.database.retrying import retry_conflicts
 from facts.models import Boundary, Fact
-from tests.durable import claim, failed, make_pipeline, settle, submit
+from tests.durable import claim, failed, settle, submit
+from tests.factories import make_pipeline
 from tests.facts.making import make_boundary
 from tests.faults import rivals
 from tests.processes import eventually, run

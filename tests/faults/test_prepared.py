@@ -18,7 +18,7 @@ from facts import ledger
 from facts.ledger import postgresql
 from facts.models import Fact
 from providers.calls import sql
-from tests.durable import make_pipeline
+from tests.factories import make_pipeline
 from tests.facts.making import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, serve
 

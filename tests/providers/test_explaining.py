@@ -18,6 +18,7 @@ from tests.api.ground import client_with
 from tests.commands import ask
 from tests.console import scenes
 from tests.console.scenes import read
+from tests.factories import make_pipeline
 from tests.providers.making import TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +29,7 @@ WHY: dict[str, Any] = {"by": "bob", "reason": "they asked us to"}
 
 @pytest.fixture
 def orders() -> Pipeline:
-    pipeline = scenes.make_pipeline("orders")
+    pipeline = make_pipeline("orders")
     scenes.make_worker("orders")
     return pipeline
 

@@ -24,6 +24,7 @@ from tests.api.ground import client_with, post
 from tests.commands import ask
 from tests.console import scenes
 from tests.console.scenes import read
+from tests.factories import make_pipeline
 from tests.processes import eventually
 from tests.providers import making
 from tests.providers.celery_tasks import tell, tell_words
@@ -259,7 +260,7 @@ def test_the_breaker_of_another_tenant_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_transactions_are_not_replayed_against_an_open_breaker() -> None:
-    orders = scenes.make_pipeline("orders")
+    orders = make_pipeline("orders")
     letters = [scenes.fail(orders, {"n": number}) for number in range(2)]
     making.scripted({}).ask(correlation_id=letters[0].uid)
     calls.force_open(making.WHO, lasting=timedelta(minutes=5), by="bob", reason="they asked us to")
