@@ -16,8 +16,8 @@ from engines.reads.depth import ALL_PIPELINES
 from ergon_site.access.models import ApiClient, AuditEntry
 from facts.models import Artifact, Boundary, Fact, ForwardedFact
 from providers.models import Gate, ProviderHealthState, QuotaState, TaskExecution
-from tests.facts import making
-from tests.providers.making import WHO
+from tests.facts import drafts
+from tests.providers.scripted_providers import WHO
 
 
 def this_minute() -> datetime:
@@ -129,12 +129,12 @@ class BoundaryFactory(DjangoModelFactory[Boundary]):
     class Meta:
         model = Boundary
 
-    from_zone = making.PLANT
-    to_zone = making.OFFICE
+    from_zone = drafts.PLANT
+    to_zone = drafts.OFFICE
 
     @classmethod
     def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Boundary:  # noqa: ARG003
-        return making.make_boundary(**kwargs)
+        return drafts.make_boundary(**kwargs)
 
 
 class FactFactory(DjangoModelFactory[Fact]):

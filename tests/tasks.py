@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import engines
 from engines import ExceptionType, Transaction, TransactionException
-from tests.broken import MuteError, UnsureError
+from tests.broken_errors import MuteError, UnsureError
 
 
 class OrderRejected(TransactionException):

@@ -22,11 +22,11 @@ from ergon_site.access.core.scopes import SCOPES
 from ergon_site.access.lists import KeysetPage
 from facts import ledger, provisioning
 from providers import calls, policies
-from tests.console import scenes
+from tests.console import records
 from tests.console.test_facts_pages import hand_over, store
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
-from tests.providers.making import WHO, scripted
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
+from tests.providers.scripted_providers import WHO, scripted
 
 NUMBER = "9" * 30
 IDS = ["abc", "-1", NUMBER, "1\x00", "²", "1-1", "a/b", "' OR 1=1", "x" * 300, "\ud800"]
@@ -129,9 +129,9 @@ def api_lists() -> dict[str, list[str]]:
 
 def a_row_of_everything() -> None:
     pipeline = make_pipeline("reader")
-    scenes.succeed(pipeline, {"n": 1})
-    letter = scenes.fail(pipeline, {"n": 2})
-    scenes.make_worker("reader")
+    records.succeed(pipeline, {"n": 1})
+    letter = records.fail(pipeline, {"n": 2})
+    records.make_worker("reader")
     bulk.begin("discard", letter.group_id, Terms(), by="tests", reason="x")
     schedules.create("reader", schedules.Plan(pipeline="reader", cron="* * * * *"), by="tests")
     boundary = make_boundary()

@@ -20,7 +20,7 @@ from ergon_site.access.api import schema, throttling
 from ergon_site.access.clients import CertificateTakenError, Grant
 from ergon_site.access.core.certificates import UnusableIdentityError
 from ergon_site.access.models import ApiClient, AuditEntry
-from tests.api.ground import problem
+from tests.api.api_clients import problem
 from tests.factories import ApiClientFactory
 from tests.processes import LIMIT, eventually, serve
 

@@ -21,9 +21,9 @@ from ergon_site.access.clients import Grant
 from ergon_site.access.core.scopes import SCOPES
 from providers import calls, policies
 from providers.core.exchange import Who
-from tests.api.ground import failed
+from tests.api.api_clients import failed
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, make_boundary
 from tests.processes import Site
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

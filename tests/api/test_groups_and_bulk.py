@@ -13,7 +13,7 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Transacti
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, failed, pointers, post, problem
+from tests.api.api_clients import client_with, failed, pointers, post, problem
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
-from tests.api.ground import failed, post, problem
+from tests.api.api_clients import failed, post, problem
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

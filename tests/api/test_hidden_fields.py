@@ -9,7 +9,7 @@ from engines import transactions
 from engines.core.errors import ExceptionType, TransactionException
 from engines.core.outcome import Failure
 from engines.models import DeadLetter, Pipeline, TransactionRecord
-from tests.api.ground import client_with, pointers, post, problem, run
+from tests.api.api_clients import client_with, pointers, post, problem, run
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

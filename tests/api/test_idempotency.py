@@ -17,7 +17,7 @@ from engines.worker import maintenance
 from ergon_site.access import idempotency
 from ergon_site.access.idempotency import Answer, Asked, InFlightError
 from ergon_site.access.models import ApiClient, IdempotentRequest
-from tests.api.ground import client_with, post, problem
+from tests.api.api_clients import client_with, post, problem
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

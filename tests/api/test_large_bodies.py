@@ -15,7 +15,7 @@ from ergon_site.access.clients import Grant
 from facts.client import BoundaryClient
 from facts.models import Fact
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import Site, serve
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

@@ -11,7 +11,7 @@ from engines import pipelines, schedules, transactions
 from engines.models import Pipeline, Schedule
 from engines.pipelines import Plan
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, pointers, post, problem
+from tests.api.api_clients import client_with, pointers, post, problem
 from tests.commands import ask
 from tests.factories import make_pipeline
 

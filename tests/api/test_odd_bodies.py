@@ -8,7 +8,7 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engines.models import DeadLetter
-from tests.api.ground import client_with, failed, succeeded
+from tests.api.api_clients import client_with, failed, succeeded
 from tests.factories import make_pipeline
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]

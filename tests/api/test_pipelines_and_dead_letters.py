@@ -9,7 +9,7 @@ from engines import dead_letters, transactions
 from engines.dead_letters import DeadLetterDraft
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, failed, pointers, post, problem
+from tests.api.api_clients import client_with, failed, pointers, post, problem
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

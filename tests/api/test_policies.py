@@ -12,7 +12,7 @@ from engines import policies
 from engines.models import Policy, PolicyVersion
 from engines.policies import StalePolicyError
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, pointers, post, problem
+from tests.api.api_clients import client_with, pointers, post, problem
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

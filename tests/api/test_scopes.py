@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from ergon_site.access.core.scopes import SCOPES
-from tests.api.ground import client_with
+from tests.api.api_clients import client_with
 from tests.factories import make_pipeline
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]

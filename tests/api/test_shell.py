@@ -11,7 +11,7 @@ from ergon_site.access import audit
 from ergon_site.access.api import schema, throttling
 from ergon_site.access.api.schema import SchemaView
 from ergon_site.access.core.scopes import SCOPES
-from tests.api.ground import client_with, problem
+from tests.api.api_clients import client_with, problem
 
 
 @pytest.fixture(autouse=True)

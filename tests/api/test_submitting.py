@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from engines.models import TransactionRecord
 from ergon_site.access import api_identity
-from tests.api.ground import client_with, pointers, post, problem
+from tests.api.api_clients import client_with, pointers, post, problem
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

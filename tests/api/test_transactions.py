@@ -15,7 +15,7 @@ from engines.models import DeadLetter, TransactionRecord
 from ergon_site.access import api_identity, clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
-from tests.api.ground import client_with, failed, pointers, post, problem, run, succeeded
+from tests.api.api_clients import client_with, failed, pointers, post, problem, run, succeeded
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 

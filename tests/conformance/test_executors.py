@@ -12,7 +12,7 @@ from engines.executors.pool import Pools
 from engines.executors.settings import executors_in
 from engines.executors.task import RunInExecutor
 from tests.conformance.harness import ENGINES, SLACK, Engine
-from tests.executors.pooled import ENVIRONMENT, HANDLERS
+from tests.executors.executor_pools import ENVIRONMENT, HANDLERS
 from tests.processes import ROOT, eventually
 
 PATIENT = RetryPolicy(max_attempts=3, timeout=20)

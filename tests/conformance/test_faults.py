@@ -29,7 +29,7 @@ from engines import (
 )
 from engines.connectors.jsonlines import JsonLinesConnector
 from engines.connectors.memory import MemoryConnector
-from tests.broken import Hollow, MuteError, UnsureError
+from tests.broken_errors import Hollow, MuteError, UnsureError
 from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, Until, some
 from tests.processes import eventually
 

@@ -13,7 +13,7 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from engines import bulk, transactions
-from tests.console import scenes
+from tests.console import records
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 
@@ -160,7 +160,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
     """From the dashboard to the kind of failure, to one letter, to an edited replay that knows where it comes from."""
     orders = make_pipeline("orders", redacted=["card"])
     payload = {"iban": "DE00", "card": "4111"}
-    letter = scenes.fail(orders, payload, scenes.failure("slow"), scenes.failure("IBAN 7 is wrong"))
+    letter = records.fail(orders, payload, records.failure("slow"), records.failure("IBAN 7 is wrong"))
     inside.goto("/admin/")
     inside.get_by_role("link", name="1 failed with ConnectionError: IBAN # is wrong").click()
     inside.get_by_role("link", name=letter.uid).click()
@@ -185,7 +185,7 @@ def test_a_person_triages_a_dead_letter(inside: Page) -> None:
 
 def test_a_group_is_replayed_and_followed(inside: Page) -> None:
     orders = make_pipeline("orders")
-    letters = [scenes.fail(orders, {"n": number}) for number in range(3)]
+    letters = [records.fail(orders, {"n": number}) for number in range(3)]
     inside.clock.install()
     inside.goto(f"/admin/engines/deadlettergroup/{letters[0].group_id}/change/")
     inside.get_by_role("button", name="Replay all").click()

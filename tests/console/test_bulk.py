@@ -12,8 +12,8 @@ from engines import bulk, dead_letters
 from engines.bulk import Terms
 from engines.models import BulkOperation, DeadLetter, Pipeline
 from ergon_site.access.models import AuditEntry
-from tests.console import scenes
-from tests.console.scenes import exported, read
+from tests.console import records
+from tests.console.records import exported, read
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def orders() -> Pipeline:
 
 
 def begin(orders: Pipeline, verb: str = "replay", count: int = 3, canary: int = 1) -> BulkOperation:
-    letters = [scenes.fail(orders, {"n": number}) for number in range(count)]
+    letters = [records.fail(orders, {"n": number}) for number in range(count)]
     return bulk.begin(verb, letters[0].group_id, Terms(canary=canary, rate=100), by="lea", reason="bank is back")
 
 
@@ -86,7 +86,7 @@ def test_what_has_ended_cannot_be_turned_and_says_so(browse: Client, orders: Pip
 def test_why_an_operation_stopped_by_itself_is_said(browse: Client, orders: Pipeline) -> None:
     operation = begin(orders)
     bulk.advance()
-    scenes.run(orders, scenes.failure("again"))
+    records.run(orders, records.failure("again"))
     bulk.advance()
     assert "Stopped automatically: 1 of its replays failed again." in read(browse, f"{LIST}{operation.pk}/change/")
 
@@ -96,8 +96,8 @@ def test_the_counts_of_an_operation_agree_with_why_it_stopped(browse: Client, or
     bulk.advance()
     page = read(browse, f"{LIST}{operation.pk}/change/")
     assert "2 replayed (0 succeeded, 0 failed again, 2 not ended yet), 0 skipped, 0 refused" in page
-    scenes.run(orders, scenes.failure("again"))
-    scenes.run(orders, scenes.failure("again"))
+    records.run(orders, records.failure("again"))
+    records.run(orders, records.failure("again"))
     bulk.advance()
     page = read(browse, f"{LIST}{operation.pk}/change/")
     assert "Stopped automatically: 2 of its replays failed again." in page
@@ -116,7 +116,7 @@ def test_what_was_discarded_is_counted_so(browse: Client, orders: Pipeline) -> N
 def test_an_operation_that_stopped_by_itself_goes_on_when_resumed(browse: Client, orders: Pipeline) -> None:
     operation = begin(orders)
     bulk.advance()
-    scenes.run(orders, scenes.failure("again"))
+    records.run(orders, records.failure("again"))
     bulk.advance()
     browse.post(f"{LIST}{operation.pk}/resume/", DIALOG)
     BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=5))

@@ -16,7 +16,7 @@ from engines.bulk import Terms
 from engines.core.states import GroupState
 from engines.models import BulkOperation, DeadLetterGroup, Pipeline, TransactionRecord
 from engines.reads import depth
-from tests.console import scenes
+from tests.console import records
 from tests.factories import ThroughputFactory, WaitingSampleFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db
@@ -41,10 +41,10 @@ def figure(page: str, title: str) -> str:
 
 
 def test_a_healthy_deployment_is_calm_and_shows_its_numbers(browse: Client, orders: Pipeline) -> None:
-    worker = scenes.make_worker("orders")
+    worker = records.make_worker("orders")
     transactions.submit("orders", {})
     for _ in range(3):
-        scenes.succeed(orders, {})
+        records.succeed(orders, {})
     page = read(browse)
     assert "Nothing needs attention." in page
     assert figure(page, "Waiting") == "1"
@@ -58,10 +58,10 @@ def test_a_healthy_deployment_is_calm_and_shows_its_numbers(browse: Client, orde
 
 
 def test_what_ended_lately_is_what_the_list_behind_it_shows(browse: Client, orders: Pipeline) -> None:
-    old, new = scenes.succeed(orders, {}), scenes.succeed(orders, {})
+    old, new = records.succeed(orders, {}), records.succeed(orders, {})
     long_ago = timezone.now() - timedelta(hours=2)
     TransactionRecord.objects.filter(uid=old.uid).update(finished_at=long_ago)
-    scenes.fail(orders, {}, scenes.failure("a"))
+    records.fail(orders, {}, records.failure("a"))
     ended = read(browse, f"{ENGINES}transactionrecord/?ended=under-1h")
     assert new.uid in ended
     assert old.uid not in ended
@@ -70,13 +70,13 @@ def test_what_ended_lately_is_what_the_list_behind_it_shows(browse: Client, orde
 
 def test_every_thing_counts_that_needs_a_person(browse: Client, orders: Pipeline) -> None:
     for number in range(7):
-        scenes.fail(orders, {}, scenes.failure("abcdefg"[number]))
+        records.fail(orders, {}, records.failure("abcdefg"[number]))
     assert "7 items need attention" in read(browse)
 
 
 def test_kinds_of_failure_need_a_person_until_they_are_muted(browse: Client, orders: Pipeline) -> None:
     for number in range(7):
-        scenes.fail(orders, {}, scenes.failure("abcdefg"[number]))
+        records.fail(orders, {}, records.failure("abcdefg"[number]))
     page = read(browse)
     assert "1 failed with ConnectionError: g" in page
     assert "and 2 more kinds of failure" in page
@@ -89,9 +89,9 @@ def test_kinds_of_failure_need_a_person_until_they_are_muted(browse: Client, ord
 
 
 def test_a_kind_of_failure_that_came_back_says_so(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {})
+    letter = records.fail(orders, {})
     dead_letters.discard(letter.pk, by="ada", reason="fixed")
-    scenes.fail(orders, {})
+    records.fail(orders, {})
     assert "Reopened: 1 failed with ConnectionError" in read(browse)
 
 
@@ -102,7 +102,7 @@ def test_work_that_nobody_serves_needs_a_person(browse: Client, orders: Pipeline
     page = read(browse)
     assert "No worker serves orders" in page
     assert "?state=pending&amp;pipeline=orders" in page
-    scenes.make_worker("orders")
+    records.make_worker("orders")
     assert "Nothing needs attention." in read(browse)
 
 
@@ -116,7 +116,7 @@ def test_a_paused_pipeline_needs_a_person(browse: Client, orders: Pipeline) -> N
 
 
 def test_what_a_dead_worker_held_needs_a_person_while_nobody_rescues_it(browse: Client, orders: Pipeline) -> None:
-    worker = scenes.make_worker("orders")
+    worker = records.make_worker("orders")
     transactions.submit("orders", {})
     transactions.claim(orders.pk, 1, worker.pk)
     assert "Nothing needs attention." in read(browse)
@@ -128,7 +128,7 @@ def test_what_a_dead_worker_held_needs_a_person_while_nobody_rescues_it(browse: 
 
 
 def test_abandoned_attempts_need_a_person(browse: Client, orders: Pipeline) -> None:
-    worker = scenes.make_worker("orders")
+    worker = records.make_worker("orders")
     workers.beat(worker.pk, in_flight=0, abandoned=2, settled=0, is_stopping=False)
     assert f"{worker} has 2 abandoned attempts" in read(browse)
 
@@ -169,7 +169,7 @@ def test_the_backlog_of_the_last_hour_or_day_is_drawn(browse: Client, orders: Pi
 def test_a_viewer_sees_the_engines_and_nothing_of_the_administration(
     client: Client, hire: Callable[[str], User], orders: Pipeline
 ) -> None:
-    scenes.fail(orders, {})
+    records.fail(orders, {})
     client.force_login(hire("viewer"))
     page = read(client)
     assert "1 failed with ConnectionError" in page
@@ -181,17 +181,17 @@ def test_every_page_stays_within_its_query_budget(client: Client, hire: Callable
     names = [f"pipeline-{number}" for number in range(20)]
     made = [make_pipeline(name, redacted=["n"]) for name in names]
     for number, pipeline in enumerate(made):
-        scenes.make_worker(pipeline.name)
+        records.make_worker(pipeline.name)
         transactions.submit(pipeline.name, {}, id=f"waits {number}")
-        scenes.run(pipeline, scenes.failure("abcdefghijklmnopqrst"[number]))
+        records.run(pipeline, records.failure("abcdefghijklmnopqrst"[number]))
         transactions.submit(pipeline.name, {})
         transactions.claim(pipeline.pk, 1, number + 1)
         transactions.submit(pipeline.name, {})
-    letter = scenes.fail(made[0], {"n": 1}, *[scenes.failure("again")] * 3)
+    letter = records.fail(made[0], {"n": 1}, *[records.failure("again")] * 3)
     new = transactions.replay(letter.uid, by="ada", reason="", payload={"n": 2})
     transactions.cancel(new.id, by="ada", reason="")
     transactions.replay(new.id, by="ada", reason="")
-    left = scenes.fail(made[1], {})
+    left = records.fail(made[1], {})
     operation = bulk.begin("replay", left.group_id, Terms(canary=1), by="ada", reason="")
     bulk.advance()
     client.force_login(hire("administrator"))

@@ -15,8 +15,8 @@ from engines.core.states import GroupState
 from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
-from tests.console import scenes
-from tests.console.scenes import exported, read
+from tests.console import records
+from tests.console.records import exported, read
 from tests.factories import DeadLetterHourFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db
@@ -44,8 +44,8 @@ def stray(uid: str = "call-1") -> DeadLetter:
 
 def test_failures_of_one_kind_are_one_line(browse: Client, orders: Pipeline) -> None:
     for number in range(3):
-        scenes.fail(orders, {}, scenes.failure(f"customer {number} is unknown"))
-    scenes.fail(orders, {}, scenes.failure("no route", ExceptionType.TIMEOUT))
+        records.fail(orders, {}, records.failure(f"customer {number} is unknown"))
+    records.fail(orders, {}, records.failure("no route", ExceptionType.TIMEOUT))
     page = read(browse, GROUPS)
     assert "customer # is unknown" in page
     assert "3 of 3" in page
@@ -53,8 +53,8 @@ def test_failures_of_one_kind_are_one_line(browse: Client, orders: Pipeline) -> 
 
 
 def test_groups_are_filtered_by_state_source_and_category_and_searched(browse: Client, orders: Pipeline) -> None:
-    muted = scenes.fail(orders, {}, scenes.failure("known trouble"))
-    scenes.fail(orders, {}, scenes.failure("no route", ExceptionType.TIMEOUT))
+    muted = records.fail(orders, {}, records.failure("known trouble"))
+    records.fail(orders, {}, records.failure("no route", ExceptionType.TIMEOUT))
     stray()
     dead_letters.decide(muted.group_id, GroupState.MUTED, by="ada", reason="known")
     expected = {
@@ -77,7 +77,7 @@ def test_a_filter_that_means_nothing_leads_back(browse: Client, address: str, qu
 
 
 def test_a_groups_last_day_is_drawn(browse: Client, orders: Pipeline) -> None:
-    group = scenes.fail(orders, {}).group
+    group = records.fail(orders, {}).group
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     DeadLetterHourFactory.create(group=group, hour=hour - timedelta(hours=5), count=9)
     DeadLetterHourFactory.create(group=group, hour=hour - timedelta(hours=30), count=500)
@@ -87,7 +87,7 @@ def test_a_groups_last_day_is_drawn(browse: Client, orders: Pipeline) -> None:
 
 @pytest.mark.parametrize(("action", "state"), [("mute", "muted"), ("resolve", "resolved"), ("reopen", "open")])
 def test_a_group_is_decided_on_with_a_reason(browse: Client, orders: Pipeline, action: str, state: str) -> None:
-    group = scenes.fail(orders, {}).group
+    group = records.fail(orders, {}).group
     dead_letters.decide(group.pk, GroupState.REGRESSED, by="tests", reason="")
     browse.post(f"{GROUPS}{group.pk}/{action}/", DIALOG)
     group.refresh_from_db()
@@ -114,7 +114,7 @@ def test_a_groups_letters_are_listed_newest_first_in_pages(browse: Client, order
 
 def test_a_group_is_replayed_after_a_word_on_how_many_it_concerns(browse: Client, orders: Pipeline) -> None:
     for number in range(3):
-        scenes.fail(orders, {"n": number})
+        records.fail(orders, {"n": number})
     group = DeadLetterGroup.objects.get()
     address = f"{GROUPS}{group.pk}/replay-all/"
     assert "This applies to <strong>3</strong> open dead letters" in read(browse, address)
@@ -132,7 +132,7 @@ def test_a_group_is_replayed_after_a_word_on_how_many_it_concerns(browse: Client
 
 
 def test_a_group_is_discarded_by_a_bulk_operation(browse: Client, orders: Pipeline) -> None:
-    group = scenes.fail(orders, {}).group
+    group = records.fail(orders, {}).group
     browse.post(f"{GROUPS}{group.pk}/discard-all/", DIALOG)
     BulkOperation.objects.update(moved_at=timezone.now() - timedelta(seconds=5))
     bulk.advance()
@@ -140,8 +140,8 @@ def test_a_group_is_discarded_by_a_bulk_operation(browse: Client, orders: Pipeli
 
 
 def test_letters_are_listed_by_state_source_category_group_and_id(browse: Client, orders: Pipeline) -> None:
-    first = scenes.fail(orders, {}, id="first")
-    scenes.fail(orders, {}, scenes.failure("no route", ExceptionType.TIMEOUT), id="second")
+    first = records.fail(orders, {}, id="first")
+    records.fail(orders, {}, records.failure("no route", ExceptionType.TIMEOUT), id="second")
     stray(uid="third")
     dead_letters.discard(first.pk, by="ada", reason="test data")
     expected = {
@@ -159,7 +159,7 @@ def test_letters_are_listed_by_state_source_category_group_and_id(browse: Client
 
 
 def test_a_letters_page_has_all_that_is_needed_to_understand_it(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {"card": "4111-1111", "n": 1}, scenes.failure("first"), scenes.failure("second"))
+    letter = records.fail(orders, {"card": "4111-1111", "n": 1}, records.failure("first"), records.failure("second"))
     page = read(browse, f"{LETTERS}{letter.pk}/change/")
     for words in (
         "a SYSTEM failure in process needs a decision",
@@ -177,7 +177,7 @@ def test_a_letters_page_has_all_that_is_needed_to_understand_it(browse: Client, 
 
 
 def test_a_letter_is_replayed_once(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {"n": 1})
+    letter = records.fail(orders, {"n": 1})
     address = browse.post(f"{LETTERS}{letter.pk}/replay/", DIALOG).headers["HX-Redirect"]
     new = TransactionRecord.objects.get(replay_of=letter.transaction_id)
     assert address == f"/admin/engines/transactionrecord/{new.pk}/change/"
@@ -189,7 +189,7 @@ def test_a_letter_is_replayed_once(browse: Client, orders: Pipeline) -> None:
 
 
 def test_a_letter_is_edited_and_replayed(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {"card": "4111", "n": 1})
+    letter = records.fail(orders, {"card": "4111", "n": 1})
     form = {"payload": '{"card": "•••", "n": 2}', "reason": "n was wrong"}
     shown = browse.post(f"{LETTERS}{letter.pk}/edit/", form).content.decode()
     seen = shown.split('name="seen" value="')[1].split('"')[0]
@@ -200,7 +200,7 @@ def test_a_letter_is_edited_and_replayed(browse: Client, orders: Pipeline) -> No
 
 
 def test_a_letter_is_discarded_with_a_reason(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {})
+    letter = records.fail(orders, {})
     browse.post(f"{LETTERS}{letter.pk}/discard/", DIALOG)
     letter.refresh_from_db()
     assert (letter.state, letter.settled_by, letter.reason) == ("discarded", "ada", "the bank is back")
@@ -219,7 +219,7 @@ def test_a_letter_of_no_pipeline_can_be_read_and_discarded_but_not_replayed(brow
 def test_leads_act_on_groups_and_operators_on_letters(
     client: Client, hire: Callable[[str], User], orders: Pipeline
 ) -> None:
-    letter = scenes.fail(orders, {})
+    letter = records.fail(orders, {})
     client.force_login(hire("operator"))
     for address in (f"{GROUPS}{letter.group_id}/replay-all/", f"{GROUPS}{letter.group_id}/discard-all/"):
         assert client.post(address, DIALOG).status_code == 403

@@ -6,7 +6,7 @@ from django.test import Client
 
 from engines.models import TransactionRecord
 from ergon_site.demo import data
-from tests.console.scenes import read
+from tests.console.records import read
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db]
 

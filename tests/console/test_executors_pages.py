@@ -16,7 +16,7 @@ from engines.executors.settings import executors_in
 from engines.executors.task import JobFailed
 from engines.models import Pipeline
 from engines.reads import executors
-from tests.console import scenes
+from tests.console import records
 from tests.executors.telling import beat, process, told, working
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +39,7 @@ def _configured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_executors_the_page_says_how_to_configure_one(browse: Client) -> None:
-    page = scenes.read(browse, PAGE)
+    page = records.read(browse, PAGE)
     assert "No executor is configured" in page
     assert "export ERGON_EXECUTORS=" in page
     assert "pipeline create reports --executor python" in page
@@ -47,7 +47,7 @@ def test_without_executors_the_page_says_how_to_configure_one(browse: Client) ->
 
 @pytest.mark.usefixtures("_configured")
 def test_a_configured_executor_is_shown_before_anybody_has_used_it(browse: Client, jobs: Pipeline) -> None:
-    page = scenes.read(browse, PAGE)
+    page = records.read(browse, PAGE)
     assert "/usr/bin/python3" in page
     assert "4 processes on each worker" in page
     assert "not started" in page
@@ -64,7 +64,7 @@ def test_what_an_executor_does_on_each_worker_is_shown(browse: Client, jobs: Pip
     second = working(
         told("python", deaths_in_a_row=6, starts_again_in=25.0, last_fault="executor exited with code 137 (SIGKILL)")
     )
-    page = scenes.read(browse, LIVE)
+    page = records.read(browse, LIVE)
     for worker in (first, second):
         assert f"/admin/engines/worker/{worker.pk}/change/" in page
     assert f"/admin/engines/transactionrecord/{record.pk}/change/" in page
@@ -78,14 +78,14 @@ def test_what_an_executor_does_on_each_worker_is_shown(browse: Client, jobs: Pip
 
 def test_an_executor_that_only_a_worker_knows_is_marked(browse: Client) -> None:
     working(told("elsewhere"))
-    page = scenes.read(browse, PAGE)
+    page = records.read(browse, PAGE)
     assert "not configured here" in page
     assert "Workers that have it keep running it." in page
 
 
 def test_many_processes_are_counted_and_the_busy_ones_shown(browse: Client) -> None:
     working(told("python", *(process(number) for number in range(1, 200))))
-    page = scenes.read(browse, PAGE)
+    page = records.read(browse, PAGE)
     assert page.count('data-label="Process"') == executors.SHOWN
     assert "and 179 more processes" in page
 
@@ -93,27 +93,27 @@ def test_many_processes_are_counted_and_the_busy_ones_shown(browse: Client) -> N
 def test_a_workers_page_shows_its_executors_and_one_that_ended_no_processes(browse: Client) -> None:
     worker = working(told("python", process(4711)))
     address = f"/admin/engines/worker/{worker.pk}/change/"
-    page = scenes.read(browse, address)
+    page = records.read(browse, address)
     assert "4711" in page
     assert "5 answered · 2 started · 1 died · 3 killed on timeout · 7 lines ignored" in page
     workers.retire(worker.pk)
-    page = scenes.read(browse, address)
+    page = records.read(browse, address)
     assert "4711" not in page
     assert "Its processes ended with the worker." in page
 
 
 def test_an_executor_that_keeps_dying_needs_a_person(browse: Client) -> None:
     worker = working(told("python", deaths_in_a_row=2))
-    assert "keeps dying" not in scenes.read(browse, "/admin/")
+    assert "keeps dying" not in records.read(browse, "/admin/")
     beat(worker, told("python", deaths_in_a_row=3, last_fault="executor exited with code 9"))
-    page = scenes.read(browse, "/admin/")
+    page = records.read(browse, "/admin/")
     assert f"The executor python keeps dying on {worker}" in page
     assert "executor exited with code 9" in page
 
 
 def test_hostile_names_and_faults_are_text(browse: Client) -> None:
     working(told("<script>", process(1, "<b>job</b>"), last_fault="<img src=x>"))
-    page = scenes.read(browse, PAGE)
+    page = records.read(browse, PAGE)
     assert "<img src=x>" not in page
     assert "<b>job</b>" not in page
     assert "&lt;script&gt;" in page
@@ -124,12 +124,12 @@ def test_the_dead_letter_of_a_job_shows_its_function_its_executor_and_the_last_w
 ) -> None:
     died = JobFailed("executor exited with code 137 (SIGKILL): 'node'", error_type="ExecutorDied")
     died.details = "loading the model\nout of memory"
-    letter = scenes.fail(jobs, {"function": "node#resize", "args": []}, Failure(died))
+    letter = records.fail(jobs, {"function": "node#resize", "args": []}, Failure(died))
     for address in (
         f"/admin/engines/deadletter/{letter.pk}/change/",
         f"/admin/engines/transactionrecord/{letter.transaction_id}/change/",
     ):
-        page = scenes.read(browse, address)
+        page = records.read(browse, address)
         assert "<dt>Function</dt><dd><code>resize</code></dd>" in page
         assert 'href="/admin/engines/executor/#executor-node">node</a>' in page
         assert "Last lines on the executor&#x27;s stderr" in page
@@ -139,8 +139,8 @@ def test_the_dead_letter_of_a_job_shows_its_function_its_executor_and_the_last_w
 
 def test_a_hidden_function_stays_hidden(browse: Client) -> None:
     secret = pipelines.create("jobs", pipelines.Plan(executor="python", redacted=["function"]), by="tests")
-    letter = scenes.fail(secret, {"function": "node#crop_image"})
-    page = scenes.read(browse, f"/admin/engines/deadletter/{letter.pk}/change/")
+    letter = records.fail(secret, {"function": "node#crop_image"})
+    page = records.read(browse, f"/admin/engines/deadletter/{letter.pk}/change/")
     assert "crop_image" not in page
     assert "Traceback" in page
 
@@ -150,10 +150,10 @@ def test_a_transaction_that_was_put_back_says_why_and_until_when(browse: Client,
     (leased,) = transactions.claim(jobs.pk, 1, 1)
     later = RetryLater("the bank is closed")
     later.error_type = "RetryJob"
-    leased.lease.attempts += [(one, None) for one in scenes.tries(Failure(later))]
+    leased.lease.attempts += [(one, None) for one in records.tries(Failure(later))]
     outcome = Later(seconds=600.0, spent=2, failure=Failure(later))
     transactions.postpone([transactions.Settlement(leased, outcome)])
-    page = scenes.read(browse, f"/admin/engines/transactionrecord/{transactions.find(made.id).pk}/change/")
+    page = records.read(browse, f"/admin/engines/transactionrecord/{transactions.find(made.id).pk}/change/")
     sentence = "Due in 10 min; its handler asked for a retry after 2 attempts (RetryJob: the bank is closed)."
     assert sentence in page
     assert "Last failure" in page

@@ -8,7 +8,7 @@ from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning
 from facts.models import Boundary
 from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once

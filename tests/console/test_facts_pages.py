@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning
 from facts.models import Artifact, Boundary, Consumer, Fact, Zone
-from tests.console import scenes
+from tests.console import records
 from tests.factories import ArtifactFactory, FactFactory, ForwardedFactFactory
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db
 
@@ -70,14 +70,14 @@ def test_every_part_of_a_breadcrumb_leads_somewhere(browse: Client, boundary: Bo
         (page(boundary), page(boundary)),
         (page(boundary, "retire"), page(boundary)),
     ):
-        title = scenes.read(browse, address).split("<h1")[1].split("</h1>")[0]
+        title = records.read(browse, address).split("<h1")[1].split("</h1>")[0]
         links = re.findall(r'<a href="([^"]*)"', title)
         assert (len(links), links[-1]) == (3, last)
         assert [browse.get(link).status_code for link in links] == [200, 200, 200]
 
 
 def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
-    assert "local" in scenes.read(browse, f"{FACTS}zone/"), "this deployment is a zone by itself"
+    assert "local" in records.read(browse, f"{FACTS}zone/"), "this deployment is a zone by itself"
     Zone.objects.all().delete()
     for name, words in {
         "boundary": "create the zones first",
@@ -87,7 +87,7 @@ def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
         "forwardedfact": "manage.py forward",
         "artifact": "PUT /api/v1/objects",
     }.items():
-        text = scenes.read(browse, f"{FACTS}{name}/")
+        text = records.read(browse, f"{FACTS}{name}/")
         assert "Nothing here yet" in text
         assert words in text
 
@@ -97,7 +97,7 @@ def test_a_boundary_tells_gate_backlog_frontier_and_fill(browse: Client, boundar
     for number in range(9):
         ledger.append(draft(number))
     hand_over(boundary, 1)
-    listed, shown = scenes.read(browse, f"{FACTS}boundary/"), scenes.read(browse, page(boundary))
+    listed, shown = records.read(browse, f"{FACTS}boundary/"), records.read(browse, page(boundary))
     for text in (listed, shown):
         assert "Plant A → Enterprise" in text
         assert "90.0 %" in text
@@ -106,7 +106,7 @@ def test_a_boundary_tells_gate_backlog_frontier_and_fill(browse: Client, boundar
     assert 'data-live="' in shown
     assert "9 of 10" in shown
     assert "No consumers read this boundary yet" in shown
-    live = scenes.read(browse, page(boundary, "live"))
+    live = records.read(browse, page(boundary, "live"))
     assert ">7</a>" in live
     assert "<html" not in live
 
@@ -115,15 +115,15 @@ def test_the_colour_of_a_fill_changes_at_the_warning_line(browse: Client, bounda
     for ceiling, kind in ((11, "good"), (10, "warning"), (8, "bad")):
         provisioning.limit(PLANT, OFFICE, provisioning.Allowance(row_ceiling=ceiling), by="ada", reason="")
         Boundary.objects.update(next_offset=8)
-        assert f"ergon-meter-{kind}" in scenes.read(browse, f"{FACTS}boundary/")
+        assert f"ergon-meter-{kind}" in records.read(browse, f"{FACTS}boundary/")
 
 
 def test_a_gate_is_closed_and_opened_with_a_reason(browse: Client, boundary: Boundary) -> None:
-    assert "Both sides keep working" in scenes.read(browse, page(boundary, "close"))
+    assert "Both sides keep working" in records.read(browse, page(boundary, "close"))
     browse.post(page(boundary, "close"), {**DIALOG, "reason": ""})
     assert Boundary.objects.get().gate == "normal"
     assert browse.post(page(boundary, "close"), DIALOG).headers["HX-Redirect"] == page(boundary)
-    shown = scenes.read(browse, page(boundary))
+    shown = records.read(browse, page(boundary))
     assert "by ada" in shown
     assert "the line moves" in shown
     assert page(boundary, "open") in shown
@@ -139,7 +139,7 @@ def test_a_gate_is_closed_and_opened_with_a_reason(browse: Client, boundary: Bou
 
 def test_an_alarm_is_told_and_opening_the_gate_says_that_somebody_looked(browse: Client, boundary: Boundary) -> None:
     Boundary.objects.update(alarm="offset 7 is already there with other bytes")
-    assert "offset 7 is already there" in scenes.read(browse, page(boundary))
+    assert "offset 7 is already there" in records.read(browse, page(boundary))
     browse.post(page(boundary, "open"), DIALOG)
     assert Boundary.objects.get().alarm == ""
 
@@ -147,29 +147,29 @@ def test_an_alarm_is_told_and_opening_the_gate_says_that_somebody_looked(browse:
 def test_an_alarm_is_explained_and_an_administrator_skips_what_it_is_about(browse: Client) -> None:
     boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     Boundary.objects.update(alarm="the message 'a' at offset 7 has arrived", frontier=6, alarm_offset=7, alarm_last=7)
-    shown = scenes.read(browse, page(boundary))
+    shown = records.read(browse, page(boundary))
     assert "an administrator skips offset 7" in shown
     assert "boundary skip &#x27;Plant A&#x27; Enterprise 7 --reason" in shown
     assert "Skip offset 7" in shown
-    assert "This cannot be undone" in scenes.read(browse, page(boundary, "skip"))
+    assert "This cannot be undone" in records.read(browse, page(boundary, "skip"))
     browse.post(page(boundary, "skip"), {**DIALOG, "reason": ""})
     assert Boundary.objects.get().alarm
     assert browse.post(page(boundary, "skip"), DIALOG).headers["HX-Redirect"] == page(boundary)
     row = Boundary.objects.get()
     assert (row.alarm, row.frontier) == ("", 7)
-    shown = scenes.read(browse, page(boundary))
+    shown = records.read(browse, page(boundary))
     assert "Skipped offset 7: consumers get a notice in its place." in shown
     assert "Skipped offsets" in shown
     assert fact_page(boundary, 7, "forwardedfact") in shown
-    assert "was_skipped" in scenes.read(browse, fact_page(boundary, 7, "forwardedfact"))
+    assert "was_skipped" in records.read(browse, fact_page(boundary, 7, "forwardedfact"))
     browse.post(page(boundary, "skip"), DIALOG)
-    assert "the boundary has no alarm" in scenes.read(browse, page(boundary))
+    assert "the boundary has no alarm" in records.read(browse, page(boundary))
     assert AuditEntry.objects.get(action="boundary.skip").reason == "the line moves"
 
 
 def test_an_alarm_without_an_offset_says_that_there_is_nothing_to_skip(browse: Client, boundary: Boundary) -> None:
     Boundary.objects.update(alarm="the peer&#x27;s cursor is 'x'")
-    shown = scenes.read(browse, page(boundary))
+    shown = records.read(browse, page(boundary))
     assert "there is nothing to skip" in shown
     assert page(boundary, "skip") not in shown
 
@@ -180,19 +180,19 @@ def test_consumers_boundaries_and_zones_are_retired_in_this_order(browse: Client
     refusals: list[tuple[Any, str]] = [(zone, "boundaries still lead"), (boundary, "consumers still read")]
     for row, words in refusals:
         browse.post(page(row, "retire"), DIALOG)
-        assert words in scenes.read(browse, page(row)).lower()
+        assert words in records.read(browse, page(row)).lower()
     for row in (consumer, boundary, zone):
-        assert page(row, "retire") in scenes.read(browse, page(row))
+        assert page(row, "retire") in records.read(browse, page(row))
         browse.post(page(row, "retire"), DIALOG)
         row.refresh_from_db()
         assert (row.retired_by, row.retired_reason) == ("ada", "the line moves")
-        shown = scenes.read(browse, page(row))
+        shown = records.read(browse, page(row))
         assert "<strong>Retired</strong> by ada" in shown
         assert page(row, "retire") not in shown
-        assert "retired" in scenes.read(browse, f"{FACTS}{row._meta.model_name}/")
-    assert OFFICE not in scenes.read(browse, f"{FACTS}boundary/add/")
-    assert page(boundary) in scenes.read(browse, page(zone))
-    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
+        assert "retired" in records.read(browse, f"{FACTS}{row._meta.model_name}/")
+    assert OFFICE not in records.read(browse, f"{FACTS}boundary/add/")
+    assert page(boundary) in records.read(browse, page(zone))
+    assert "Nothing needs attention." in records.read(browse, "/admin/")
     actions = AuditEntry.objects.filter(action__endswith=".retire", actor="ada").order_by("id")
     assert [one.action for one in actions] == ["consumer.retire", "boundary.retire", "zone.retire"]
 
@@ -201,8 +201,8 @@ def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(brows
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     Boundary.objects.update(next_offset=1)
     FactFactory.create(boundary=boundary, offset=0, written_at=Now() - timedelta(days=33))
-    assert "holds back truncation: facts are 3 days past their retention" in scenes.read(browse, "/admin/")
-    shown = scenes.read(browse, page(consumer))
+    assert "holds back truncation: facts are 3 days past their retention" in records.read(browse, "/admin/")
+    shown = records.read(browse, page(consumer))
     assert "Holding back truncation" in shown
     assert page(consumer, "retire") in shown
 
@@ -210,7 +210,7 @@ def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(brows
 def test_a_peer_that_does_not_answer_is_told_of_on_the_page(browse: Client) -> None:
     boundary = make_boundary(source_url="https://peer.example", source_token_file="plant")
     Boundary.objects.update(heard_at=Now() - timedelta(minutes=9))
-    assert "The peer has not responded for 9 min." in scenes.read(browse, page(boundary))
+    assert "The peer has not responded for 9 min." in records.read(browse, page(boundary))
 
 
 def test_ceilings_and_retention_are_changed_with_a_reason(browse: Client, boundary: Boundary) -> None:
@@ -245,7 +245,7 @@ def test_zones_boundaries_and_consumers_are_made_here(browse: Client) -> None:
         assert browse.post(f"{FACTS}consumer/add/", sent).status_code == 302
         assert Consumer.objects.get(name=name).cursor == cursor
     assert AuditEntry.objects.filter(action="consumer.create", actor="ada", reason="erp").count() == 3
-    assert "Plant A → Enterprise" in scenes.read(browse, page(Zone.objects.get(name=PLANT)))
+    assert "Plant A → Enterprise" in records.read(browse, page(Zone.objects.get(name=PLANT)))
 
 
 @pytest.mark.once
@@ -276,20 +276,20 @@ def test_what_the_verbs_refuse_is_told_by_the_form(
 
 def test_a_consumer_tells_its_cursor_its_backlog_and_what_comes_next(browse: Client, boundary: Boundary) -> None:
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    assert "Up to date." in scenes.read(browse, page(consumer))
+    assert "Up to date." in records.read(browse, page(consumer))
     ledger.append_many([draft(number) for number in range(5)])
     ledger.fetch("erp")
     ledger.confirm("erp", 1)
-    shown = scenes.read(browse, page(consumer))
+    shown = records.read(browse, page(consumer))
     assert "3 facts left" in shown
     assert fact_page(boundary, 2) in shown
-    listed = scenes.read(browse, f"{FACTS}consumer/")
+    listed = records.read(browse, f"{FACTS}consumer/")
     assert "erp" in listed
     assert "of 4" in listed
     assert "never" not in listed
-    assert "erp" in scenes.read(browse, page(boundary))
-    assert "erp" in scenes.read(browse, f"{FACTS}consumer/?boundary={boundary.pk}")
-    assert "No results" in scenes.read(browse, f"{FACTS}consumer/?boundary=0")
+    assert "erp" in records.read(browse, page(boundary))
+    assert "erp" in records.read(browse, f"{FACTS}consumer/?boundary={boundary.pk}")
+    assert "No results" in records.read(browse, f"{FACTS}consumer/?boundary=0")
 
 
 @pytest.mark.parametrize(
@@ -314,16 +314,16 @@ def test_facts_are_found_by_message_id_subject_and_correlation(
         ledger.append(draft(number, **({"correlation_id": "order:1"} if number % 2 else {})))
     hand_over(boundary, 7)
     for buffer in ("fact", "forwardedfact"):
-        rows = scenes.exported(browse, f"{FACTS}{buffer}/export.json{query}")
+        rows = records.exported(browse, f"{FACTS}{buffer}/export.json{query}")
         assert [row["offset"] for row in rows] == found
-        assert ("No results" in scenes.read(browse, f"{FACTS}{buffer}/{query}")) == (not found)
+        assert ("No results" in records.read(browse, f"{FACTS}{buffer}/{query}")) == (not found)
     assert browse.get(f"{FACTS}fact/?boundary=999").status_code in {200, 302}
 
 
 def test_a_search_that_could_mean_two_things_says_so(browse: Client, boundary: Boundary) -> None:
     ledger.append(draft(1, message_id="order:1"))
     ledger.append(draft(2, correlation_id="order:1"))
-    text = scenes.read(browse, f"{FACTS}fact/?q=order:1")
+    text = records.read(browse, f"{FACTS}fact/?q=order:1")
     assert "found as a message id; it is also a correlation id: use the filters" in text
 
 
@@ -339,14 +339,14 @@ def test_the_page_of_a_fact_shows_all_of_it(browse: Client, boundary: Boundary) 
         object_json={**told, "note": "<script>alert(1)</script>"},
     )
     ledger.append(sent)
-    shown = scenes.read(browse, fact_page(boundary, 0))
+    shown = records.read(browse, fact_page(boundary, 0))
     fact = Fact.objects.get()
     for words in ("a/b c?ü", fact.digest, "priority=high", "was_released", "2025-03-06 08:10:00", "order:1"):
         assert words in shown, words
     assert "<script>alert(1)" not in shown
     assert page(artifact) in shown
     assert "in the store buffer" in shown
-    assert fact_page(boundary, 0) in scenes.read(browse, page(artifact))
+    assert fact_page(boundary, 0) in records.read(browse, page(artifact))
 
 
 def test_lineage_leads_back_and_forth_across_buffers(browse: Client, boundary: Boundary) -> None:
@@ -356,17 +356,17 @@ def test_lineage_leads_back_and_forth_across_buffers(browse: Client, boundary: B
     ledger.append(draft(3, message_id="report", causation_id="work", correlation_id="c"))
     ledger.append(draft(4, message_id="invoice", correlation_id="c"))
     hand_over(boundary, 2)
-    shown = scenes.read(browse, fact_page(back, 0))
+    shown = records.read(browse, fact_page(back, 0))
     assert "Causes" in shown
     assert fact_page(boundary, 0) in shown
     assert "Effects" in shown
     assert fact_page(boundary, 1) in shown
-    report = scenes.read(browse, fact_page(boundary, 1))
+    report = records.read(browse, fact_page(boundary, 1))
     assert "Same correlation id" in report
     assert "invoice" in report
     assert fact_page(boundary, 1, "forwardedfact") in report
-    assert "in the store buffer</a>" in scenes.read(browse, fact_page(boundary, 1, "forwardedfact"))
-    assert "No causes or effects" in scenes.read(browse, fact_page(make_lonely(), 0))
+    assert "in the store buffer</a>" in records.read(browse, fact_page(boundary, 1, "forwardedfact"))
+    assert "No causes or effects" in records.read(browse, fact_page(make_lonely(), 0))
 
 
 def test_causes_that_lead_in_a_circle_or_nowhere_end(browse: Client, boundary: Boundary) -> None:
@@ -376,8 +376,8 @@ def test_causes_that_lead_in_a_circle_or_nowhere_end(browse: Client, boundary: B
     for number in range(4, 10):
         ledger.append(draft(number, message_id=f"m{number}", causation_id=f"m{number - 1}"))
     assert browse.get(fact_page(boundary, 0)).status_code == 200
-    assert "gone, is not stored here" in scenes.read(browse, fact_page(boundary, 2))
-    assert "The chain continues on the page of the last fact" in scenes.read(browse, fact_page(boundary, 8))
+    assert "gone, is not stored here" in records.read(browse, fact_page(boundary, 2))
+    assert "The chain continues on the page of the last fact" in records.read(browse, fact_page(boundary, 8))
 
 
 def test_artifacts_tell_their_references_and_orphans_are_listed(browse: Client, boundary: Boundary) -> None:
@@ -385,13 +385,13 @@ def test_artifacts_tell_their_references_and_orphans_are_listed(browse: Client, 
     told = {name: getattr(used, name) for name in ("bucket", "key", "digest", "size")}
     for number in range(60):
         ledger.append(draft(number, object_json=told))
-    rows = scenes.exported(browse, f"{FACTS}artifact/export.json?kept=orphan")
+    rows = records.exported(browse, f"{FACTS}artifact/export.json?kept=orphan")
     assert [row["key"] for row in rows] == ["lonely"]
-    assert len(scenes.exported(browse, f"{FACTS}artifact/export.json?bucket=batch-files")) == 2
-    assert len(scenes.exported(browse, f"{FACTS}artifact/export.json?q=batch-files/used")) == 1
-    assert scenes.exported(browse, f"{FACTS}artifact/export.json?q=used") == []
-    assert "is an orphan" in scenes.read(browse, page(lonely))
-    shown = scenes.read(browse, page(used))
+    assert len(records.exported(browse, f"{FACTS}artifact/export.json?bucket=batch-files")) == 2
+    assert len(records.exported(browse, f"{FACTS}artifact/export.json?q=batch-files/used")) == 1
+    assert records.exported(browse, f"{FACTS}artifact/export.json?q=used") == []
+    assert "is an orphan" in records.read(browse, page(lonely))
+    shown = records.read(browse, page(used))
     assert shown.count("of Plant A → Enterprise") == 50
     assert 'rel="next"' in shown
 
@@ -417,7 +417,7 @@ def test_a_role_may_press_exactly_its_buttons(
     client: Client, hire: Callable[[str], User], boundary: Boundary, role: str, may_operate: int, may_lead: int
 ) -> None:
     client.force_login(hire(role))
-    shown = scenes.read(client, page(boundary))
+    shown = records.read(client, page(boundary))
     assert (page(boundary, "close") in shown) == bool(may_operate)
     assert (page(boundary, "limit") in shown) == bool(may_lead)
     assert ("Needs the role" in shown) == (not may_lead)
@@ -473,20 +473,20 @@ def test_every_page_stays_within_its_query_budget(client: Client, hire: Callable
 
 def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: Boundary) -> None:
     consumer = provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in records.read(browse, "/admin/")
     Boundary.objects.update(frontier=0, next_offset=10_002)
     Consumer.objects.update(confirmed_at=Now() - timedelta(minutes=5))
-    shown = scenes.read(browse, "/admin/")
+    shown = records.read(browse, "/admin/")
     assert "10,001 facts not handed over yet" in shown
     assert "10,002 facts behind" in shown
     assert page(boundary) in shown
     assert page(consumer) in shown
     Boundary.objects.update(frontier=-1, next_offset=0, row_ceiling=100)
-    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in records.read(browse, "/admin/")
     provisioning.close_gate(PLANT, OFFICE, by="grace", reason="the line moves")
-    assert "the gate is closed by grace: the line moves" in scenes.read(browse, "/admin/")
+    assert "the gate is closed by grace: the line moves" in records.read(browse, "/admin/")
     Boundary.objects.update(alarm="other bytes", next_offset=80, frontier=79)
-    shown = scenes.read(browse, "/admin/live/")
+    shown = records.read(browse, "/admin/live/")
     assert "alarm: other bytes" in shown
     assert "The store buffer is 80 % full" in shown
 
@@ -494,11 +494,11 @@ def test_what_is_beyond_a_warning_line_needs_a_person(browse: Client, boundary: 
 def test_a_consumer_that_confirms_nothing_for_a_minute_needs_a_person(browse: Client, boundary: Boundary) -> None:
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
     ledger.append(draft(1))
-    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in records.read(browse, "/admin/")
     Boundary.objects.update(next_offset=6)
     FactFactory.create(boundary=boundary, offset=5, written_at=Now() - timedelta(minutes=3))
     Consumer.objects.update(cursor=4, created_at=Now() - timedelta(minutes=9))
-    assert "nothing confirmed for 3 min, 1 fact behind" in scenes.read(browse, "/admin/")
+    assert "nothing confirmed for 3 min, 1 fact behind" in records.read(browse, "/admin/")
 
 
 def test_names_and_texts_of_any_length_and_script_are_shown_as_they_are(browse: Client) -> None:
@@ -514,6 +514,6 @@ def test_names_and_texts_of_any_length_and_script_are_shown_as_they_are(browse: 
         f"{FACTS}zone/",
         "/admin/",
     ):
-        text = scenes.read(browse, address)
+        text = records.read(browse, address)
         assert LONG[:100] in text
         assert not any(f"<{mark}>{LONG[:9]}" in text for mark in "bius")

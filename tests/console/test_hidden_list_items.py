@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from engines.models import DeadLetter, TransactionRecord
-from tests.console import scenes
+from tests.console import records
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +20,7 @@ SECRETS = ("pin-4711", "31415", "92653")
 
 @pytest.fixture
 def letter() -> DeadLetter:
-    return scenes.fail(make_pipeline("orders.import", redacted=PATHS), PAYLOAD)
+    return records.fail(make_pipeline("orders.import", redacted=PATHS), PAYLOAD)
 
 
 def pages(letter: DeadLetter) -> list[str]:
@@ -38,7 +38,7 @@ def editor(payload: Any, **more: str) -> dict[str, str]:
 def test_pages_and_editors_hide_items_of_lists_until_they_are_revealed(browse: Client, letter: DeadLetter) -> None:
     for page in pages(letter):
         for place in ("change", "edit"):
-            shown = scenes.read(browse, f"{page}/{place}/")
+            shown = records.read(browse, f"{page}/{place}/")
             assert hides_all(shown), place
             assert "open" in shown
         revealed = browse.post(f"{page}/reveal/").content.decode()
@@ -60,14 +60,14 @@ def test_an_edited_payload_gets_its_hidden_items_back_and_the_difference_does_no
     new = TransactionRecord.objects.get(replay_of=letter.transaction_id)
     whole = [{"sku": "a", "price": 31415}, {"sku": "c", "price": 16180}]
     assert new.payload == {"args": ["pin-4711", "shut"], "lines": whole}
-    assert hides_all(scenes.read(browse, f"/admin/engines/transactionrecord/{new.pk}/change/"))
+    assert hides_all(records.read(browse, f"/admin/engines/transactionrecord/{new.pk}/change/"))
 
 
 @pytest.mark.usefixtures("letter")
 def test_the_search_finds_items_of_lists_that_are_not_hidden(browse: Client) -> None:
     def found(path: str, value: object) -> int:
         query = f"?q=payload.{path}:{value}"
-        return len(scenes.exported(browse, f"/admin/engines/transactionrecord/export.json{query}"))
+        return len(records.exported(browse, f"/admin/engines/transactionrecord/export.json{query}"))
 
     assert found("args.1", "open") == 1
     for path, value in (("args.0", "pin-4711"), ("args.+0", "pin-4711"), ("lines.1.price", 92653)):

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from engines import pipelines, transactions
 from engines.models import Pipeline
 from engines.pipelines import Plan
-from tests.console import scenes
+from tests.console import records
 from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
 from tests.factories import make_pipeline
 from tests.processes import Site
@@ -136,8 +136,8 @@ def test_a_dialog_works_without_script(plain: Page) -> None:
 @everywhere
 def test_filters_are_opened_chosen_and_closed_by_keyboard(inside: Page) -> None:
     orders = make_pipeline("orders")
-    scenes.succeed(orders, {}, id="went-well")
-    scenes.fail(orders, {}, id="went-badly")
+    records.succeed(orders, {}, id="went-well")
+    records.fail(orders, {}, id="went-badly")
     inside.goto("/admin/engines/transactionrecord/")
     opener = inside.get_by_role("button", name="Filters")
     tab_to(inside, opener)
@@ -164,8 +164,8 @@ def test_filters_are_opened_chosen_and_closed_by_keyboard(inside: Page) -> None:
 
 def test_filters_work_without_script(plain: Page) -> None:
     orders = make_pipeline("orders")
-    scenes.succeed(orders, {}, id="went-well")
-    scenes.fail(orders, {}, id="went-badly")
+    records.succeed(orders, {}, id="went-well")
+    records.fail(orders, {}, id="went-badly")
     plain.goto("/admin/engines/transactionrecord/")
     plain.get_by_label("By state").select_option("failed")
     plain.get_by_role("button", name="Apply Filters").click()

@@ -11,12 +11,12 @@ from engines.models import TransactionRecord, Worker
 from ergon_site.access import audit
 from facts import ledger
 from facts.models import Boundary
-from tests.console import scenes
+from tests.console import records
 from tests.console.test_browser import chromium, context, contexts, everywhere, inside, page
 from tests.console.test_providers_pages import sent_away
 from tests.factories import WorkerFactory, make_pipeline
-from tests.facts.making import draft, make_boundary
-from tests.providers.making import scripted
+from tests.facts.drafts import draft, make_boundary
+from tests.providers.scripted_providers import scripted
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
@@ -54,9 +54,9 @@ BROKEN = r"""() => {
 def fill_lists() -> None:
     """Rows with amounts beside texts that want all the room there is."""
     orders = make_pipeline("orders.of.the.whole.enterprise.with.a.long.name")
-    scenes.fail(orders, {}, scenes.failure("the bank of a far away country said no " * 8))
+    records.fail(orders, {}, records.failure("the bank of a far away country said no " * 8))
     TransactionRecord.objects.update(started_at=F("finished_at") - timedelta(milliseconds=66))
-    scenes.make_worker(orders.name, "another.pipeline.with.a.long.name", "and.one.more")
+    records.make_worker(orders.name, "another.pipeline.with.a.long.name", "and.one.more")
     scripted({}).ask(correlation_id="order-" + "7" * 60)
     sent_away("c-1" + "9" * 40)
     make_boundary()
@@ -104,8 +104,8 @@ def test_words_of_the_audit_log_stay_whole(inside: Page) -> None:
 
 @pytest.mark.parametrize("name", ["engines/transactionrecord", "engines/worker"])
 def test_headings_beside_the_values_begin_with_one_capital(inside: Page, name: str) -> None:
-    scenes.make_worker("orders")
-    scenes.fail(make_pipeline("orders"), {})
+    records.make_worker("orders")
+    records.fail(make_pipeline("orders"), {})
     inside.set_viewport_size({"width": 400, "height": 800})
     inside.goto(f"/admin/{name}/")
     cells = inside.locator(".result-list [data-label]")

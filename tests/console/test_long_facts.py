@@ -14,7 +14,7 @@ from ergon_site.access import keyset
 from facts.models import Boundary, Fact, ForwardedFact
 from facts.reads import lists
 from tests.console.test_long_lists import LIMIT, NUMBERS, TIMES, asked, plan, taken
-from tests.facts.making import OFFICE, PLANT, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, make_boundary
 
 pytestmark = pytest.mark.django_db
 

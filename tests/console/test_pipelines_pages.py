@@ -19,7 +19,7 @@ from engines.tasks import registry
 from ergon_site.access.models import AuditEntry
 from facts.admin import artifacts, boundaries
 from providers.admin import attempts, gates, outbox, tasks
-from tests.console import scenes
+from tests.console import records
 from tests.factories import ThroughputFactory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -212,7 +212,7 @@ RIGHTS = {"viewer": (False, False), "operator": (True, False), "lead": (True, Tr
 
 def test_a_word_has_one_colour_in_all_lists(browse: Client, pipeline: Pipeline) -> None:
     """What is open wants somebody: a pipeline that nobody has paused is active."""
-    shown = scenes.read(browse, "/admin/engines/pipeline/")
+    shown = records.read(browse, "/admin/engines/pipeline/")
     assert '<span class="ergon-tag ergon-tag-good">active</span>' in shown
     assert ">open</span>" not in shown
     words: dict[str, set[str]] = {}

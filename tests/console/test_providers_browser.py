@@ -11,7 +11,7 @@ from providers import ProviderConnectionError, RetryPolicy, calls
 from providers.models import Gate
 from tests.console.test_browser import chromium, context, contexts, everywhere, fits, inside, page
 from tests.console.test_providers_pages import sent_away
-from tests.providers.making import TENANT, WHO, scripted
+from tests.providers.scripted_providers import TENANT, WHO, scripted
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once

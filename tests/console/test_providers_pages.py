@@ -17,9 +17,9 @@ from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, active_policy, calls
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
 from providers.models.gates import moment
-from tests.console import scenes
+from tests.console import records
 from tests.factories import TaskExecutionFactory
-from tests.providers.making import AT_ONCE, TENANT, WHO, scripted
+from tests.providers.scripted_providers import AT_ONCE, TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db
 
@@ -62,13 +62,13 @@ def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
         "taskexecution": "CeleryProviderTask",
         "outboxletter": "queue.deadletter",
     }.items():
-        text = scenes.read(browse, f"{PROVIDERS}{name}/")
+        text = records.read(browse, f"{PROVIDERS}{name}/")
         assert "Nothing here yet" in text
         assert words in text
 
 
 def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, gate: Gate) -> None:
-    listed, shown = scenes.read(browse, f"{PROVIDERS}gate/"), scenes.read(browse, page(gate))
+    listed, shown = records.read(browse, f"{PROVIDERS}gate/"), records.read(browse, page(gate))
     for text in (listed, shown):
         assert "closed" in text
         assert "66.6 %" in text
@@ -81,22 +81,22 @@ def test_a_capability_tells_breaker_rates_quota_and_last_error(browse: Client, g
     assert "2 succeeded, 1 failed, 0 refused in the last 60 minutes" in shown
     assert "Activity" in shown
     assert "a contract" in shown
-    assert "<html" not in scenes.read(browse, page(gate, "live"))
+    assert "<html" not in records.read(browse, page(gate, "live"))
 
 
 def test_the_effective_state_is_shown_and_filtered_by(browse: Client, gate: Gate) -> None:
     trip()
-    assert "Open after 5 consecutive failures" in scenes.read(browse, page(gate))
-    assert "rank rank_snapshot" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=open")
+    assert "Open after 5 consecutive failures" in records.read(browse, page(gate))
+    assert "rank rank_snapshot" in records.read(browse, f"{PROVIDERS}gate/?breaker=open")
     Gate.objects.update(open_until=1.0)
-    assert "Half open: the next calls probe" in scenes.read(browse, page(gate))
-    assert "rank rank_snapshot" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=half_open")
-    assert "rank rank_snapshot" not in scenes.read(browse, f"{PROVIDERS}gate/?breaker=open")
+    assert "Half open: the next calls probe" in records.read(browse, page(gate))
+    assert "rank rank_snapshot" in records.read(browse, f"{PROVIDERS}gate/?breaker=half_open")
+    assert "rank rank_snapshot" not in records.read(browse, f"{PROVIDERS}gate/?breaker=open")
     Gate.objects.update(used=8)
-    assert "ergon-meter-warning" in scenes.read(browse, f"{PROVIDERS}gate/?quota=near")
+    assert "ergon-meter-warning" in records.read(browse, f"{PROVIDERS}gate/?quota=near")
     Gate.objects.update(used=10)
-    assert "ergon-meter-bad" in scenes.read(browse, f"{PROVIDERS}gate/?quota=spent")
-    assert "The quota is used up" in scenes.read(browse, page(gate))
+    assert "ergon-meter-bad" in records.read(browse, f"{PROVIDERS}gate/?quota=spent")
+    assert "The quota is used up" in records.read(browse, page(gate))
     for wrong in ("breaker=ajar", "quota=much", "nothing=1"):
         assert browse.get(f"{PROVIDERS}gate/?{wrong}").status_code == 302
 
@@ -104,16 +104,16 @@ def test_the_effective_state_is_shown_and_filtered_by(browse: Client, gate: Gate
 def test_the_export_has_what_the_list_shows(browse: Client, gate: Gate) -> None:
     trip()
     Gate.objects.update(open_until=1.0, window_start=0.0, window_end=86_400.0)
-    (row,) = scenes.exported(browse, f"{PROVIDERS}gate/export.json?breaker=half_open")
+    (row,) = records.exported(browse, f"{PROVIDERS}gate/export.json?breaker=half_open")
     assert (row["state"], row["consecutive_failures"], row["reopens_at"]) == ("half_open", 5, None)
     assert (row["success_rate_1h"], row["attempts_1h"], row["last_error_code"]) == (0.25, 8, "connection_error")
     assert row["p95_latency_ms_1h"] >= 0
     assert (row["quota_limit"], row["used"], row["override"]) == (10, 0, "")
     calls.force_closed(WHO, by="ada", reason="they are back", lasting=timedelta(hours=1))
-    (row,) = scenes.exported(browse, f"{PROVIDERS}gate/export.json")
+    (row,) = records.exported(browse, f"{PROVIDERS}gate/export.json")
     assert (row["state"], row["override"], row["override_by"]) == ("closed", "closed", "ada")
     Gate.objects.update(override_until=1.0)
-    (row,) = scenes.exported(browse, f"{PROVIDERS}gate/export.json")
+    (row,) = records.exported(browse, f"{PROVIDERS}gate/export.json")
     assert (row["state"], row["override"], row["override_by"]) == ("half_open", "", None)
     lines = b"".join(browse.get(f"{PROVIDERS}gate/export.csv")).decode().splitlines()
     assert lines[0].startswith("tenant_id,provider_name,capability,state,")
@@ -123,7 +123,7 @@ def test_the_export_has_what_the_list_shows(browse: Client, gate: Gate) -> None:
 def test_an_export_has_every_capability(browse: Client) -> None:
     for number in range(3):
         calls.set_quota(WHO._replace(capability=f"capability {number}"), limit=10, window=60, by="ada")
-    assert [row["capability"][-1] for row in scenes.exported(browse, f"{PROVIDERS}gate/export.json")] == list("012")
+    assert [row["capability"][-1] for row in records.exported(browse, f"{PROVIDERS}gate/export.json")] == list("012")
 
 
 def sent_away(celery_id: str, state: str = "rescheduled", capability: str = "rank_snapshot") -> TaskExecution:
@@ -134,17 +134,17 @@ def sent_away(celery_id: str, state: str = "rescheduled", capability: str = "ran
 
 
 def test_a_capability_says_what_waits_for_it(browse: Client, gate: Gate) -> None:
-    assert "None: every task" in scenes.read(browse, page(gate))
+    assert "None: every task" in records.read(browse, page(gate))
     ended = [sent_away("c-1", "succeeded"), sent_away("c-2", "failed"), sent_away("c-3"), sent_away("c-3", "succeeded")]
     elsewhere = sent_away("c-4", capability="keyword_volume")
-    assert "None: every task" in scenes.read(browse, page(gate))
+    assert "None: every task" in records.read(browse, page(gate))
     waits = [sent_away("c-5"), sent_away("c-6")]
-    for shown in (scenes.read(browse, page(gate)), scenes.read(browse, page(gate, "live"))):
+    for shown in (records.read(browse, page(gate)), records.read(browse, page(gate, "live"))):
         assert "tasks of the last hour were rescheduled and will run again" in shown
         assert [page(task) in shown for task in waits] == [True, True]
         assert [page(task) in shown for task in (*ended, elsewhere)] == [False] * 5
     address = f"{PROVIDERS}taskexecution/export.json?tenant={TENANT}&waits_for=rank/rank_snapshot"
-    assert {row["celery_task_id"] for row in scenes.exported(browse, address)} == {"c-5", "c-6"}
+    assert {row["celery_task_id"] for row in records.exported(browse, address)} == {"c-5", "c-6"}
 
 
 def test_what_waits_is_counted_and_previewed(browse: Client, gate: Gate) -> None:
@@ -153,12 +153,12 @@ def test_what_waits_is_counted_and_previewed(browse: Client, gate: Gate) -> None
     first = TaskExecution.objects.filter(celery_task_id="c-11")
     first.update(started_at=timezone.now() - timedelta(minutes=30))
     again = sent_away("c-11")
-    shown = scenes.read(browse, page(gate))
+    shown = records.read(browse, page(gate))
     assert f'tenant={TENANT}&amp;waits_for=rank%2Frank_snapshot">12</a> tasks' in shown
     assert shown.split("Rescheduled tasks")[1].split("Latest attempts")[0].count("ranks.fetch") == 10
     assert page(again) in shown
     assert "30 min ago" in shown
-    assert scenes.read(browse, f"{PROVIDERS}taskexecution/?tenant={TENANT}&waits_for=rank/rank_snapshot").count(
+    assert records.read(browse, f"{PROVIDERS}taskexecution/?tenant={TENANT}&waits_for=rank/rank_snapshot").count(
         'class="data-row'
     )
     for wrong in ("waits_for=rank/rank_snapshot", f"tenant={TENANT}&waits_for=rank"):
@@ -166,21 +166,21 @@ def test_what_waits_is_counted_and_previewed(browse: Client, gate: Gate) -> None
 
 
 def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate) -> None:
-    assert "All calls are blocked" in scenes.read(browse, page(gate, "force-open"))
+    assert "All calls are blocked" in records.read(browse, page(gate, "force-open"))
     browse.post(page(gate, "force-open"), {**DIALOG, "reason": ""})
     assert Gate.objects.get().override == ""
     sent = {**DIALOG, "minutes": "30"}
     assert browse.post(page(gate, "force-open"), sent).headers["HX-Redirect"] == page(gate)
-    shown = scenes.read(browse, page(gate))
+    shown = records.read(browse, page(gate))
     assert "Forced open by ada, for 29 min" in shown or "Forced open by ada, for 30 min" in shown
     assert "the supplier moves" in shown
-    assert "by ada" in scenes.read(browse, f"{PROVIDERS}gate/?breaker=forced")
+    assert "by ada" in records.read(browse, f"{PROVIDERS}gate/?breaker=forced")
     result = scripted({}).ask()
     assert result.reason_code == "circuit_open"
     browse.post(page(gate, "force-close"), {**DIALOG, "minutes": "30", "is_endless": "on"})
-    assert "Forced closed by ada, until it is reset" in scenes.read(browse, page(gate))
+    assert "Forced closed by ada, until it is reset" in records.read(browse, page(gate))
     browse.post(page(gate, "reset"), DIALOG)
-    assert "Closed: calls are allowed." in scenes.read(browse, page(gate))
+    assert "Closed: calls are allowed." in records.read(browse, page(gate))
     actions = AuditEntry.objects.filter(action__startswith="breaker").values_list("action", "actor", "reason")
     assert set(actions) == {
         (f"breaker.{verb}", "ada", "the supplier moves") for verb in ("force_open", "force_closed", "reset")
@@ -191,7 +191,7 @@ def test_a_breaker_is_forced_and_reset_with_a_reason(browse: Client, gate: Gate)
 def test_a_breaker_that_is_forced_without_minutes_is_so_for_half_an_hour(
     browse: Client, gate: Gate, minutes: dict[str, str]
 ) -> None:
-    assert 'name="minutes" value="30' in scenes.read(browse, page(gate, "force-open"))
+    assert 'name="minutes" value="30' in records.read(browse, page(gate, "force-open"))
     browse.post(page(gate, "force-open"), {**DIALOG, **minutes})
     until = Gate.objects.get().override_until
     assert until is not None
@@ -203,12 +203,12 @@ def test_a_quota_is_set_and_dropped(browse: Client, gate: Gate) -> None:
     wrong = browse.post(page(gate, "quota"), {**sent, "limit": "-1"})
     assert "greater than or equal to 0" in wrong.content.decode()
     assert browse.post(page(gate, "quota"), sent).headers["Location"] == page(gate)
-    assert "2 of 20" in scenes.read(browse, page(gate))
+    assert "2 of 20" in records.read(browse, page(gate))
     new = {**sent, "tenant_id": "acme", "provider_name": "mail", "capability": "send"}
     made = browse.post(f"{PROVIDERS}gate/add/", new).headers["Location"]
-    assert "0 of 20" in scenes.read(browse, made)
+    assert "0 of 20" in records.read(browse, made)
     browse.post(page(gate, "drop-quota"), DIALOG)
-    assert "no quota" in scenes.read(browse, page(gate))
+    assert "no quota" in records.read(browse, page(gate))
 
 
 def test_attempts_are_found_by_what_they_were(browse: Client, gate: Gate) -> None:
@@ -225,8 +225,8 @@ def test_attempts_are_found_by_what_they_were(browse: Client, gate: Gate) -> Non
         f"correlation={metric.correlation_id}&outcome=retry": 1,
         "task=1": 0,
     }.items():
-        assert len(scenes.exported(browse, f"{address}export.json?{asked}")) == count, asked
-    shown = scenes.read(browse, page(metric))
+        assert len(records.exported(browse, f"{address}export.json?{asked}")) == count, asked
+    shown = records.read(browse, page(metric))
     assert "1 of 3" in shown
     assert "2 of 3" in shown
     for wrong in ("outcome=well", "reason=none", "task=x"):
@@ -239,13 +239,13 @@ def test_tasks_and_letters_have_pages(browse: Client) -> None:
     scripted(DOWN).ask(task_execution_id=task.pk, task_name="ranks.fetch", correlation_id="order-7")
     address = f"{PROVIDERS}taskexecution/"
     for asked in ("", "?q=c-1", f"?tenant={TENANT}&state=started", "?task=ranks.fetch"):
-        assert "ranks.fetch" in scenes.read(browse, f"{address}{asked}")
-    assert "3 of 3" in scenes.read(browse, page(task))
+        assert "ranks.fetch" in records.read(browse, f"{address}{asked}")
+    assert "3 of 3" in records.read(browse, page(task))
     letter = OutboxLetter.objects.get()
-    assert "connection_error" in scenes.read(browse, f"{PROVIDERS}outboxletter/?published=waiting")
-    assert "Nothing here yet" not in scenes.read(browse, f"{PROVIDERS}outboxletter/")
-    assert scenes.exported(browse, f"{PROVIDERS}outboxletter/export.json?published=published") == []
-    shown = scenes.read(browse, page(letter))
+    assert "connection_error" in records.read(browse, f"{PROVIDERS}outboxletter/?published=waiting")
+    assert "Nothing here yet" not in records.read(browse, f"{PROVIDERS}outboxletter/")
+    assert records.exported(browse, f"{PROVIDERS}outboxletter/export.json?published=published") == []
+    shown = records.read(browse, page(letter))
     assert f"/admin/engines/deadletter/{letter.dead_letter_id}/change/" in shown
     assert "order-7" in shown
 
@@ -253,12 +253,12 @@ def test_tasks_and_letters_have_pages(browse: Client) -> None:
 def test_a_policy_begins_as_the_class_says_and_the_next_call_obeys_it(browse: Client) -> None:
     provider = scripted(DOWN, provider_name="mail", capability="send", timeout=7.0)
     asked = {"provider_name": "mail", "capability": "send", "reason": "begin"}
-    assert 'value="mail"' in scenes.read(browse, f"{PROVIDERS}providerpolicyrow/add/?provider_name=mail")
+    assert 'value="mail"' in records.read(browse, f"{PROVIDERS}providerpolicyrow/add/?provider_name=mail")
     made = browse.post(f"{PROVIDERS}providerpolicyrow/add/", asked).headers["Location"]
     row = ProviderPolicyRow.objects.get()
     assert row.active is not None
     assert (row.active.body["timeout"], row.active.body["retry"]["max_attempts"]) == (7.0, 3)
-    shown = scenes.read(browse, made)
+    shown = records.read(browse, made)
     assert "3 attempts at most" in shown
     assert "applies from the next call on" in shown
     sent = {name: value for name, value in _fields(row.active.body) if value is not False}
@@ -289,7 +289,7 @@ def test_a_role_may_press_its_buttons_alone(
     client: Client, hire: Callable[[str], User], gate: Gate, role: str, may: tuple[str, ...]
 ) -> None:
     client.force_login(hire(role))
-    shown = scenes.read(client, page(gate))
+    shown = records.read(client, page(gate))
     assert ("disabled" in shown) == (role != "lead")
     assert "a contract" in shown
     assert "/admin/access/auditentry/" not in shown
@@ -304,12 +304,12 @@ def test_a_role_may_press_its_buttons_alone(
 
 
 def test_the_dashboard_and_the_doctor_tell_what_needs_a_person(browse: Client, gate: Gate) -> None:
-    assert "Nothing needs attention." in scenes.read(browse, "/admin/")
+    assert "Nothing needs attention." in records.read(browse, "/admin/")
     trip()
-    assert "rank rank_snapshot: the breaker is open after 5 consecutive failures" in scenes.read(browse, "/admin/")
+    assert "rank rank_snapshot: the breaker is open after 5 consecutive failures" in records.read(browse, "/admin/")
     calls.force_open(WHO, by="ada", reason="they move", lasting=timedelta(hours=1))
     calls.set_quota(WHO, limit=8, window=86_400, by="ada")
-    shown = scenes.read(browse, "/admin/")
+    shown = records.read(browse, "/admin/")
     assert "by ada: they move" in shown
     assert "The quota is 87 % used: 7 of 8" in shown
 

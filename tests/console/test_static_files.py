@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from engines import transactions
-from tests.api.ground import client_with
+from tests.api.api_clients import client_with
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site
 

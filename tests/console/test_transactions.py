@@ -17,8 +17,8 @@ from engines import conf, transactions, workers
 from engines.core.errors import ExceptionType
 from engines.models import Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
-from tests.console import scenes
-from tests.console.scenes import exported, read
+from tests.console import records
+from tests.console.records import exported, read
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db
@@ -43,9 +43,9 @@ def ids(client: Client, query: str) -> set[str]:
 
 def test_transactions_are_listed_by_state_pipeline_category_and_correlation(browse: Client, orders: Pipeline) -> None:
     other = make_pipeline("invoices")
-    scenes.succeed(orders, {}, id="ok")
-    scenes.fail(orders, {}, scenes.failure(category=ExceptionType.TIMEOUT), id="late", correlation_id="batch 7")
-    scenes.fail(other, {}, scenes.failure(category=ExceptionType.BUSINESS), id="refused")
+    records.succeed(orders, {}, id="ok")
+    records.fail(orders, {}, records.failure(category=ExceptionType.TIMEOUT), id="late", correlation_id="batch 7")
+    records.fail(other, {}, records.failure(category=ExceptionType.BUSINESS), id="refused")
     transactions.submit("invoices", {}, id="waits")
     found = {
         "?state=succeeded": {"ok"},
@@ -65,9 +65,9 @@ def test_transactions_are_listed_by_state_pipeline_category_and_correlation(brow
 def test_transactions_are_listed_by_age(browse: Client, orders: Pipeline) -> None:
     assert ids(browse, "?age=under-1h") == set()
     for number in range(3):
-        scenes.succeed(orders, {}, id=f"old {number}")
+        records.succeed(orders, {}, id=f"old {number}")
     TransactionRecord.objects.update(created_at=timezone.now() - timedelta(days=2))
-    scenes.succeed(orders, {}, id="new")
+    records.succeed(orders, {}, id="new")
     old = {"old 0", "old 1", "old 2"}
     assert (ids(browse, "?age=under-1h"), ids(browse, "?age=over-1d")) == ({"new"}, old)
     assert ids(browse, "?age=under-1h&state=succeeded&pipeline=orders") == {"new"}
@@ -77,7 +77,7 @@ def test_transactions_are_listed_by_age(browse: Client, orders: Pipeline) -> Non
 
 
 def test_what_a_worker_holds_now_is_listed(browse: Client, orders: Pipeline) -> None:
-    worker = scenes.make_worker("orders")
+    worker = records.make_worker("orders")
     for number in range(3):
         transactions.submit("orders", {}, id=f"n{number}")
     transactions.claim(orders.pk, 2, worker.pk)
@@ -146,7 +146,7 @@ def test_a_cursor_of_another_list_shows_the_first_page(browse: Client, orders: P
 
 
 def test_the_export_names_states_and_holds_no_payload(browse: Client, orders: Pipeline) -> None:
-    scenes.fail(orders, SECRET, scenes.failure("no\nway", ExceptionType.BUSINESS), id="bad")
+    records.fail(orders, SECRET, records.failure("no\nway", ExceptionType.BUSINESS), id="bad")
     body = b"".join(browse.get(f"{LIST}export.csv?state=failed")).decode()
     (row,) = csv.DictReader(io.StringIO(body))
     assert (row["id"], row["pipeline"], row["state"], row["category"]) == ("bad", "orders", "failed", "BUSINESS")
@@ -157,15 +157,19 @@ def test_the_export_names_states_and_holds_no_payload(browse: Client, orders: Pi
 def test_a_page_begins_with_why_the_transaction_is_where_it_is(browse: Client, orders: Pipeline) -> None:
     transactions.submit("orders", {}, id="waits")
     assert "Waiting: no worker serves this pipeline." in read(browse, page_of(transactions.find("waits")))
-    letter = scenes.fail(make_pipeline("invoices"), {})
+    letter = records.fail(make_pipeline("invoices"), {})
     page = read(browse, f"{LIST}{letter.transaction_id}/change/")
     assert "in process (SYSTEM) with ConnectionError: the bank said no" in page
     assert f"/admin/engines/deadletter/{letter.pk}/change/" in page
 
 
 def test_attempts_are_shown_with_their_times_errors_and_tracebacks(browse: Client, orders: Pipeline) -> None:
-    letter = scenes.fail(
-        orders, {}, scenes.failure("first"), scenes.failure("slow", ExceptionType.TIMEOUT), scenes.failure("third")
+    letter = records.fail(
+        orders,
+        {},
+        records.failure("first"),
+        records.failure("slow", ExceptionType.TIMEOUT),
+        records.failure("third"),
     )
     page = read(browse, f"{LIST}{letter.transaction_id}/change/")
     assert page.count("<summary>Traceback</summary>") == 3
@@ -174,18 +178,18 @@ def test_attempts_are_shown_with_their_times_errors_and_tracebacks(browse: Clien
 
 
 def test_a_trace_is_linked_where_the_deployment_says_how(browse: Client, orders: Pipeline, settings: Settings) -> None:
-    record = scenes.succeed(orders, {})
+    record = records.succeed(orders, {})
     assert "https://traces" not in read(browse, page_of(record))
     settings.ERGON_TRACE_URL = "https://traces.example/{trace_id}?x=1"
     conf.settings.cache_clear()
     try:
-        assert f'href="https://traces.example/{scenes.TRACE}?x=1"' in read(browse, page_of(record))
+        assert f'href="https://traces.example/{records.TRACE}?x=1"' in read(browse, page_of(record))
     finally:
         conf.settings.cache_clear()
 
 
 def test_payload_and_result_are_shown_escaped(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, {"<b>": "<script>alert(1)</script>"}, {"done": ["<i>"]})
+    record = records.succeed(orders, {"<b>": "<script>alert(1)</script>"}, {"done": ["<i>"]})
     page = read(browse, page_of(record))
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -202,7 +206,7 @@ def test_a_payload_of_any_shape_can_be_looked_at(browse: Client, orders: Pipelin
 
 
 def test_hidden_fields_are_shown_only_when_revealed_and_that_is_written_down(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, SECRET)
+    record = records.succeed(orders, SECRET)
     page = read(browse, page_of(record))
     assert "4111" not in page
     assert "•••" in page
@@ -228,13 +232,13 @@ def test_a_pending_one_is_cancelled_with_a_reason(browse: Client, orders: Pipeli
 
 
 def test_what_a_verb_refuses_is_told(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, {}, id="done")
+    record = records.succeed(orders, {}, id="done")
     address = browse.post(f"{LIST}{record.pk}/cancel/", DIALOG).headers["HX-Redirect"]
     assert "&#x27;done&#x27; is succeeded; only a pending transaction can be cancelled." in read(browse, address)
 
 
 def test_a_replay_leads_to_the_new_transaction_and_both_know_each_other(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, {"n": 1}, id="first")
+    record = records.succeed(orders, {"n": 1}, id="first")
     address = browse.post(f"{LIST}{record.pk}/replay/", DIALOG).headers["HX-Redirect"]
     new = TransactionRecord.objects.get(replay_of=record.pk)
     assert address == page_of(new)
@@ -248,7 +252,7 @@ def edit(client: Client, record: TransactionRecord, payload: str, **fields: str)
 
 
 def test_an_edited_payload_is_sent_only_after_its_difference_was_shown(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, SECRET)
+    record = records.succeed(orders, SECRET)
     assert "4111" not in read(browse, f"{LIST}{record.pk}/edit/")
     edited = '{"customer": {"name": "Eve", "card": "•••"}, "total": 12}'
     shown = edit(browse, record, edited, send="1")
@@ -269,7 +273,7 @@ def test_an_edited_payload_is_sent_only_after_its_difference_was_shown(browse: C
 
 
 def test_what_was_edited_in_hidden_fields_stays_hidden(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, SECRET)
+    record = records.succeed(orders, SECRET)
     transactions.replay(record.uid, by="ada", reason="", payload={**SECRET, "customer": {"card": "5500-0000"}})
     page = read(browse, page_of(TransactionRecord.objects.get(replay_of=record.pk)))
     assert "4111" not in page
@@ -289,7 +293,7 @@ def test_what_was_edited_in_hidden_fields_stays_hidden(browse: Client, orders: P
 def test_a_payload_that_cannot_be_kept_is_refused_in_words(
     browse: Client, orders: Pipeline, payload: str, words: str
 ) -> None:
-    record = scenes.succeed(orders, SECRET)
+    record = records.succeed(orders, SECRET)
     page = edit(browse, record, payload)
     assert words in page
     assert "Replay with this payload" not in page
@@ -298,7 +302,7 @@ def test_a_payload_that_cannot_be_kept_is_refused_in_words(
 def test_a_role_sees_what_it_may_not_press_and_why(
     client: Client, hire: Callable[[str], User], orders: Pipeline
 ) -> None:
-    record = scenes.succeed(orders, SECRET)
+    record = records.succeed(orders, SECRET)
     client.force_login(hire("viewer"))
     page = read(client, page_of(record))
     assert page.count("disabled title=") == 4
@@ -316,14 +320,14 @@ def test_a_transaction_that_is_gone_is_not_found(browse: Client) -> None:
 
 
 def test_transactions_are_never_written_by_hand(browse: Client, orders: Pipeline) -> None:
-    record = scenes.succeed(orders, {})
+    record = records.succeed(orders, {})
     assert browse.post(page_of(record), {"uid": "x"}).status_code == 403
     assert browse.post(f"{LIST}{record.pk}/delete/", {"post": "yes"}).status_code == 403
     assert browse.get(f"{LIST}add/").status_code == 403
 
 
 def test_a_running_one_names_its_worker(browse: Client, orders: Pipeline) -> None:
-    worker = scenes.make_worker("orders")
+    worker = records.make_worker("orders")
     transactions.submit("orders", {}, id="runs")
     transactions.claim(orders.pk, 1, worker.pk)
     workers.beat(worker.pk, in_flight=1, abandoned=0, settled=0, is_stopping=False)

@@ -20,7 +20,7 @@ from facts.core.frontier import advance
 from facts.core.gates import FAILURES, LONGEST_WAIT, SILENCE, SMALL, Gate
 from facts.core.limits import Limits, limits_in
 from facts.core.watching import UNHEARD, Flow, Worry
-from tests.facts.making import draft
+from tests.facts.drafts import draft
 
 
 def test_the_frontier_stops_below_the_first_gap_and_goes_on_when_it_is_filled() -> None:

@@ -19,7 +19,7 @@ from facts.core.errors import (
 )
 from facts.core.exchange import Exchange
 from facts.core.steps import Answer, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
-from tests.facts.making import draft
+from tests.facts.drafts import draft
 
 APPENDED = {"offset": 4, "message_id": "order-1-released", "duplicate": False}
 

@@ -14,7 +14,7 @@ from engines.core.lifecycle import Plan, attempts, classify, classify_fetch, lif
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success, timed_out
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage
-from tests.broken import Hollow, MuteError
+from tests.broken_errors import Hollow, MuteError
 from tests.core.playing import Play, play
 
 ok = Success("value")

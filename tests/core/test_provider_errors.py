@@ -28,7 +28,7 @@ from providers.core.errors import (
     excerpt,
     from_status,
 )
-from tests.broken import MuteError
+from tests.broken_errors import MuteError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

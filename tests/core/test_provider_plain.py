@@ -11,7 +11,7 @@ from providers.core.errors import ProviderUsageError
 from providers.core.exchange import ProviderAnswer
 from providers.core.mistakes import refuse_cost, refuse_mistakes, refuse_payload
 from providers.core.plain import storable
-from tests.broken import MuteError
+from tests.broken_errors import MuteError
 
 ID = UUID("7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11")
 HALF = "\ud800"

@@ -11,7 +11,7 @@ import pytest
 
 from engines import pipelines, transactions
 from engines.models import DeadLetter
-from tests.durable import consume
+from tests.durable_transactions import consume
 from tests.processes import ROOT
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

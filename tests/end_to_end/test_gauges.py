@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from engines import pipelines
-from tests.durable import claim, failed, settle, submit
+from tests.durable_transactions import claim, failed, settle, submit
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from providers import ProviderBadRequestError, ProviderExecutionContext, RetryPo
 from providers.adapters import clients
 from providers.models import ProviderHealthState
 from tests.processes import ROOT
-from tests.providers.making import TENANT
+from tests.providers.scripted_providers import TENANT
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 

@@ -13,7 +13,7 @@ from engines.models import DeadLetter, Pipeline
 from engines.reads import status
 from engines.worker.pipeline import Options
 from engines.worker.process import WorkerProcess
-from tests.durable import make_policy
+from tests.durable_transactions import make_policy
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
 

@@ -15,7 +15,7 @@ from engines.dead_letters import DeadLetterDraft
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
 from engines.reads import status
 from engines.schedules import Plan, ScheduleError
-from tests.durable import claim, failed, settle, states, submit
+from tests.durable_transactions import claim, failed, settle, states, submit
 from tests.factories import ThroughputFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db

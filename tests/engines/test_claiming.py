@@ -14,7 +14,7 @@ from engines.dead_letters import DeadLetterDraft
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Throughput, TransactionRecord
 from engines.reads import explain
 from engines.transactions import NotFinishedError, NotPendingError, Settlement, pruning
-from tests.durable import claim, failed, settle, states, submit
+from tests.durable_transactions import claim, failed, settle, states, submit
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

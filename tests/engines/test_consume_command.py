@@ -14,7 +14,7 @@ from django.db import connection
 
 from engines.models import TransactionRecord, Worker
 from tests.database import NO_SPACE, refusing
-from tests.durable import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, free_port, manage
 

@@ -22,7 +22,7 @@ from engines.reads import explain
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.pipeline import Options, PipelineRunner
 from engines.worker.process import WorkerProcess
-from tests.durable import make_policy, states, submit
+from tests.durable_transactions import make_policy, states, submit
 from tests.factories import make_pipeline
 from tests.processes import LIMIT
 

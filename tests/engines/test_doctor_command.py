@@ -21,7 +21,7 @@ from engines.reads import doctor
 from engines.reads.doctor import fleet, ground
 from engines.reads.doctor.finding import Finding
 from tests.commands import run
-from tests.durable import submit
+from tests.durable_transactions import submit
 from tests.factories import PolicyVersionFactory, make_pipeline
 from tests.processes import free_port, manage
 

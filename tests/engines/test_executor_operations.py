@@ -16,7 +16,7 @@ from engines.core.outcome import Failure, Later
 from engines.executors.settings import executors_in
 from engines.models import Worker
 from engines.reads import executors as executor_reads
-from tests import durable
+from tests import durable_transactions
 from tests.commands import ask, run
 from tests.executors.telling import process, told, working
 from tests.factories import make_pipeline
@@ -87,15 +87,17 @@ def test_the_status_tells_executors_with_their_worker() -> None:
 
 
 def test_a_worker_tells_of_its_executors_and_serves_their_metrics(transactional_db: None, browse: Client) -> None:
-    pipeline = make_pipeline("jobs", task="", executor="python", policy=durable.make_policy(body=POLICY))
+    pipeline = make_pipeline("jobs", task="", executor="python", policy=durable_transactions.make_policy(body=POLICY))
     handlers = ["echo", "fail", "nobody"]
     for name in handlers:
         transactions.submit("jobs", {"function": name, "args": ["x"]}, id=name)
     port = free_port()
     variables = {"ERGON_EXECUTORS": json.dumps({"python": PYTHON}), "ERGON_METRICS_PORT": str(port)}
-    with durable.consumer(pipeline.name, **variables) as running:
-        durable.wait_until_started(running)
-        eventually(lambda: durable.states(*handlers) == ["succeeded", "failed", "failed"], "all jobs have ended")
+    with durable_transactions.consumer(pipeline.name, **variables) as running:
+        durable_transactions.wait_until_started(running)
+        eventually(
+            lambda: durable_transactions.states(*handlers) == ["succeeded", "failed", "failed"], "all jobs have ended"
+        )
         eventually(lambda: bool(_answered() and _answered() >= 4), "the worker's row says so")
         (share,) = executor_reads.of_worker(Worker.objects.get())
         page = browse.get("/admin/engines/executor/").content.decode()
@@ -120,7 +122,7 @@ def _answered() -> int:
 def test_a_short_run_leaves_what_its_executors_did(transactional_db: None) -> None:
     make_pipeline("jobs", task="", executor="python")
     transactions.submit("jobs", {"function": "echo"})
-    assert durable.consume("jobs", "--drain", ERGON_EXECUTORS=json.dumps({"python": PYTHON})).code == 0
+    assert durable_transactions.consume("jobs", "--drain", ERGON_EXECUTORS=json.dumps({"python": PYTHON})).code == 0
     (one,) = Worker.objects.get().executors
     assert (one["name"], one["answered"], one["started"]) == ("python", 1, 1)
 
@@ -136,7 +138,7 @@ def test_metrics_of_the_web_process_tell_of_executors(client: Any) -> None:
 def test_a_job_that_asked_to_be_tried_again_is_explained() -> None:
     pipeline = make_pipeline("jobs", task="", executor="python")
     transactions.submit("jobs", {"function": "echo"}, id="again")
-    (leased,) = durable.claim(pipeline)
+    (leased,) = durable_transactions.claim(pipeline)
     later = RetryLater("the bank is closed")
     later.error_type = "RetryJob"
     postponed = Later(failure=Failure(later), seconds=600.0, spent=2)

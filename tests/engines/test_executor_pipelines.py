@@ -14,7 +14,7 @@ from engines import transactions
 from engines.core.states import State
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from engines.reads import explain
-from tests.durable import Run, consume, consumer, make_policy, states, wait_until_started
+from tests.durable_transactions import Run, consume, consumer, make_policy, states, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually
 

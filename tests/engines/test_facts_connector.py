@@ -22,11 +22,11 @@ from engines.worker.process import WorkerProcess
 from facts import ledger, provisioning
 from facts.ledger import holding, reading
 from facts.models import Consumer, Fact
-from tests.durable import consume, consumer, make_policy, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, wait_until_started
 from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -23,10 +23,10 @@ from engines.worker.pipeline import Options
 from engines.worker.process import WorkerProcess
 from engines.worker.shared_limit import SharedLimit
 from tests.database import refusing
-from tests.durable import consume, make_policy, states, submit
+from tests.durable_transactions import consume, make_policy, states, submit
 from tests.engines.test_broker_pipelines import ended
 from tests.engines.test_database_connector import wait_for
-from tests.executors.pooled import HANDLERS
+from tests.executors.executor_pools import HANDLERS
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, ROOT
 

@@ -8,7 +8,7 @@ from engines.management.base import actor
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.commands import ask, run
-from tests.durable import claim, failed, settle
+from tests.durable_transactions import claim, failed, settle
 from tests.factories import make_pipeline
 
 # The verbs behind them are tested on both databases; what they print is the same on either.

@@ -26,7 +26,7 @@ from providers.core.exchange import Who
 from providers.core.mistakes import refuse_mistakes
 from tests.commands import run
 from tests.factories import make_pipeline
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
 
 pytestmark = pytest.mark.django_db
 

@@ -11,10 +11,10 @@ from engines.core.outcome import Failure, Success
 from engines.models import Attempt, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from engines.reads import explain
 from engines.transactions.payloads import encode_result
-from tests.api.ground import client_with
+from tests.api.api_clients import client_with
 from tests.commands import run
-from tests.console.scenes import read
-from tests.durable import claim, consume, failed, make_policy, settle, submit
+from tests.console.records import read
+from tests.durable_transactions import claim, consume, failed, make_policy, settle, submit
 from tests.factories import make_pipeline
 from tests.tasks import ODD, OrderRejected
 

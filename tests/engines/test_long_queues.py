@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from engines.reads import depth, status
 from tests.commands import ask, run
-from tests.durable import submit
+from tests.durable_transactions import submit
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

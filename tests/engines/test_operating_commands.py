@@ -13,7 +13,7 @@ from engines.management.base import actor
 from engines.models import Attempt, DeadLetter, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.commands import ask, on_terminal, run
-from tests.durable import claim, failed, settle, states, submit
+from tests.durable_transactions import claim, failed, settle, states, submit
 from tests.factories import make_pipeline
 from tests.processes import manage
 

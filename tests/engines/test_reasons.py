@@ -9,7 +9,7 @@ from django.test import Client
 
 from engines.models import Pipeline
 from tests.factories import make_pipeline
-from tests.providers.making import WHO
+from tests.providers.scripted_providers import WHO
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 

@@ -16,7 +16,7 @@ from engines.core.steps import Stage
 from engines.models import Attempt, Pipeline
 from engines.reads import explain
 from engines.transactions import LeasedTransaction, Settlement
-from tests.durable import claim, consumer, failed, make_policy, submit
+from tests.durable_transactions import claim, consumer, failed, make_policy, submit
 from tests.engines.test_database_connector import ENGINES, running, wait_for
 from tests.factories import make_pipeline
 

@@ -19,7 +19,7 @@ from engines.transactions.postgresql import BURST, CHANNEL
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.supervisor import Supervisor
-from tests.durable import count, submit
+from tests.durable_transactions import count, submit
 from tests.engines.test_database_connector import wait_for
 from tests.factories import make_pipeline
 from tests.proxy import proxy

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from engines import transactions
 from engines.models import TransactionRecord
 from engines.transactions import Draft, IdTakenError, PipelineUnknownError, SubmissionError, payloads
-from tests.durable import claim, states, submit
+from tests.durable_transactions import claim, states, submit
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db

@@ -25,7 +25,7 @@ from engines.pipelines import Plan
 from engines.task_backend import TaskCancelledError, TaskPipelineError
 from engines.tasks.registry import tasks
 from engines.transactions import LeasedTransaction, Settlement
-from tests import durable
+from tests import durable_transactions
 from tests.functions import total
 
 pytestmark = pytest.mark.django_db
@@ -292,7 +292,7 @@ def test_the_runner_is_registered() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_real_consumer_runs_them() -> None:
     done, failed = total.enqueue(20, 22), double.enqueue(1)
-    with durable.consumer("django-tasks", "--drain", ERGON_TASKS="tests.functions") as process:
+    with durable_transactions.consumer("django-tasks", "--drain", ERGON_TASKS="tests.functions") as process:
         assert process.wait(30) == 0
     assert total.get_result(done.id).return_value == 42
     # Of a module that the consumer has not loaded and no app has.

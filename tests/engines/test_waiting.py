@@ -11,7 +11,7 @@ from engines import transactions
 from engines.models import Pipeline, WaitingSample
 from engines.reads import depth
 from engines.reads.depth import ALL_PIPELINES
-from tests.durable import submit
+from tests.durable_transactions import submit
 from tests.factories import WaitingSampleFactory, make_pipeline
 
 pytestmark = pytest.mark.django_db

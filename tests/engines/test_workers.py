@@ -12,7 +12,7 @@ from engines.reads import dashboard, executors, explain, status
 from engines.reads.doctor import fleet
 from ergon_site.access.database.clock import database_time
 from ergon_site.gauges import Gauges
-from tests.durable import consumer, make_policy, submit, wait_until_started
+from tests.durable_transactions import consumer, make_policy, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import eventually
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.executors.pooled import HANDLERS, job, pool_of
+from tests.executors.executor_pools import HANDLERS, job, pool_of
 
 if __name__ == "__main__":
     mark, function = sys.argv[1:]

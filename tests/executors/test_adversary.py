@@ -11,7 +11,7 @@ import pytest
 from engines import ExceptionType, RetryPolicy, Transaction
 from engines.executors.pool import Pools
 from engines.executors.settings import executors_in
-from tests.executors.pooled import ENVIRONMENT, HANDLERS, Crew, adversary, job, lives, pool_of
+from tests.executors.executor_pools import ENVIRONMENT, HANDLERS, Crew, adversary, job, lives, pool_of
 from tests.processes import ROOT, eventually
 
 pytestmark = pytest.mark.once

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from engines import ExceptionType, Failure, RetryPolicy, Success
-from tests.executors.pooled import HANDLERS, Crew, adversary, job, pool_of
+from tests.executors.executor_pools import HANDLERS, Crew, adversary, job, pool_of
 
 pytestmark = pytest.mark.once
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from engines import ExceptionType, RetryPolicy
-from tests.executors.pooled import HERE, Crew, job, pool_of
+from tests.executors.executor_pools import HERE, Crew, job, pool_of
 
 pytestmark = pytest.mark.once
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.executors.pooled import ENVIRONMENT, left_of, lives
+from tests.executors.executor_pools import ENVIRONMENT, left_of, lives
 from tests.processes import LIMIT, ROOT, eventually
 
 pytestmark = pytest.mark.once

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.executors.driven import Driven, executor, request
+from tests.executors.driven_executors import Driven, executor, request
 from tests.processes import LIMIT, ROOT
 
 pytestmark = pytest.mark.once

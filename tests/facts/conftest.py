@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.facts import bytes_of
-from tests.facts.making import make_boundary
+from tests.facts import upload_bytes
+from tests.facts.drafts import make_boundary
 from tests.facts.peers import Script, keep_token, peer
 from tests.processes import Site, serve
 
@@ -15,9 +15,9 @@ from tests.processes import Site, serve
 @pytest.fixture
 def _empty_storage() -> Iterator[None]:
     """No bytes of other tests, and none left for them."""
-    shutil.rmtree(bytes_of.folder(), ignore_errors=True)
+    shutil.rmtree(upload_bytes.folder(), ignore_errors=True)
     yield
-    shutil.rmtree(bytes_of.folder(), ignore_errors=True)
+    shutil.rmtree(upload_bytes.folder(), ignore_errors=True)
 
 
 @pytest.fixture

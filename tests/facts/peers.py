@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from tests.facts.making import OFFICE, PLANT
+from tests.facts.drafts import OFFICE, PLANT
 
 # Of the form that a token has; no peer of the tests looks at it.
 TOKEN = f"ergon_aaaaaaaa_{'a' * 43}"

@@ -13,8 +13,8 @@ from ergon_site.access.clients import Grant
 from facts import ledger, provisioning
 from facts.api.problems import STATUSES
 from facts.models import Boundary, Consumer, Fact
-from tests.api.ground import pointers, problem
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.api.api_clients import pointers, problem
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db
 

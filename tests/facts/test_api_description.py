@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from facts import ledger, provisioning
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import Site
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

@@ -17,7 +17,7 @@ from facts.core.errors import (
 )
 from facts.ledger import Appended, prepare
 from facts.models import Boundary, Fact
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,8 +13,8 @@ from django.test import Client
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from facts.models import Artifact
-from tests.facts.bytes_of import BUCKET, digest, digest_header, files, reference
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
+from tests.facts.upload_bytes import BUCKET, digest, digest_header, files, reference
 from tests.processes import LIMIT, Site
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]

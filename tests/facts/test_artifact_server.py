@@ -17,7 +17,7 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from facts import artifacts
 from facts.models import Artifact
-from tests.facts.bytes_of import BUCKET, digest, files
+from tests.facts.upload_bytes import BUCKET, digest, files
 from tests.processes import LIMIT, Site, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.usefixtures("_empty_storage")]

@@ -18,8 +18,8 @@ from facts import artifacts, conf, ledger
 from facts.core.errors import UnknownArtifactError
 from facts.ledger import Appended
 from facts.models import Artifact, ArtifactReference
-from tests.facts.bytes_of import BUCKET, Stream, at_once, files, folder, reference
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
+from tests.facts.upload_bytes import BUCKET, Stream, at_once, files, folder, reference
 from tests.processes import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]

@@ -24,8 +24,8 @@ from facts.core.errors import (
 from facts.core.ranges import Span
 from facts.models import Artifact, ArtifactReference
 from tests.factories import ArtifactFactory
-from tests.facts.bytes_of import BUCKET, Stream, at_once, digest, files, folder, reference
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
+from tests.facts.upload_bytes import BUCKET, Stream, at_once, digest, files, folder, reference
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]
 BODY = b"twelve crates of apples"

@@ -17,10 +17,10 @@ from facts.forwarding.sources import PeerSource
 from facts.ledger import gating, holding
 from facts.models import Artifact, ArtifactReference, Boundary, ForwardedFact
 from tests.commands import running
-from tests.facts.bytes_of import BUCKET
 from tests.facts.deployments import Deployment, Server, deployment
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.peers import keep_token
+from tests.facts.upload_bytes import BUCKET
 from tests.faults.relay import relay_to
 from tests.processes import eventually
 

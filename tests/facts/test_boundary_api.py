@@ -11,9 +11,9 @@ from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from facts import ledger
 from facts.models import Boundary
-from tests.api.ground import pointers, post, problem
+from tests.api.api_clients import pointers, post, problem
 from tests.commands import ask, run
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db
 

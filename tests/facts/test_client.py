@@ -25,7 +25,7 @@ from facts.core.errors import (
     UnknownFactError,
     UnreachableError,
 )
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.peers import Garbled, Script, peer
 from tests.processes import LIMIT, ROOT, Site, free_port
 

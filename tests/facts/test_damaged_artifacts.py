@@ -17,8 +17,8 @@ from facts.artifacts import Announced
 from facts.core.errors import ArtifactUnavailableError, ObjectConflictError, UnknownArtifactError
 from facts.core.ranges import Span
 from facts.models import Artifact
-from tests.facts.bytes_of import BUCKET, digest, files, reference
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
+from tests.facts.upload_bytes import BUCKET, digest, files, reference
 from tests.processes import LIMIT, Site
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_empty_storage")]

@@ -11,7 +11,7 @@ from facts.forwarding.sources import PeerSource
 from facts.ledger import holding
 from facts.models import Boundary, ForwardedFact
 from tests.commands import run
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
 from tests.facts.peers import Script, page
 
 pytestmark = pytest.mark.django_db(transaction=True)

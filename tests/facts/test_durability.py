@@ -12,7 +12,7 @@ from ergon_site.access.models import AuditEntry
 from facts import ledger
 from facts.ledger.connections import Lane
 from facts.models import Fact
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ from facts import ledger, provisioning
 from facts.core.errors import ProvisioningError
 from facts.models import Boundary, Consumer
 from tests.commands import ask, next_event, run, running
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import manage
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ from facts.ledger import Arrival, gating, holding
 from facts.ledger.receiving import NotHoldingError
 from facts.models import Boundary, ForwardedFact
 from tests.commands import ask, run
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.peers import keep_token
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning, retiring
 from facts.models import Boundary
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from facts import provisioning
 from facts.core import gates
 from facts.models import Boundary, ForwardedFact
 from tests.commands import run
-from tests.facts.making import OFFICE, PLANT, draft
+from tests.facts.drafts import OFFICE, PLANT, draft
 from tests.facts.peers import Garbled, Script, page
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

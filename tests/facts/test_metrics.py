@@ -14,7 +14,7 @@ from ergon_site.gauges import Gauges
 from facts import ledger, provisioning
 from facts.models import Boundary
 from tests.commands import ask, run, running
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, Site, eventually, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -20,7 +20,7 @@ from ergon_site.access.clients import Grant
 from facts import ledger, provisioning
 from facts.models import Boundary, Consumer
 from tests.factories import ArtifactFactory
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, Site, eventually, manage
 
 pytestmark = pytest.mark.django_db(transaction=True)

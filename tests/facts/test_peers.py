@@ -20,7 +20,7 @@ from facts.core.errors import ProvisioningError
 from facts.core.gates import FAILURES
 from facts.models import Boundary, Zone
 from tests.commands import run, running
-from tests.facts.making import OFFICE, PLANT, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, make_boundary
 from tests.facts.peers import TOKEN, keep_token
 from tests.processes import manage
 

@@ -14,7 +14,7 @@ from facts.client import BoundaryClient
 from facts.core.errors import FactError
 from facts.models import Boundary, Fact
 from tests.facts.deployments import serving
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,7 +15,7 @@ from facts.ledger import Appended, Arrival, holding, receiving
 from facts.models import Boundary, Fact, ForwardedFact, RememberedMessage
 from tests.commands import ask, run
 from tests.database import append_only_lifted
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.test_truncating import age
 from tests.processes import LIMIT, eventually
 

@@ -15,7 +15,7 @@ from facts.core.errors import FactError, ProvisioningError, UnknownBoundaryError
 from facts.ledger import holding
 from facts.models import Boundary, Consumer, Fact, Zone
 from tests.commands import ask, next_event, run, running
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.test_truncating import age, fill, offsets
 from tests.processes import eventually
 

@@ -18,7 +18,7 @@ from facts.ledger import gating
 from facts.models import Boundary, ForwardedFact
 from facts.reads import health
 from tests.commands import run, running
-from tests.facts.making import draft, make_boundary
+from tests.facts.drafts import draft, make_boundary
 from tests.facts.peers import Script, keep_token, page, peer
 from tests.faults.relay import Relay, relay_to
 from tests.processes import eventually

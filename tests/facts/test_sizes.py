@@ -18,7 +18,7 @@ from facts.core.errors import BufferFullError, InvalidFactError, PayloadTooLarge
 from facts.ledger import Appended, Arrival, prepare, reading
 from facts.models import Boundary, Fact, ForwardedFact
 from tests.commands import ask, run
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import Site
 
 pytestmark = pytest.mark.django_db(transaction=True)

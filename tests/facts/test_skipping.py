@@ -11,7 +11,7 @@ from ergon_site.access.models import AuditEntry
 from facts import ledger, provisioning
 from facts.models import Boundary, ForwardedFact, SkippedFact
 from tests.commands import ask, run
-from tests.facts.making import OFFICE, PLANT, draft
+from tests.facts.drafts import OFFICE, PLANT, draft
 from tests.facts.peers import Script, page
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from facts.ledger import truncating
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
 from tests.commands import ask, run
 from tests.database import append_only_lifted
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

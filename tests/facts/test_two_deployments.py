@@ -14,7 +14,7 @@ from facts.core.errors import FactError
 from facts.models import Boundary, ForwardedFact
 from tests.commands import running
 from tests.facts.deployments import Deployment, Link, deployment
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.peers import keep_token
 from tests.processes import LIMIT, eventually
 

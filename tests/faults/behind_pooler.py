@@ -31,8 +31,8 @@ def main() -> None:
 def _work(number: int) -> list[str]:
     from engines import transactions
     from facts import ledger
-    from tests.facts.making import draft
-    from tests.providers.making import Scripted
+    from tests.facts.drafts import draft
+    from tests.providers.scripted_providers import Scripted
 
     ids = [transactions.submit("orders", {"n": number}).id]
     ids += [one.id for one in transactions.submit_many("orders", [transactions.Draft({"n": number})] * 3)]

@@ -159,7 +159,7 @@ def append(*zones: str) -> Sequence[Any]:
     from django.db import transaction
 
     from facts import ledger
-    from tests.facts.making import draft
+    from tests.facts.drafts import draft
 
     def act(name: str, step: int) -> Callable[[Meeting], None]:
         def part(meet: Meeting) -> None:

@@ -29,10 +29,10 @@ from engines.reads import status
 from ergon_site import embedded
 from facts import ledger, provisioning
 from facts.models import Consumer
-from tests.durable import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.engines.test_broker import dead_messages
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.faults.broker_tasks import PATIENCE
 from tests.faults.relay import Relay, relay_to
 from tests.processes import eventually

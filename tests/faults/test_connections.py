@@ -13,7 +13,7 @@ from django.db import connection
 from engines import workers
 from engines.models import TransactionRecord
 from tests.commands import hear
-from tests.durable import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import database_url, eventually, manage
 

@@ -18,7 +18,7 @@ from engines.models import Attempt, DeadLetter, TransactionRecord, Worker
 from engines.reads import explain
 from tests.commands import next_event
 from tests.database import refusing
-from tests.durable import consume, consumer, count, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import consume, consumer, count, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, run_module
 
@@ -367,7 +367,7 @@ def test_an_order_that_comes_while_processes_start_is_not_lost(tmp_path: Path) -
 def test_an_order_to_end_that_comes_when_all_is_done_changes_nothing(processes: int) -> None:
     """It comes while the processes, their work done and told, are about to be gone."""
     ids = submit(make_pipeline(policy=make_policy()), 20)
-    slow_to_go = {"ERGON_TASKS": "tests.tasks,tests.lingering"}
+    slow_to_go = {"ERGON_TASKS": "tests.tasks,tests.slow_exit"}
     with consumer("orders", "--drain", "--processes", str(processes), **slow_to_go) as process:
         for _ in range(processes):
             assert next_event(process, "stopped")["code"] == 0

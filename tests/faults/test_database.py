@@ -20,7 +20,7 @@ from django.db import connection
 from engines import transactions
 from engines.models import Attempt, TransactionRecord
 from ergon_site import embedded
-from tests.durable import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, eventually, manage
 
@@ -42,7 +42,7 @@ PREPARE = """
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
 from engines import pipelines, policies, transactions
-from tests.durable import QUICK
+from tests.durable_transactions import QUICK
 policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
 pipelines.create("orders", pipelines.Plan(task="tests.act", policy="quick"), by="tests")
 drafts = [*[{{"sleep": 0.005}}] * 300, *[{{"until": "{gate}"}}] * 300]

@@ -14,9 +14,9 @@ from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline,
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access.database.retrying import retry_conflicts
 from facts.models import Boundary, Fact
-from tests.durable import claim, failed, settle, submit
+from tests.durable_transactions import claim, failed, settle, submit
 from tests.factories import make_pipeline
-from tests.facts.making import make_boundary
+from tests.facts.drafts import make_boundary
 from tests.faults import rivals
 from tests.processes import eventually, run
 

@@ -22,7 +22,7 @@ from django.db import connection
 
 from ergon_site import embedded
 from ergon_site.postgresql_address import DEFAULTS
-from tests.durable import consumer, wait_until_started
+from tests.durable_transactions import consumer, wait_until_started
 from tests.faults.silent_link import link_to, require_namespaces
 from tests.processes import ROOT, database_url, environment, eventually, manage
 
@@ -30,7 +30,7 @@ PREPARE = """
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
 from engines import pipelines, policies
-from tests.durable import QUICK
+from tests.durable_transactions import QUICK
 policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
 pipelines.create("orders", pipelines.Plan(task="tests.act", policy="quick"), by="tests")
 pipelines.create("parcels", pipelines.Plan(task="tests.act_async", policy="quick"), by="tests")

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from tests.facts.deployments import Deployment, deployment
-from tests.facts.making import OFFICE, PLANT, draft
+from tests.facts.drafts import OFFICE, PLANT, draft
 from tests.processes import LIMIT, Site, serve
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

@@ -21,7 +21,7 @@ from django.utils import timezone
 from engines import transactions
 from engines.models import TransactionRecord
 from tests.commands import next_event
-from tests.durable import consumer, count, make_policy, states, wait_until_started
+from tests.durable_transactions import consumer, count, make_policy, states, wait_until_started
 from tests.engines.test_executor_pipelines import VARIABLES, jobs_pipeline, submit_job
 from tests.factories import make_pipeline
 from tests.processes import eventually

@@ -19,9 +19,9 @@ from engines import transactions
 from engines.models import DeadLetter, TransactionRecord, Worker
 from facts import ledger, provisioning
 from facts.models import Fact
-from tests.durable import consume, consumer, make_policy, states, submit, wait_until_started
+from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, make_boundary
 from tests.faults.pgbouncer import MAX_PREPARED_STATEMENTS, pgbouncer, require_pgbouncer, version
 from tests.processes import ROOT, database_url, environment, eventually, manage
 

@@ -19,7 +19,7 @@ from facts.ledger import postgresql
 from facts.models import Fact
 from providers.calls import sql
 from tests.factories import make_pipeline
-from tests.facts.making import OFFICE, PLANT, draft, make_boundary
+from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, serve
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]

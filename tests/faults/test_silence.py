@@ -19,7 +19,7 @@ import pytest
 
 from ergon_site import embedded
 from tests.commands import hear, running as running_command
-from tests.durable import consumer, wait_until_started
+from tests.durable_transactions import consumer, wait_until_started
 from tests.faults.relay import relay_to
 from tests.processes import LIMIT, eventually, manage
 
@@ -30,7 +30,7 @@ CONSUMERS = ["tests.act", "tests.wait_async"]
 
 PREPARE = """
 from engines import pipelines, policies, transactions
-from tests.durable import QUICK
+from tests.durable_transactions import QUICK
 policies.write("quick", QUICK, kind="consumer", by="tests", reason="test")
 pipelines.create("orders", pipelines.Plan(task={task!r}, policy="quick"), by="tests")
 transactions.submit_many("orders", [transactions.Draft({{"until": {gate!r}, "cancelled": {gate!r}}})] * {count})

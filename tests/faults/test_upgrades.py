@@ -7,7 +7,7 @@ import pytest
 
 from engines.models import Attempt, DeadLetter, Worker
 from tests import releases
-from tests.durable import consume, make_policy, states, submit
+from tests.durable_transactions import consume, make_policy, states, submit
 from tests.factories import make_pipeline
 
 pytestmark = pytest.mark.django_db(transaction=True)

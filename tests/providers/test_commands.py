@@ -7,7 +7,7 @@ from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, RetryPolicy
 from providers.models import Gate
 from tests.commands import ask, run
-from tests.providers.making import TENANT, WHO, scripted
+from tests.providers.scripted_providers import TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db
 

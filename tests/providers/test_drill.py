@@ -15,7 +15,7 @@ from django.db import connection
 from providers import BreakerPolicy, RetryBudget, RetryPolicy, SyntheticProvider
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.processes import eventually
-from tests.providers.making import TENANT, WHO, context
+from tests.providers.scripted_providers import TENANT, WHO, context
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

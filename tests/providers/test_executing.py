@@ -18,7 +18,7 @@ from providers import (
 )
 from providers.core.exchange import ProviderAnswer
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState, ProviderMinute
-from tests.providers.making import TENANT, Scripted, context, scripted
+from tests.providers.scripted_providers import TENANT, Scripted, context, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

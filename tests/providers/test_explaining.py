@@ -14,12 +14,12 @@ from engines.reads import explain
 from providers import BreakerPolicy, calls
 from providers.core import errors
 from providers.core.exchange import Who
-from tests.api.ground import client_with
+from tests.api.api_clients import client_with
 from tests.commands import ask
-from tests.console import scenes
-from tests.console.scenes import read
+from tests.console import records
+from tests.console.records import read
 from tests.factories import make_pipeline
-from tests.providers.making import TENANT, WHO, scripted
+from tests.providers.scripted_providers import TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +30,7 @@ WHY: dict[str, Any] = {"by": "bob", "reason": "they asked us to"}
 @pytest.fixture
 def orders() -> Pipeline:
     pipeline = make_pipeline("orders")
-    scenes.make_worker("orders")
+    records.make_worker("orders")
     return pipeline
 
 
@@ -74,7 +74,7 @@ def test_a_breaker_that_was_forced_open_for_good_is_open_until_somebody_resets_i
 
 
 def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {})
+    letter = records.fail(orders, {})
     scripted({}).ask(correlation_id=letter.uid)
     calls.force_open(WHO, lasting=None, **WHY)
     assert sentence(letter.uid).endswith(f"its dead letter is open; a replay would be blocked: {BREAKER}it is reset")
@@ -83,7 +83,7 @@ def test_a_failed_transaction_says_what_a_replay_would_meet(orders: Pipeline) ->
 
 
 def test_calls_under_the_correlation_id_of_a_transaction_that_has_run_are_its_own(orders: Pipeline) -> None:
-    letter = scenes.fail(orders, {}, correlation_id="order-7")
+    letter = records.fail(orders, {}, correlation_id="order-7")
     scripted({}).ask(correlation_id="order-7")
     calls.force_open(WHO, lasting=None, **WHY)
     assert sentence(letter.uid).endswith(f"{BREAKER}it is reset")

@@ -13,7 +13,7 @@ from providers.core.gate import Admission, Asked, Gate as GateValue, Override, R
 from providers.core.quota import NOTHING, Reservation, opened
 from providers.models import Gate
 from tests.factories import GateFactory
-from tests.providers.making import WHO
+from tests.providers.scripted_providers import WHO
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

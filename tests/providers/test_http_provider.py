@@ -16,8 +16,8 @@ from providers import BreakerPolicy, HttpProvider, ProviderExecutionResult, Retr
 from providers.adapters import clients
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric
 from tests.processes import free_port
-from tests.providers.making import TENANT, WHO, context
-from tests.providers.serving import Behaviour, serving
+from tests.providers.http_servers import Behaviour, serving
+from tests.providers.scripted_providers import TENANT, WHO, context
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 

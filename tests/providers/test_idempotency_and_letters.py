@@ -19,9 +19,9 @@ from providers.models import (
     ProviderHealthState,
     ProviderMinute,
 )
-from tests.broken import MuteError
+from tests.broken_errors import MuteError
 from tests.processes import eventually
-from tests.providers.making import WHO, Scripted, scripted
+from tests.providers.scripted_providers import WHO, Scripted, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

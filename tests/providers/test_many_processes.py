@@ -14,14 +14,14 @@ from providers.core.gate import Asked, Decision
 from providers.models import Gate, ProviderExecutionMetric, QuotaState
 from tests import warm
 from tests.processes import environment, eventually, free_port, run_module
-from tests.providers.making import WHO, scripted
+from tests.providers.scripted_providers import WHO, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 RACERS = 8
 ONCE = RetryPolicy(max_attempts=1)
 TRIPS = BreakerPolicy(failure_threshold=1, open_cooldown_seconds=60)
-MODULE = "tests.providers.racers"
+MODULE = "tests.providers.racing_processes"
 
 
 def race(*arguments: Any, **changes: str) -> list[Any]:

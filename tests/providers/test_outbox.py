@@ -16,7 +16,7 @@ from engines.worker import maintenance
 from providers import ProviderBadRequestError, outbox
 from providers.models import OutboxLetter
 from tests.processes import free_port
-from tests.providers.making import scripted
+from tests.providers.scripted_providers import scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

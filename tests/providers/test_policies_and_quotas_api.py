@@ -16,9 +16,9 @@ from ergon_site.access.clients import Grant
 from ergon_site.access.models import AuditEntry
 from providers import active_policy
 from providers.models import ProviderPolicyRow
-from tests.api.ground import pointers, post, problem
+from tests.api.api_clients import pointers, post, problem
 from tests.commands import ask, run
-from tests.providers.making import TENANT, scripted
+from tests.providers.scripted_providers import TENANT, scripted
 
 pytestmark = pytest.mark.django_db
 

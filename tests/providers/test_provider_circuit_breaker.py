@@ -16,7 +16,7 @@ from providers.core.gate import Asked, Decision
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.reads import health as standings
 from tests.processes import eventually
-from tests.providers.making import AT_ONCE, WHO, Scripted, scripted
+from tests.providers.scripted_providers import AT_ONCE, WHO, Scripted, scripted
 
 ONCE = RetryPolicy(max_attempts=1)
 QUICK = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=1, half_open_max_calls=1, success_threshold=2)

@@ -22,7 +22,7 @@ from providers import (
     registry,
 )
 from providers.models import ProviderExecutionMetric, ProviderPolicyVersion
-from tests.providers.making import WHO, scripted
+from tests.providers.scripted_providers import WHO, scripted
 
 pytestmark = pytest.mark.django_db
 

@@ -19,7 +19,7 @@ from providers import (
 from providers.models import Gate, ProviderExecutionMetric
 from tests.factories import QuotaStateFactory
 from tests.processes import eventually
-from tests.providers.making import TENANT, WHO, Scripted, scripted
+from tests.providers.scripted_providers import TENANT, WHO, Scripted, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,7 +17,7 @@ from providers import (
 )
 from providers.core.budget import RetryBudget
 from providers.models import Gate, ProviderExecutionMetric
-from tests.providers.making import AT_ONCE, Scripted, scripted
+from tests.providers.scripted_providers import AT_ONCE, Scripted, scripted
 
 POLICY = RetryPolicy(max_attempts=6, base_delay_seconds=0.2, max_delay_seconds=1, jitter_ratio=0.25)
 

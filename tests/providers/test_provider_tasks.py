@@ -26,7 +26,7 @@ from providers import (
 from providers.models import OutboxLetter, ProviderExecutionMetric, ProviderHealthState, TaskExecution
 from tests.factories import TaskExecutionFactory
 from tests.processes import run_module
-from tests.providers.making import Scripted, Step, scripted
+from tests.providers.scripted_providers import Scripted, Step, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -20,13 +20,13 @@ from ergon_site.celery import app
 from providers import calls
 from providers.core.exchange import Who
 from providers.models import OutboxLetter, ProviderExecutionMetric, TaskExecution
-from tests.api.ground import client_with, post
+from tests.api.api_clients import client_with, post
 from tests.commands import ask
-from tests.console import scenes
-from tests.console.scenes import read
+from tests.console import records
+from tests.console.records import read
 from tests.factories import make_pipeline
 from tests.processes import eventually
-from tests.providers import making
+from tests.providers import scripted_providers
 from tests.providers.celery_tasks import tell, tell_words
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -261,9 +261,9 @@ def test_the_breaker_of_another_tenant_stops_nothing(tmp_path: Path) -> None:
 
 def test_transactions_are_not_replayed_against_an_open_breaker() -> None:
     orders = make_pipeline("orders")
-    letters = [scenes.fail(orders, {"n": number}) for number in range(2)]
-    making.scripted({}).ask(correlation_id=letters[0].uid)
-    calls.force_open(making.WHO, lasting=timedelta(minutes=5), by="bob", reason="they asked us to")
+    letters = [records.fail(orders, {"n": number}) for number in range(2)]
+    scripted_providers.scripted({}).ask(correlation_id=letters[0].uid)
+    calls.force_open(scripted_providers.WHO, lasting=timedelta(minutes=5), by="bob", reason="they asked us to")
     begin(letters)
     operation = advance_to("stopped")
     assert operation.note.startswith("breaker rank/rank_snapshot open until ")

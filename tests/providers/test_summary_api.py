@@ -14,9 +14,9 @@ from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, calls
 from providers.core.exchange import Who
 from providers.models import Gate
-from tests.api.ground import pointers, post, problem
+from tests.api.api_clients import pointers, post, problem
 from tests.factories import ProviderHealthStateFactory, QuotaStateFactory
-from tests.providers.making import TENANT, WHO, scripted
+from tests.providers.scripted_providers import TENANT, WHO, scripted
 
 pytestmark = pytest.mark.django_db
 

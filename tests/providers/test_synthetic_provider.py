@@ -8,7 +8,7 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from providers import BreakerPolicy, ProviderExecutionResult, ProviderTimeoutError, RetryPolicy, SyntheticProvider
-from tests.providers.making import TENANT, context
+from tests.providers.scripted_providers import TENANT, context
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -1,4 +1,4 @@
-"""`python -m tests.providers.racers KIND …`: processes that call providers, for tests of what they share.
+"""`python -m tests.providers.racing_processes KIND …`: processes that call providers, for tests of what they share.
 
 `admit COUNT SECONDS COST PROBES`: so many processes ask the gate at once and over and over; prints what each was told.
 `execute COUNT KEY`: so many processes execute the same request at once; prints how each came out.
@@ -39,7 +39,7 @@ def together(count: int, race: Callable[[], Any]) -> None:
 def admit(count: int, seconds: float, cost: int, probes: int) -> None:
     from providers import BreakerPolicy, calls
     from providers.core.gate import Asked
-    from tests.providers.making import WHO
+    from tests.providers.scripted_providers import WHO
 
     asked = Asked(BreakerPolicy(half_open_max_calls=probes), cost)
 
@@ -55,7 +55,7 @@ def admit(count: int, seconds: float, cost: int, probes: int) -> None:
 
 
 def execute(count: int, key: str) -> None:
-    from tests.providers.making import Scripted
+    from tests.providers.scripted_providers import Scripted
 
     def answer(_: Any) -> dict[str, Any]:
         time.sleep(0.3)
@@ -69,14 +69,14 @@ def execute(count: int, key: str) -> None:
 
 
 def obey() -> None:
-    from tests.providers.making import Scripted
+    from tests.providers.scripted_providers import Scripted
 
     for _ in sys.stdin:
         print(Scripted({"rank": 1}).ask().reason_code, flush=True)
 
 
 def hang() -> None:
-    from tests.providers.making import scripted
+    from tests.providers.scripted_providers import scripted
 
     def answer(_: Any) -> dict[str, Any]:
         print("calling", flush=True)
@@ -89,7 +89,7 @@ def hang() -> None:
 def outage(policy: str, reason: str) -> None:
     from providers import BreakerPolicy, RetryPolicy
     from providers.core.errors import BY_REASON
-    from tests.providers.making import scripted
+    from tests.providers.scripted_providers import scripted
 
     breaker = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=60)
     about = {"on_store_failure": policy, "breaker_policy": breaker, "count_rate_limited": True}
@@ -102,7 +102,7 @@ def outage(policy: str, reason: str) -> None:
 def lose() -> None:
     from django.db import connection
 
-    from tests.providers.making import scripted
+    from tests.providers.scripted_providers import scripted
 
     def answer(_: Any) -> dict[str, Any]:
         connection.close()
