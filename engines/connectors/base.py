@@ -203,6 +203,15 @@ async def _run(method: Callable[..., Any], *given: Any) -> Any:
     return await asyncio.to_thread(method, *given)
 
 
+def overrides(connector: AsyncConnector, *names: str) -> bool:
+    """Whether a connector has more than the default of one of these methods: others need not be called at all."""
+    defaults = vars(AsyncConnector) | vars(Connector)
+    return any(
+        getattr(type(connector), name, None) not in (defaults.get(name), vars(AsyncConnector).get(name))
+        for name in names
+    )
+
+
 def require_connector(candidate: Any, *, is_async: bool) -> Connector:
     """Refuse what no loop could use, before anything is fetched."""
     kind = type(candidate).__name__

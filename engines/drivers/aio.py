@@ -18,7 +18,7 @@ from engines.core.steps import WORK, Call, Sleep
 from engines.drivers.attempts import checked_result
 from engines.drivers.deadlines import Deadlines
 from engines.drivers.loop import Ask, Calls, Loop, Raised, Requests, Wait
-from engines.drivers.run import Entry, Run
+from engines.drivers.run import Attempt, Entry, Run
 from engines.drivers.slots import AsyncSlots
 from engines.drivers.timeouts import (
     CANCELLING,
@@ -156,6 +156,8 @@ class AsyncDriver:
         outcome = await self._live(work, plan, transaction, trace)
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
             return CUT
+        if not self._run.is_acknowledged:
+            return outcome
         try:
             await work.connector.acknowledge_async(transaction, outcome)
         except BaseException as error:  # noqa: BLE001 (told at the loop's end)
@@ -184,25 +186,26 @@ class AsyncDriver:
                 trace.after(step, reply)
 
     async def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Outcome:
-        if call.stage in WORK and transaction.id in self._run.overdue:
-            await self._let_end(self._run.overdue[transaction.id], deadlines)
-        if self._run.is_over or not await self.work.connector.begin_async(transaction):
+        run = self._run
+        if call.stage in WORK and transaction.id in run.overdue:
+            await self._let_end(run.overdue[transaction.id], deadlines)
+        if run.is_over or (run.is_asked and not await self.work.connector.begin_async(transaction)):
             return CUT
-        attempt = self._run.attempt(call, transaction, deadlines)
-        if attempt.is_too_late:
-            return attempt.out_of_time()
-        handler, arguments, limit = attempt.handler, attempt.arguments, attempt.limit
+        limit, handler = deadlines.limit_of(call), self.work.handlers[call.stage]
+        if limit is not None and limit.seconds <= 0:
+            return deadlines.reached(limit, call, transaction.id)
+        arguments = run.announce(call, transaction, limit)
         try:
             if limit is None:
                 value = await awaitable(handler(*arguments))
             else:
-                value = await run_with_timeout_async(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
+                value = await run_with_timeout_async(handler, limit.seconds, *arguments, abandoned=run.abandoned)
             return Success(checked_result(value, call.stage, is_async=True))
         except BaseException as error:  # noqa: BLE001 (classified: one that asks to end the process, too)
             if isinstance(error, KeyboardInterrupt) and _is_raised_by_signals():
-                self._run.blame(error)
+                run.blame(error)
                 return CUT
-            return self._run.attempt_failed(attempt, error)
+            return run.attempt_failed(Attempt(call, transaction, handler, deadlines, limit), error)
 
     async def _let_end(self, call: Any, deadlines: Deadlines) -> None:
         """The next execution of a transaction begins once the cancelled one has tidied up, or had its time for that."""

@@ -4,7 +4,6 @@ import inspect
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
@@ -44,11 +43,11 @@ def current_attempt() -> CurrentAttempt:
     return _current.get()
 
 
-def announce(call: Call, limit: Limit | None, is_lost: Callable[[Any], bool], transaction: Any) -> None:
+def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool] | None = None) -> None:
     """Set the current attempt, for the handler that is called next."""
     ends_at = None if limit is None else time.monotonic() + limit.seconds
-    asks = partial(is_lost, transaction)
-    _current.set(CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at, asks))
+    attempt = CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at)
+    _current.set(attempt if is_lost is None else attempt._replace(asks_whether_lost=is_lost))
 
 
 def checked_result(value: Any, stage: Stage, *, is_async: bool = False) -> Any:

@@ -4,11 +4,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
+from engines.connectors.base import overrides
 from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, headline, told
@@ -73,23 +75,13 @@ class Entry(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A call of a handler, ready to be made."""
+    """A call of a handler, and its limit."""
 
     call: Call
     transaction: Transaction
     handler: Callable[..., Any]
-    arguments: tuple[Any, ...]
     deadlines: Deadlines
     limit: Limit | None
-
-    @property
-    def is_too_late(self) -> bool:
-        return self.limit is not None and self.limit.seconds <= 0
-
-    def out_of_time(self) -> Outcome:
-        """The outcome of an attempt that did not end within its limit."""
-        assert self.limit is not None  # noqa: S101 (nothing without a limit reaches it)
-        return self.deadlines.reached(self.limit, self.call, self.transaction.id)
 
 
 class Run:
@@ -113,6 +105,11 @@ class Run:
         self.overdue: dict[str, Running] = {}  # calls that have outlived their limit and may still run
         self._left_running: set[str] = set()  # when the loop's time was up
         self.elsewhere = work.elsewhere
+        # What the connector leaves as it is need not be called for each transaction.
+        self.is_asked = overrides(work.connector, "begin", "begin_async")
+        self.is_acknowledged = overrides(work.connector, "acknowledge", "acknowledge_async")
+        self._is_noted = overrides(work.connector, "note")
+        self._is_lending = overrides(work.connector, "is_lost")
         self.is_holding_back = False  # slots are idle although transactions wait
         self.fault: BaseException | None = None
         self._is_concluded = False
@@ -160,12 +157,10 @@ class Run:
         self.backlog.add(entries)
         self.in_hand = []
 
-    def attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Attempt:
-        """Make a call ready, and announce it to the handler."""
-        limit = deadlines.limit_of(call)
-        arguments = (transaction,) if call.stage in WORK else (transaction, call.argument)
-        announce(call, limit, self.work.connector.is_lost, transaction)
-        return Attempt(call, transaction, self.work.handlers[call.stage], arguments, deadlines, limit)
+    def announce(self, call: Call, transaction: Transaction, limit: Limit | None) -> tuple[Any, ...]:
+        """Tell the handler which attempt it is; its arguments."""
+        announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else None)
+        return (transaction,) if call.stage in WORK else (transaction, call.argument)
 
     def attempt_failed(self, attempt: Attempt, error: BaseException) -> Outcome:
         """The outcome of an attempt that raised an error, or that did not return within its limit."""
@@ -178,14 +173,14 @@ class Run:
             return classify(error, call, transaction.id)  # raised by the handler, of some limit of its own
         if error.call is not None:
             self.overdue[transaction.id] = error.call
-        outcome = attempt.out_of_time()
+        outcome = attempt.deadlines.reached(attempt.limit, call, transaction.id)
         if isinstance(outcome, Failure) and isinstance(error, Killed) and error.details:
             outcome.error.details = error.details
         return outcome
 
     def note(self, call: Call, transaction: Transaction, started: float, outcome: Outcome) -> None:
         """Report an attempt to the connector."""
-        if self.work.is_noted(call.stage, outcome):
+        if self._is_noted and self.work.is_noted(call.stage, outcome):
             number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
             self.work.connector.note(transaction, AttemptRecord(call.stage, number, of, started, duration, outcome))
 

@@ -15,7 +15,7 @@ from engines.core.steps import WORK, Call, Sleep
 from engines.drivers.attempts import checked_result
 from engines.drivers.deadlines import Deadlines
 from engines.drivers.loop import Ask, Calls, Loop, Raised, Requests, Wait
-from engines.drivers.run import Entry, Run
+from engines.drivers.run import Attempt, Entry, Run
 from engines.drivers.slots import ThreadSlots
 from engines.drivers.timeouts import Abandoned, run_with_timeout, with_context
 from engines.drivers.tracing import Trace
@@ -151,6 +151,8 @@ class ThreadDriver:
         outcome = self._live(work, plan, transaction, trace)
         if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
             return CUT
+        if not self._run.is_acknowledged:
+            return outcome
         try:
             work.connector.acknowledge(transaction, outcome)
         except BaseException as error:  # noqa: BLE001 (told at the loop's end)
@@ -204,20 +206,21 @@ class ThreadDriver:
         return outcome
 
     def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Outcome:
-        if self._run.is_over or not self.work.connector.begin(transaction):
+        run = self._run
+        if run.is_over or (run.is_asked and not self.work.connector.begin(transaction)):
             return CUT
-        attempt = self._run.attempt(call, transaction, deadlines)
-        if attempt.is_too_late:
-            return attempt.out_of_time()
-        handler, arguments, limit = attempt.handler, attempt.arguments, attempt.limit
+        limit, handler = deadlines.limit_of(call), self.work.handlers[call.stage]
+        if limit is not None and limit.seconds <= 0:
+            return deadlines.reached(limit, call, transaction.id)
+        arguments = run.announce(call, transaction, limit)
         try:
-            if limit is None or (self._run.elsewhere is not None and call.stage in WORK):
+            if limit is None or (run.elsewhere is not None and call.stage in WORK):
                 value = handler(*arguments)
             else:
-                value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=self._run.abandoned)
+                value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=run.abandoned)
             return Success(checked_result(value, call.stage))
         except BaseException as error:  # noqa: BLE001 (classified: one that asks to end the process, too)
-            return self._run.attempt_failed(attempt, error)
+            return run.attempt_failed(Attempt(call, transaction, handler, deadlines, limit), error)
 
     def _sleep(self, sleep: Sleep, transaction: Transaction, deadlines: Deadlines) -> Outcome | None:
         limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)
