@@ -13,7 +13,7 @@ from engines.connectors.base import Connector, require_connector
 from engines.connectors.database import DatabaseConnector
 from engines.connectors.external import ExternalConnector
 from engines.connectors.pipeline import PipelineConnector
-from engines.core.errors import UnrunnableError
+from engines.core.errors import ConnectorError, UnrunnableError
 from engines.core.policy import BatchPolicy, ConcurrencyPolicy, ConsumerPolicy
 from engines.core.steps import Stop
 from engines.drivers.timeouts import CANCEL_GRACE
@@ -136,7 +136,12 @@ def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
     """
     _find_everything()
     is_async = bool(pipeline.task) and issubclass(registry.tasks.find(pipeline.task), ASYNC)
-    connector = require_connector(registry.connectors.find(pipeline.connector)(pipeline.name), is_async=is_async)
+    made = registry.connectors.find(pipeline.connector)(pipeline.name)
+    try:
+        connector = require_connector(made, is_async=is_async)
+    except ConnectorError as error:
+        msg = f"the pipeline {pipeline.name!r} cannot use the connector {pipeline.connector!r}: {error}"
+        raise UnrunnableError(msg) from error
     if not options.is_draining:
         connector.wait_out_outages()
     return connector

@@ -14,7 +14,7 @@ import pytest
 import engines
 from engines import Transaction, conf, pipelines, transactions
 from engines.connectors.memory import MemoryConnector
-from engines.core.errors import ConnectorError
+from engines.core.errors import ConnectorError, UnrunnableError
 from engines.core.states import State
 from engines.executors.settings import executors_in
 from engines.models import DeadLetter, Pipeline, TransactionRecord
@@ -115,6 +115,21 @@ def test_what_comes_to_a_fetch_that_waited_since_before_the_pause_is_put_back(in
         time.sleep(1)
         assert (waiting.count(), waiting.outcomes) == (1, [])
         end(worker)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (object(), "object is not a connector: derive it from engines.Connector"),
+        (engines.AsyncConnector(), "AsyncConnector is an AsyncConnector, which a threaded task cannot await"),
+    ],
+)
+def test_what_no_task_of_the_pipeline_could_use_is_refused_at_the_start(
+    made: Any, why: str, inbox: MemoryConnector
+) -> None:
+    _inboxes["foreign"] = made
+    with pytest.raises(UnrunnableError, match=f"'foreign' cannot use the connector 'inbox': {why}"):
+        WorkerProcess([make()], Options()).__enter__()
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
