@@ -45,7 +45,7 @@ def _contenders() -> dict[str, Callable[[], object]]:
         required_scope = None
 
         def get(self, request: Request) -> Response:
-            return Response({"name": api_identity.of(request).name})
+            return Response({"name": api_identity.caller_of(request).name})
 
     token = clients.create("benchmark", Grant(), by="benchmark").token.text
     request = RequestFactory().get

@@ -263,4 +263,4 @@ def _blocker(letters: Sequence[DeadLetter]) -> str:
         return ""
     if (replayer := dead_letters.replayer_of(letters[0])) is not None:
         return replayer.hindrance(letters)
-    return next((str(one) for one in blockers.of({letter.uid for letter in letters})), "")
+    return next((str(one) for one in blockers.blockers_of({letter.uid for letter in letters})), "")

@@ -73,7 +73,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     except IntegrityError:
         # Somebody made one in this very moment.
         raise PipelineTakenError(name) from None
-    audit.record(actor=by, action="pipeline.create", target=_target(pipeline), reason=reason, after=_told(pipeline))
+    audit.record(actor=by, action="pipeline.create", target=_target(pipeline), reason=reason, after=_as_dict(pipeline))
     return pipeline
 
 
@@ -82,7 +82,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
 def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     """Change what a pipeline is; running consumers see it at their next batch, or at their next start."""
     pipeline = _lock(name)
-    before = _told(pipeline)
+    before = _as_dict(pipeline)
     _apply(pipeline, plan)
     pipeline.save()
     audit.record(
@@ -91,7 +91,7 @@ def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
         target=_target(pipeline),
         reason=reason,
         before=before,
-        after=_told(pipeline),
+        after=_as_dict(pipeline),
     )
     return pipeline
 
@@ -174,7 +174,7 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
         raise PipelineError(msg)
 
 
-def _told(pipeline: Pipeline) -> dict[str, Any]:
+def _as_dict(pipeline: Pipeline) -> dict[str, Any]:
     names = [one.name for one in fields(Plan) if one.name != "policy"]
     return {name: getattr(pipeline, name) for name in names} | {"policy": pipeline.policy.name}
 

@@ -117,12 +117,12 @@ class Console(UnfoldAdminSite):
         return found
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        page: TemplateResponse = super().index(request, {**dashboard.of(request), **(extra_context or {})})
+        page: TemplateResponse = super().index(request, {**dashboard.page_context(request), **(extra_context or {})})
         return page
 
     def live(self, request: HttpRequest) -> TemplateResponse:
         """The part of the dashboard that refreshes itself."""
-        return TemplateResponse(request, "console/dashboard_live.html", dashboard.of(request))
+        return TemplateResponse(request, "console/dashboard_live.html", dashboard.page_context(request))
 
     def executors(self, request: HttpRequest) -> TemplateResponse:
         shown = {**self.each_context(request), "title": "Executors", **_executors(request)}

@@ -80,7 +80,7 @@ def _of_pipelines() -> list[Metric]:
     running = GaugeMetricFamily("ergon_pipeline_running", "Running transactions", labels=["pipeline"])
     paused = GaugeMetricFamily("ergon_pipeline_paused", "1 while the pipeline is paused", labels=["pipeline"])
     rows = list(Pipeline.objects.all())
-    stands = pipelines.of([pipeline.pk for pipeline in rows], database_time())
+    stands = pipelines.statuses([pipeline.pk for pipeline in rows], database_time())
     for pipeline in rows:
         one = stands[pipeline.pk]
         waiting.add_metric([pipeline.name], one.waiting)

@@ -74,7 +74,7 @@ class MetricsRate(ClientRate):
     """Each client may ask as often as the deployment says, whatever its rate of other calls."""
 
     def allow_request(self, request: Request, view: object) -> bool:
-        client = api_identity.of(request).client_id
+        client = api_identity.caller_of(request).client_id
         self.verdict = throttling.admit(f"metrics:client {client}", settings.ERGON_METRICS_RATE)
         return self.verdict.is_admitted
 

@@ -75,7 +75,7 @@ def _thoroughly(value: Any, *, is_stored: bool) -> bytes:
         if _has_large(value) or text.count(b"[") + text.count(b"{") > _DEEP:
             orjson.dumps(json.loads(text), option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidFactError(_told(error)) from None
+        raise InvalidFactError(_error_text(error)) from None
     return text
 
 
@@ -84,7 +84,7 @@ def _as_it_was(digits: str) -> int | float:
     return float(whole) if abs(whole) > LARGEST and int(float(whole)) == whole else whole
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     words = str(error)
     if "safe integer" in words or "Integer exceeds" in words:
         return f"a whole number is beyond {LARGEST:,}: other systems would read a different number; send it as a text"

@@ -29,7 +29,7 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
     names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
     now = database_time()
     stands = (health.of_row(gate, now) for gate in Gate.objects.filter(**names))
-    return [_told(one) for one in stands if one.who in capabilities and one.state is BreakerState.OPEN]
+    return [_open_breaker(one) for one in stands if one.who in capabilities and one.state is BreakerState.OPEN]
 
 
 def called_under(correlation_ids: Iterable[str]) -> set[Who]:
@@ -38,6 +38,6 @@ def called_under(correlation_ids: Iterable[str]) -> set[Who]:
     return {Who(*names) for names in made.values_list(*Who._fields).distinct()}
 
 
-def _told(one: Standing) -> OpenBreaker:
+def _open_breaker(one: Standing) -> OpenBreaker:
     until = one.override_until if one.override else one.reopens_at
     return OpenBreaker(f"breaker {one.who.provider_name}/{one.who.capability} open", until)

@@ -44,7 +44,7 @@ class PipelineList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        found = figures.of([row.pk for row in rows], database_time())
+        found = figures.statuses([row.pk for row in rows], database_time())
         for row in rows:
             row.standing = found[row.pk]
         self.result_list = rows
@@ -103,8 +103,8 @@ def live(row: Pipeline) -> dict[str, Any]:
     """The part of a pipeline's page that refreshes itself."""
     now = database_time()
     return {
-        "figures": list(_figures(row, figures.of([row.pk], now)[row.pk])),
-        "chart": minutes.of(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
+        "figures": list(_figures(row, figures.statuses([row.pk], now)[row.pk])),
+        "chart": minutes.minute_chart(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
         "serving": explain.serving(row),
         "read_at": now,
     }

@@ -42,7 +42,7 @@ def _attempts(path: str) -> Drawing:
 
 
 def _outlook(values: dict[str, Any]) -> RetryPreview:
-    return retry_preview.of(RetryPolicy(**values))
+    return retry_preview.preview(RetryPolicy(**values))
 
 
 EFFECT = "Running engines apply it from their next batch on."

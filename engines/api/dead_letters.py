@@ -33,7 +33,7 @@ class DeadLettersView(Refusing, ListAPIView[DeadLetter]):
     serializer_class = DeadLetterSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetter]:
-        found = filters.dead_letters(self.request.GET).filter(tenants.visible(api_identity.of(self.request)))
+        found = filters.dead_letters(self.request.GET).filter(tenants.visible(api_identity.caller_of(self.request)))
         return found.defer("payload", "traceback", "details")
 
     @extend_schema(parameters=filters.FOR_DEAD_LETTERS)
@@ -49,7 +49,7 @@ class DeadLetterView(Refusing, APIView):
     @extend_schema(responses=DeadLetterDetailSerializer)
     def get(self, request: Request, letter_id: int) -> Response:
         letter = dead_letters.find(letter_id)
-        tenants.check(api_identity.of(request), letter)
+        tenants.check(api_identity.caller_of(request), letter)
         return Response(DeadLetterDetailSerializer(letter).data)
 
 
@@ -67,9 +67,9 @@ class ReplayLetterView(Refusing, APIView):
         responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
-        tenants.check(api_identity.of(request), dead_letters.find(letter_id))
+        tenants.check(api_identity.caller_of(request), dead_letters.find(letter_id))
         asked = hiding.for_letter(letter_id, bodies.replay(request.data))
-        uid = transactions.replay_letter(letter_id, by=api_identity.of(request).actor, **asked)
+        uid = transactions.replay_letter(letter_id, by=api_identity.caller_of(request).actor, **asked)
         return Response({"id": uid, "state": _state_of(uid)}, status=HTTPStatus.CREATED)
 
 
@@ -84,8 +84,8 @@ class DiscardLetterView(Refusing, APIView):
         responses={(200, "application/json"): DeadLetterSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
-        tenants.check(api_identity.of(request), dead_letters.find(letter_id))
-        dead_letters.discard(letter_id, by=api_identity.of(request).actor, **bodies.decision(request.data))
+        tenants.check(api_identity.caller_of(request), dead_letters.find(letter_id))
+        dead_letters.discard(letter_id, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
         return Response(DeadLetterSerializer(dead_letters.find(letter_id)).data)
 
 

@@ -38,10 +38,10 @@ class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
     serializer_class = DeadLetterGroupSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetterGroup]:
-        return tenants.visible_groups(api_identity.of(self.request), filters.groups(self.request.GET))
+        return tenants.visible_groups(api_identity.caller_of(self.request), filters.groups(self.request.GET))
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        return tenants.narrowed(api_identity.of(self.request), super().paginate_queryset(queryset) or ())
+        return tenants.narrowed(api_identity.caller_of(self.request), super().paginate_queryset(queryset) or ())
 
     @extend_schema(parameters=filters.FOR_GROUPS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -55,9 +55,9 @@ class GroupView(Refusing, APIView):
 
     @extend_schema(responses=DeadLetterGroupSerializer)
     def get(self, request: Request, group_id: int) -> Response:
-        group, caller = dead_letters.find_group(group_id), api_identity.of(request)
+        group, caller = dead_letters.find_group(group_id), api_identity.caller_of(request)
         tenants.check_group(caller, group)
-        return Response(_told(caller, group))
+        return Response(_group_body(caller, group))
 
 
 class DecideView(Refusing, APIView):
@@ -67,10 +67,10 @@ class DecideView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=DeadLetterGroupSerializer)
     def post(self, request: Request, group_id: int) -> Response:
-        asked, caller = shaped(DecisionSerializer, request.data), api_identity.of(request)
+        asked, caller = shaped(DecisionSerializer, request.data), api_identity.caller_of(request)
         tenants.check_all(caller, dead_letters.find_group(group_id))
         group = dead_letters.decide(group_id, self.state, by=caller.actor, **asked)
-        return Response(_told(caller, group))
+        return Response(_group_body(caller, group))
 
 
 class MuteView(DecideView):
@@ -121,12 +121,12 @@ class DiscardAllView(Refusing, APIView):
         return _begun(request, "discard", group_id, asked)
 
 
-def _told(caller: Caller, group: DeadLetterGroup) -> Any:
+def _group_body(caller: Caller, group: DeadLetterGroup) -> Any:
     return DeadLetterGroupSerializer(tenants.narrowed(caller, [group])[0]).data
 
 
 def _begun(request: Request, verb: str, group_id: int, asked: dict[str, Any]) -> Response:
-    caller, reason = api_identity.of(request), asked.pop("reason")
+    caller, reason = api_identity.caller_of(request), asked.pop("reason")
     tenants.check_all(caller, dead_letters.find_group(group_id))
     operation = bulk.begin(verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
     return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)

@@ -29,7 +29,7 @@ class OperationsView(Refusing, ListAPIView[BulkOperation]):
     serializer_class = BulkOperationSerializer
 
     def get_queryset(self) -> QuerySet[BulkOperation]:
-        return tenants.visible_operations(api_identity.of(self.request), filters.operations(self.request.GET))
+        return tenants.visible_operations(api_identity.caller_of(self.request), filters.operations(self.request.GET))
 
     @extend_schema(parameters=filters.FOR_OPERATIONS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -44,7 +44,7 @@ class OperationView(Refusing, APIView):
     @extend_schema(responses=BulkOperationSerializer)
     def get(self, request: Request, operation_id: int) -> Response:
         operation = bulk.find(operation_id)
-        tenants.check_operation(api_identity.of(request), operation)
+        tenants.check_operation(api_identity.caller_of(request), operation)
         return Response(BulkOperationSerializer(operation).data)
 
 
@@ -56,7 +56,7 @@ class ItemsView(Refusing, ListAPIView[BulkItem]):
     queryset = BulkItem.objects.none()
 
     def get_queryset(self) -> QuerySet[BulkItem]:
-        operation, caller = bulk.find(self.kwargs["operation_id"]), api_identity.of(self.request)
+        operation, caller = bulk.find(self.kwargs["operation_id"]), api_identity.caller_of(self.request)
         tenants.check_operation(caller, operation)
         return tenants.visible_items(caller, operation)
 
@@ -75,7 +75,7 @@ class TurnView(Refusing, APIView):
         responses={(200, "application/json"): BulkOperationSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, operation_id: int) -> Response:
-        asked, caller = shaped(DecisionSerializer, request.data), api_identity.of(request)
+        asked, caller = shaped(DecisionSerializer, request.data), api_identity.caller_of(request)
         found = bulk.find(operation_id)
         tenants.check_operation(caller, found)
         tenants.check_all(caller, found.group)

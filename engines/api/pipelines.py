@@ -37,7 +37,7 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
 
     def paginate_queryset(self, queryset: Any) -> Any:
         page = super().paginate_queryset(queryset)
-        self.waiting = depth.of([pipeline.pk for pipeline in page or ()])
+        self.waiting = depth.depths([pipeline.pk for pipeline in page or ()])
         return page
 
     def get_serializer_context(self) -> dict[str, Any]:
@@ -51,8 +51,8 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
         """Make a pipeline. The task need not be known here yet."""
         plan = shaped(NewPipelineSerializer, request.data)
         name, reason = plan.pop("name"), plan.pop("reason")
-        pipeline = pipelines.create(name, Plan(**plan), by=api_identity.of(request).actor, reason=reason)
-        return Response(told(pipeline), status=HTTPStatus.CREATED)
+        pipeline = pipelines.create(name, Plan(**plan), by=api_identity.caller_of(request).actor, reason=reason)
+        return Response(pipeline_body(pipeline), status=HTTPStatus.CREATED)
 
 
 class PipelineView(Refusing, APIView):
@@ -62,7 +62,7 @@ class PipelineView(Refusing, APIView):
 
     @extend_schema(responses=PipelineSerializer)
     def get(self, request: Request, name: str) -> Response:
-        return Response(told(pipelines.find(name)))
+        return Response(pipeline_body(pipelines.find(name)))
 
 
 class AmendView(Refusing, APIView):
@@ -73,10 +73,12 @@ class AmendView(Refusing, APIView):
 
     @extend_schema(request=AmendmentSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
-        plan, caller = shaped(AmendmentSerializer, request.data), api_identity.of(request)
+        plan, caller = shaped(AmendmentSerializer, request.data), api_identity.caller_of(request)
         hiding.check_bared(caller, pipelines.find(name), plan.get("redacted"))
         reason = plan.pop("reason")
-        return Response(told(pipelines.amend(name, pipelines.amendment(**plan), by=caller.actor, reason=reason)))
+        return Response(
+            pipeline_body(pipelines.amend(name, pipelines.amendment(**plan), by=caller.actor, reason=reason))
+        )
 
 
 class PauseView(Refusing, APIView):
@@ -87,7 +89,11 @@ class PauseView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
-        return Response(told(pipelines.pause(name, by=api_identity.of(request).actor, **bodies.decision(request.data))))
+        return Response(
+            pipeline_body(
+                pipelines.pause(name, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
+            )
+        )
 
 
 class ResumeView(Refusing, APIView):
@@ -99,9 +105,11 @@ class ResumeView(Refusing, APIView):
     @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
         return Response(
-            told(pipelines.resume(name, by=api_identity.of(request).actor, **bodies.decision(request.data)))
+            pipeline_body(
+                pipelines.resume(name, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
+            )
         )
 
 
-def told(pipeline: Pipeline) -> Any:
-    return PipelineSerializer(pipeline, context={"waiting": depth.of([pipeline.pk])}).data
+def pipeline_body(pipeline: Pipeline) -> Any:
+    return PipelineSerializer(pipeline, context={"waiting": depth.depths([pipeline.pk])}).data

@@ -60,7 +60,7 @@ class VersionsView(Refusing, APIView):
     def post(self, request: Request, name: str) -> Response:
         condition = preconditions.of_writing(request)
         asked = bodies.first_version(request.data) if condition.is_for_new else bodies.version(request.data)
-        body, by = asked.pop("policy"), api_identity.of(request).actor
+        body, by = asked.pop("policy"), api_identity.caller_of(request).actor
         version = policies.write(name, body, by=by, expected=condition.expected, **asked)
         headers = preconditions.etag(version.number)
         return Response(PolicyVersionSerializer(version).data, status=HTTPStatus.CREATED, headers=headers)
@@ -79,6 +79,6 @@ class ActivateView(Refusing, APIView):
     )
     def post(self, request: Request, name: str, number: int) -> Response:
         condition = preconditions.of_change(request)
-        asked, by = bodies.decision(request.data), api_identity.of(request).actor
+        asked, by = bodies.decision(request.data), api_identity.caller_of(request).actor
         version = policies.activate(name, number, by=by, expected=condition.expected, **asked)
         return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))

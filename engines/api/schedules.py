@@ -40,7 +40,7 @@ class SchedulesView(Refusing, ListAPIView[Schedule]):
         """Submit a payload to a pipeline at the times of a cron expression."""
         plan = shaped(NewScheduleSerializer, request.data)
         name, reason = plan.pop("name"), plan.pop("reason")
-        schedule = schedules.create(name, Plan(**plan), by=api_identity.of(request).actor, reason=reason)
+        schedule = schedules.create(name, Plan(**plan), by=api_identity.caller_of(request).actor, reason=reason)
         return Response(ScheduleDetailSerializer(schedules.find(schedule.name)).data, status=HTTPStatus.CREATED)
 
 
@@ -62,7 +62,7 @@ class PauseScheduleView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=ScheduleSerializer)
     def post(self, request: Request, name: str) -> Response:
-        schedule = schedules.pause(name, by=api_identity.of(request).actor, **bodies.decision(request.data))
+        schedule = schedules.pause(name, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
         return Response(ScheduleSerializer(schedule).data)
 
 
@@ -74,5 +74,5 @@ class ResumeScheduleView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=ScheduleSerializer)
     def post(self, request: Request, name: str) -> Response:
-        schedule = schedules.resume(name, by=api_identity.of(request).actor, **bodies.decision(request.data))
+        schedule = schedules.resume(name, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
         return Response(ScheduleSerializer(schedule).data)

@@ -64,7 +64,7 @@ class TransactionsView(Refusing, ListAPIView[TransactionRecord]):
     def post(self, request: Request) -> Response:
         """Keep a transaction until it has ended. One whose id or dedupe key is there already is not kept twice: 200."""
         asked = bodies.submission(request.data)
-        source = api_identity.of(request).actor
+        source = api_identity.caller_of(request).actor
         return answer_once(request, lambda: _kept(transactions.submit(**asked, source=source)))
 
 
@@ -85,7 +85,7 @@ class BatchView(Refusing, APIView):
     )
     def post(self, request: Request) -> Response:
         with freed(request) as body:
-            entries = bodies.batch(body, source=api_identity.of(request).actor)
+            entries = bodies.batch(body, source=api_identity.caller_of(request).actor)
             return answer_once(request, lambda: _kept_all(transactions.submit_together(entries)))
 
 
@@ -123,7 +123,7 @@ class CancelView(Refusing, APIView):
         responses={(200, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, uid: str) -> Response:
-        record = transactions.cancel(uid, by=api_identity.of(request).actor, **bodies.decision(request.data))
+        record = transactions.cancel(uid, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
         return Response({"id": record.uid, "state": record.word})
 
 
@@ -143,7 +143,7 @@ class ReplayView(Refusing, APIView):
     )
     def post(self, request: Request, uid: str) -> Response:
         asked = hiding.for_transaction(uid, bodies.replay(request.data))
-        new = transactions.replay(uid, by=api_identity.of(request).actor, **asked)
+        new = transactions.replay(uid, by=api_identity.caller_of(request).actor, **asked)
         return Response({"id": new.id, "state": new.state}, status=HTTPStatus.CREATED)
 
 

@@ -149,7 +149,7 @@ def category_in(error: BaseException) -> ExceptionType:
         return ExceptionType.SYSTEM
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The text of an error, or its class name if it has none or raises."""
     try:
         return str(error) or type(error).__name__
@@ -159,14 +159,14 @@ def told(error: BaseException) -> str:
 
 def headline(error: BaseException) -> str:
     """The first line of what an error says: databases add the rows that they refuse."""
-    return next(iter(told(error).strip().splitlines()), type(error).__name__)
+    return next(iter(error_text(error).strip().splitlines()), type(error).__name__)
 
 
 def wrapped(
     error: BaseException, category: ExceptionType = ExceptionType.SYSTEM, *, transaction_id: str | None = None
 ) -> TransactionException:
     """The error as a transaction's failure, with a message even where the original has none."""
-    failure = TransactionException(told(error), category, transaction_id=transaction_id)
+    failure = TransactionException(error_text(error), category, transaction_id=transaction_id)
     return wrap(failure, error)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from engines.core.attempt import AttemptRecord
-from engines.core.errors import ExceptionType, TransactionException, category_in, raised, told
+from engines.core.errors import ExceptionType, TransactionException, category_in, error_text, raised
 from engines.core.outcome import Failure
 from engines.core.steps import Stage
 from engines.core.text_redaction import redact_text
@@ -20,12 +20,12 @@ SPARE = 2
 def summary(failure: Failure, attempts: Iterable[AttemptRecord]) -> dict[str, Any]:
     """The columns of a failure: the first error, and that of the exception handler, if it failed as well."""
     error = (failure.origin or failure).error
-    told = {
-        **_told(error),
+    error_text = {
+        **_columns(error),
         "category": category_of(failure).value,
         "step": failed_step(attempts).value,
     }
-    return told if failure.origin is None else told | {"exception_handler": _told(failure.error)}
+    return error_text if failure.origin is None else error_text | {"exception_handler": _columns(failure.error)}
 
 
 def error_type(error: BaseException) -> str:
@@ -35,12 +35,12 @@ def error_type(error: BaseException) -> str:
     return storable(str(elsewhere or type(origin).__qualname__))[:LONGEST_TYPE]
 
 
-def _told(error: BaseException) -> dict[str, str]:
+def _columns(error: BaseException) -> dict[str, str]:
     return {"type": error_type(error), "message": message_of(error)}
 
 
 def message_of(error: BaseException) -> str:
-    return without_secrets(told(error)[: SPARE * LONGEST_MESSAGE])[:LONGEST_MESSAGE]
+    return without_secrets(error_text(error)[: SPARE * LONGEST_MESSAGE])[:LONGEST_MESSAGE]
 
 
 def category_of(failure: Failure) -> ExceptionType:
@@ -68,7 +68,7 @@ def _formatted(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
     except Exception:  # noqa: BLE001 (an error may be broken in ways of its own)
-        return f"{type(error).__qualname__}: {told(error)}"
+        return f"{type(error).__qualname__}: {error_text(error)}"
 
 
 def without_secrets(text: str) -> str:

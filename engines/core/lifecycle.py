@@ -14,7 +14,7 @@ from engines.core.errors import (
     RetryLater,
     TransactionException,
     category_in,
-    told,
+    error_text,
     wrap,
     wrapped,
 )
@@ -144,7 +144,7 @@ def classify_fetch(error: BaseException) -> Failure:
     if isinstance(error, FetchException):
         return Failure(error)
     kind = FetchTimeoutException if isinstance(error, TimeoutError) else FetchException
-    return Failure(wrap(kind(told(error)), error))
+    return Failure(wrap(kind(error_text(error)), error))
 
 
 def _wait_after(failure: Failure, delay: float, plan: Plan | None) -> float:

@@ -30,7 +30,7 @@ class RetryPreview:
     sentence: str
 
 
-def of(retry: RetryPolicy) -> RetryPreview:
+def preview(retry: RetryPolicy) -> RetryPreview:
     delays = list(islice(_delays(retry), DRAWN - 1))
     longest = max(delays, default=0.0)
     return RetryPreview(

@@ -13,7 +13,7 @@ import structlog
 from engines.connectors.base import overrides
 from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
-from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, headline, told
+from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, error_text, headline
 from engines.core.lifecycle import classify, classify_fetch
 from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.policy import ConsumerPolicy
@@ -380,7 +380,7 @@ class Run:
         if is_request_to_end(error):
             self.blame(error)
             return
-        fault = ConnectorError(f"the connector failed to {verb}: {told(error)}")
+        fault = ConnectorError(f"the connector failed to {verb}: {error_text(error)}")
         fault.__cause__ = error
         self.blame(fault)
 
@@ -390,11 +390,11 @@ class Run:
         stopped_by = ending if isinstance(ending, Stop) else Stop.STOPPED
         report = self.tally.report(time.monotonic() - self.started_at, stopped_by)
         if self.fault is not None and not (self.is_late and isinstance(self.fault, EngineError)):
-            self._tell(self.fault, report)
+            self._raise_with(self.fault, report)
         if self.is_late:
             raise self._timeout_error(report) from self.fault
         if isinstance(ending, Failure):
-            self._tell(ending.error, report)
+            self._raise_with(ending.error, report)
         return report
 
     def timeout_error(self) -> Exception | None:
@@ -405,7 +405,7 @@ class Run:
         msg = f"{self.work.name} ran for its {self.timeout:g} s; {report.processed} transactions had ended"
         return self.work.timeout_error(msg, report)
 
-    def _tell(self, error: BaseException, report: Report) -> NoReturn:
+    def _raise_with(self, error: BaseException, report: Report) -> NoReturn:
         if isinstance(error, EngineError):
             error.report = report
         raise error

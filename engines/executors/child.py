@@ -66,7 +66,7 @@ class Child:
             with self._hearing:
                 if self._code is None:
                     # A keeper that was killed tells nothing; its executor is killed with it.
-                    self._code = int(_told(self._control) or -signal.SIGKILL)
+                    self._code = int(_received(self._control) or -signal.SIGKILL)
         return True
 
     @property
@@ -114,7 +114,7 @@ class Child:
     def _begin(self, settings: ExecutorSettings, words: bytes) -> int:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._control.sendall(words)
-        told = _told(self._control)
+        told = _received(self._control)
         if told.isdigit():
             return int(told)
         number = int(told[1:] or 0)
@@ -156,7 +156,7 @@ def _cannot_start(settings: ExecutorSettings, what: str, reason: str) -> Executo
     return ExecutorStartError(f"executor {settings.name!r} cannot be started: {what}: {reason}")
 
 
-def _told(control: socket.socket) -> bytes:
+def _received(control: socket.socket) -> bytes:
     """The next line of a keeper; nothing if it has ended."""
     line = b""
     with suppress(ConnectionResetError):

@@ -114,18 +114,18 @@ class Runtime:
             value = self._call(handler, request, left)
         except RetryJob as error:
             return ExecutionOutcome(
-                job_id=job_id, status=Status.RETRY, error_message=_told(error), retry_after_seconds=_after(error)
+                job_id=job_id, status=Status.RETRY, error_message=_error_text(error), retry_after_seconds=_after(error)
             )
         except OutOfTime:
             why = "the executor was told to stop" if self._is_stopping else "the deadline has passed"
             return ExecutionOutcome(job_id=job_id, status=Status.TIMEOUT, error_message=why, error_type="TimeoutError")
         except TimeoutError as error:
             return ExecutionOutcome(
-                job_id=job_id, status=Status.TIMEOUT, error_message=_told(error), error_type=type(error).__name__
+                job_id=job_id, status=Status.TIMEOUT, error_message=_error_text(error), error_type=type(error).__name__
             )
         except BaseException as error:  # noqa: BLE001 (SystemExit of a handler included: the process lives on)
-            _tell(error)
-            return failed(job_id, _told(error), type(error).__name__)
+            _log_error(error)
+            return failed(job_id, _error_text(error), type(error).__name__)
         finally:
             with suppress(Exception):
                 sys.stdout.flush()  # what a handler printed without an end of line is its own, not the next one's
@@ -224,14 +224,14 @@ def _time_for(request: ExecutionRequest) -> float:
     return left - margin(left) if left < YEAR else math.inf
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 (its own __str__ is broken)
         return type(error).__name__
 
 
-def _tell(error: BaseException) -> None:
+def _log_error(error: BaseException) -> None:
     """Log the traceback of an error: the answer has room for the message alone."""
     with suppress(Exception):
         traceback.print_exception(error)

@@ -28,6 +28,6 @@ BlockerCheck = Callable[[Collection[str]], Iterable[Blocker]]
 CHECKS: list[BlockerCheck] = []
 
 
-def of(ids: Collection[str]) -> list[Blocker]:
+def blockers_of(ids: Collection[str]) -> list[Blocker]:
     """All that is known to stand in the way of what goes by these ids."""
     return sorted({one for see in CHECKS for one in see(ids)}, key=lambda one: one.what)

@@ -104,7 +104,7 @@ class Waiting:
         return None if age is None or age < 0 else age
 
 
-def of(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
+def depths(pipeline_ids: Collection[int]) -> dict[int, Waiting]:
     """The pending transactions of these pipelines, in one statement."""
     if not pipeline_ids:
         return {}

@@ -102,7 +102,7 @@ def _hindrances(record: TransactionRecord) -> list[blockers.Blocker]:
         record.parent_id if record.replay_of else None,
         record.correlation_id if record.attempts else None,
     }
-    return blockers.of({one for one in ids if one})
+    return blockers.blockers_of({one for one in ids if one})
 
 
 def _ahead(record: TransactionRecord) -> int:

@@ -33,11 +33,11 @@ class Standing:
         return self.failed / ended if ended else None
 
 
-def of(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
+def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
     """The status of each of these pipelines."""
     if not pipeline_ids:
         return {}
-    waits = depth.of(pipeline_ids)
+    waits = depth.depths(pipeline_ids)
     ended, running = status.rates(LATELY.total_seconds(), now=now), status.running_by_pipeline()
     return {one: _standing(waits[one], running.get(one, 0), ended.get(one, {}), now) for one in pipeline_ids}
 

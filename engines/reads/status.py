@@ -21,7 +21,7 @@ def read_status() -> dict[str, Any]:
     now = database_time()
     totals, running = totals_by_pipeline(), running_by_pipeline()
     pipelines = list(Pipeline.objects.select_related("policy__active"))
-    waits = depth.of([pipeline.pk for pipeline in pipelines])
+    waits = depth.depths([pipeline.pk for pipeline in pipelines])
     return {
         "at": now.isoformat(),
         "pipelines": [

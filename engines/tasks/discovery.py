@@ -11,7 +11,7 @@ from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
 from engines.conf import settings
-from engines.core.errors import EngineError, told
+from engines.core.errors import EngineError, error_text
 from engines.tasks import registry
 from engines.tasks.registry import RegistryError
 
@@ -72,7 +72,7 @@ def _discover() -> None:
         try:
             import_module(name)
         except Exception as error:
-            msg = f"{named_by}the module {name!r} cannot be imported: {type(error).__name__}: {told(error)}"
+            msg = f"{named_by}the module {name!r} cannot be imported: {type(error).__name__}: {error_text(error)}"
             raise DiscoveryError(msg) from error
 
 
@@ -96,7 +96,7 @@ def _make(name: str, factory: Callable[[], Any] | str) -> Any:
         return (_find(factory) if isinstance(factory, str) else factory)()
     except Exception as error:
         named_by = "ERGON_SERVICES: " if name in settings().services else ""
-        msg = f"{named_by}the service {name!r} cannot be made: {type(error).__name__}: {told(error)}"
+        msg = f"{named_by}the service {name!r} cannot be made: {type(error).__name__}: {error_text(error)}"
         raise DiscoveryError(msg) from error
 
 

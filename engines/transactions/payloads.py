@@ -164,7 +164,7 @@ def _plain(value: Any, changes: set[str]) -> Any:
         case _ if is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value) if not field.name.startswith("_")]
             return {name: _plain(getattr(value, name), changes) for name in names}
-    return _storable(_told(value), changes)
+    return _storable(_text_of(value), changes)
 
 
 def _key(key: Any, changes: set[str]) -> str:
@@ -186,7 +186,7 @@ def _storable(text: str, changes: set[str]) -> str:
     return kept
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """The quick encoder's text for a value that JSON does not know."""
     try:
         plain = orjson.loads(orjson.dumps(value, default=str))

@@ -11,7 +11,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from engines import telemetry, transactions
 from engines.conf import settings
-from engines.core.errors import ConnectorError, TransactionException, headline, told
+from engines.core.errors import ConnectorError, TransactionException, error_text, headline
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
@@ -183,10 +183,12 @@ class Completer:
         leased, outcome = batch[0]
         if isinstance(outcome, Failure) and isinstance(outcome.error, OutcomeNotWrittenError):
             # Its lease lapses, and it is run again, until it counts as poison and has its dead letter.
-            log.error("outcome_lost", transaction=leased.id, error=told(error))
+            log.error("outcome_lost", transaction=leased.id, error=error_text(error))
             self._done([leased])
             return
-        failure = OutcomeNotWrittenError(f"its outcome could not be written: {told(error)}", transaction_id=leased.id)
+        failure = OutcomeNotWrittenError(
+            f"its outcome could not be written: {error_text(error)}", transaction_id=leased.id
+        )
         failure.__cause__ = error
         leased.lease.attempts.clear()
         self._settle([Settlement(leased, Failure(failure))])

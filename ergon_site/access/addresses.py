@@ -13,7 +13,7 @@ log = structlog.get_logger("ergon.access")
 _warned: set[str] = set()
 
 
-def of(request: Any) -> str:
+def client_address(request: Any) -> str:
     """The address behind a request of Django or of the API.
 
     `X-Forwarded-For` counts only if one of ERGON_TRUSTED_PROXIES has sent the request.

@@ -64,7 +64,7 @@ class Caller:
         return f"client:{self.name}"
 
 
-def of(request: Any) -> Caller:
+def caller_of(request: Any) -> Caller:
     """The client behind an API request."""
     caller: Caller = request.auth
     return caller

@@ -86,7 +86,7 @@ def create(
     try:
         with transaction.atomic():
             client = ApiClient.objects.create(name=name, created_by=by, **columns)
-            audit.record(actor=by, action="api_client.create", target=_target(client), after=_told(columns))
+            audit.record(actor=by, action="api_client.create", target=_target(client), after=_audited(columns))
             return Issued(client, _issue(client, lifetime))
     except IntegrityError:
         _refuse_taken(certificate)
@@ -120,7 +120,7 @@ def certify(client_id: int, certificate: str | None, *, by: str, until: datetime
                 return False
             ApiClient.objects.filter(pk=client_id).update(**after)
             _forget()
-            changes: dict[str, Any] = {"before": _told(before), "after": _told(after)}
+            changes: dict[str, Any] = {"before": _audited(before), "after": _audited(after)}
             audit.record(actor=by, action="api_client.certify", target=_target(client), **changes)
             return True
     except IntegrityError:
@@ -205,7 +205,7 @@ def _refuse_taken(certificate: str | None) -> None:
         raise CertificateTakenError(msg) from None
 
 
-def _told(columns: dict[str, Any]) -> dict[str, Any]:
+def _audited(columns: dict[str, Any]) -> dict[str, Any]:
     """Columns as the audit log keeps them."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in columns.items()}
 

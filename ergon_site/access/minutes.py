@@ -37,7 +37,7 @@ class Chart:
     sentence: str
 
 
-def of(series: Sequence[Mapping[str, Any]], title: str, kinds: Mapping[str, str]) -> Chart:
+def minute_chart(series: Sequence[Mapping[str, Any]], title: str, kinds: Mapping[str, str]) -> Chart:
     """From the counts of each minute: `kinds` are their names there, from the ground up, and what to call them."""
     most = max(sum(one[kind] for kind in kinds) for one in series)
     return Chart(

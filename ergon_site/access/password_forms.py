@@ -19,7 +19,7 @@ class LoginForm(AuthenticationForm):
         account, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if not account or not password:
             return dict(super().clean())
-        address = addresses.of(self.request)
+        address = addresses.client_address(self.request)
         if wait := logins.begin(account, address):
             raise ValidationError(_refusal(wait), code="locked")
         try:
@@ -55,7 +55,7 @@ class PasswordPage(PasswordChangeView):
     form_class = PasswordForm
 
     def get_form_kwargs(self) -> dict[str, Any]:
-        return {**super().get_form_kwargs(), "address": addresses.of(self.request)}
+        return {**super().get_form_kwargs(), "address": addresses.client_address(self.request)}
 
 
 def _refusal(wait: float) -> str:

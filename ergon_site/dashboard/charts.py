@@ -36,7 +36,7 @@ def _step(minutes: Sequence[dict[str, Any]]) -> Step:
     return Step(minutes[0]["minute"], succeeded, failed, mean, longest)
 
 
-def of(series: Sequence[dict[str, Any]], size: int) -> list[Chart]:
+def charts_of(series: Sequence[dict[str, Any]], size: int) -> list[Chart]:
     """Three charts over the same time."""
     found = steps(series, size)
     unit = "a minute" if size == 1 else f"in {size} minutes"

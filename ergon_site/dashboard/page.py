@@ -25,7 +25,7 @@ EXPIRY_NOTICE = timedelta(days=14)
 RECENT = 8
 
 
-def of(request: HttpRequest) -> dict[str, Any]:
+def page_context(request: HttpRequest) -> dict[str, Any]:
     """The context of the dashboard for this person."""
     now = timezone.now()
     shown = {"has_role": holds(request, Right.VIEW), "read_at": now}
@@ -40,7 +40,7 @@ def of(request: HttpRequest) -> dict[str, Any]:
         "concern_count": sum(concern.count for concern in concerns),
         "figures": [_figure(*one) for one in engines.figures(taken)],
         "ground": list(_ground()),
-        "charts": [*charts.of(taken.series, size), *charts.of_waiting(taken.samples, size)],
+        "charts": [*charts.charts_of(taken.series, size), *charts.of_waiting(taken.samples, size)],
         "backlog": charts.backlog(taken),
         "crew": engines.crew(taken, now),
         "unshown_crew": max(0, len(taken.workers) - engines.SHOWN_WORKERS),

@@ -36,7 +36,7 @@ def meter(percent: float | None) -> str:
         bar + '<span style="left:0;width:{}%"></span></span><span>{}</span></span>',
         kind,
         f"{min(percent, FULL):.1f}",
-        told(percent),
+        percent_text(percent),
     )
 
 
@@ -45,7 +45,7 @@ def beyond(text: str) -> str:
     return format_html('<span class="ergon-beyond">{}</span>', text)
 
 
-def told(percent: float | None) -> str:
+def percent_text(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
     # 79.96 is not 80, and 99.96 is not full.

@@ -89,7 +89,7 @@ MOST_ARTIFACTS = 50
 def page_context(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]:
     content = orjson.loads(row.content)
     envelope, fact = content["envelope"], content["fact"]
-    family, names = lineage.of(row, [one.pk for one in boundaries]), {one.pk: str(one) for one in boundaries}
+    family, names = lineage.lineage_of(row, [one.pk for one in boundaries]), {one.pk: str(one) for one in boundaries}
     buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
     return {
         "fact": row,
@@ -101,20 +101,20 @@ def page_context(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]
         "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
         "size": amounts.size(len(row.content.encode())),
         "artifacts": _artifacts(fact),
-        "causes": _told(family.causes, names),
+        "causes": _relatives(family.causes, names),
         "has_more_causes": family.has_more_causes,
-        "followed": _told(family.followed, names),
-        "related": _told(family.related, names),
+        "followed": _relatives(family.followed, names),
+        "related": _relatives(family.related, names),
         "has_more_related": family.has_more_related,
         "most": lineage.MOST,
-        "copy": next(iter(_told(family.copies, names)), None),
+        "copy": next(iter(_relatives(family.copies, names)), None),
         "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
         "subject_address": links.facts(buffer, subject=row.subject),
         "boundary_address": links.boundary(row.boundary),
     }
 
 
-def _told(relatives: Iterable[Relative], names: Mapping[int, str]) -> list[dict[str, Any]]:
+def _relatives(relatives: Iterable[Relative], names: Mapping[int, str]) -> list[dict[str, Any]]:
     return [
         {
             "one": one,

@@ -29,7 +29,7 @@ class BoundariesView(Refusing, ListAPIView[Boundary]):
     serializer_class = BoundarySerializer
 
     def get_queryset(self) -> QuerySet[Boundary]:
-        return super().get_queryset().filter(rights.at_boundaries(api_identity.of(self.request)))
+        return super().get_queryset().filter(rights.at_boundaries(api_identity.caller_of(self.request)))
 
 
 class BoundaryView(Refusing, APIView):
@@ -50,7 +50,7 @@ class GateView(Refusing, APIView):
     @extend_schema(request=DecisionSerializer, responses=BoundarySerializer)
     def post(self, request: Request, boundary_id: int) -> Response:
         zones, asked = _zones(request, boundary_id), shaped(DecisionSerializer, request.data)
-        return _told(type(self).turn(*zones, by=api_identity.of(request).actor, **asked))
+        return _answer(type(self).turn(*zones, by=api_identity.caller_of(request).actor, **asked))
 
 
 class OpenGateView(GateView):
@@ -76,7 +76,7 @@ class LimitView(Refusing, APIView):
         boundary, asked = _found(request, boundary_id), shaped(LimitSerializer, request.data)
         reason, zones = asked.pop("reason"), (boundary.from_zone.name, boundary.to_zone.name)
         allowance = Allowance(**{name: asked.get(name, getattr(boundary, name)) for name in LARGEST})
-        return _told(provisioning.limit(*zones, allowance, by=api_identity.of(request).actor, reason=reason))
+        return _answer(provisioning.limit(*zones, allowance, by=api_identity.caller_of(request).actor, reason=reason))
 
 
 def _found(request: Request, boundary_id: int) -> Boundary:
@@ -84,7 +84,7 @@ def _found(request: Request, boundary_id: int) -> Boundary:
     if boundary is None:
         msg = f"there is no boundary {boundary_id}"
         raise UnknownBoundaryError(msg)
-    rights.check_operation(api_identity.of(request), boundary.from_zone.name, boundary.to_zone.name)
+    rights.check_operation(api_identity.caller_of(request), boundary.from_zone.name, boundary.to_zone.name)
     return boundary
 
 
@@ -93,5 +93,5 @@ def _zones(request: Request, boundary_id: int) -> tuple[str, str]:
     return boundary.from_zone.name, boundary.to_zone.name
 
 
-def _told(boundary: Any) -> Response:
+def _answer(boundary: Any) -> Response:
     return Response(BoundarySerializer(boundary).data)

@@ -55,11 +55,11 @@ class FactsView(Refusing, APIView):
         },
     )
     def post(self, request: Request) -> HttpResponse:
-        entry = _prepared(api_identity.of(request), request.data)
+        entry = _prepared(api_identity.caller_of(request), request.data)
         if isinstance(entry, FactError):
             raise entry
         appended = ledger.append(entry)
-        return answer(told(appended), status=_status(appended))
+        return answer(appended_body(appended), status=_status(appended))
 
 
 class BatchView(Refusing, APIView):
@@ -75,7 +75,7 @@ class BatchView(Refusing, APIView):
 
     @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:
-        caller = api_identity.of(request)
+        caller = api_identity.caller_of(request)
         with freed(request) as body:
             prepared = [_prepared(caller, draft) for draft in _drafts(body)]
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
@@ -107,7 +107,7 @@ class FactView(Refusing, APIView):
 
 def _found(request: Request, message_id: str) -> HttpResponse:
     from_zone, to_zone = (_asked(request, name) for name in ("from_zone", "to_zone"))
-    rights.check_boundary(api_identity.of(request), from_zone, to_zone)
+    rights.check_boundary(api_identity.caller_of(request), from_zone, to_zone)
     found = ledger.look_up(message_id, from_zone, to_zone)
     head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'
     return HttpResponse(head.encode() + found.content[1:].encode(), content_type=JSON)
@@ -117,7 +117,7 @@ def answer(value: Any, status: int = HTTPStatus.OK) -> HttpResponse:
     return HttpResponse(orjson.dumps(value), status=status, content_type=JSON)
 
 
-def told(appended: Appended) -> dict[str, Any]:
+def appended_body(appended: Appended) -> dict[str, Any]:
     return {"offset": appended.offset, "message_id": appended.message_id, "duplicate": appended.is_duplicate}
 
 
@@ -159,7 +159,7 @@ def _result(place: int, result: Appended | FactError) -> dict[str, Any]:
         error.pointer = f"/facts/{place}{result.pointer}"
         problem = problem_of(error)
         return {"status": int(problem.status_code), "problem": problems.document(problem)}
-    return {"status": int(_status(result)), **told(result)}
+    return {"status": int(_status(result)), **appended_body(result)}
 
 
 def _asked(request: Request, name: str) -> str:

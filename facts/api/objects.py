@@ -98,7 +98,7 @@ class ObjectView(Refusing, APIView):
             bucket,
             key,
             stream,
-            by=api_identity.of(request).actor,
+            by=api_identity.caller_of(request).actor,
             media_type=request.headers.get("Content-Type") or rules.UNKNOWN_TYPE,
             announced=announced,
         )
@@ -138,7 +138,7 @@ class ObjectView(Refusing, APIView):
 
 def _check(request: Request, bucket: str, key: str) -> None:
     rules.check_name(bucket, key)
-    rights.check_named(api_identity.of(request), "bucket", bucket, api_identity.of(request).buckets)
+    rights.check_named(api_identity.caller_of(request), "bucket", bucket, api_identity.caller_of(request).buckets)
 
 
 def _asked(request: Request, artifact: Artifact) -> Span | None:

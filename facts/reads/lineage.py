@@ -50,7 +50,7 @@ class Lineage(NamedTuple):
     copies: list[Relative]
 
 
-def of(fact: Written, boundaries: Sequence[int]) -> Lineage:
+def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
     found = _find(_around(fact))
     here = (fact.boundary_id, fact.offset)
     copies = [one for one in found if one.relation == "copy" and one.buffer != fact._meta.model_name]  # noqa: SLF001

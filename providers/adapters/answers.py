@@ -13,8 +13,8 @@ from providers.core.errors import (
     ProviderInternalError,
     ProviderResponseFormatError,
     canonical,
+    error_text,
     from_status,
-    told,
 )
 from providers.core.exchange import ProviderAnswer
 from providers.core.retry_after import seconds_of
@@ -68,7 +68,7 @@ def understood(
     except ProviderError:
         raise
     except Exception as error:  # noqa: BLE001 (a hook may raise anything)
-        msg = hidden.clean(f"the answer cannot be read: {told(error)}")
+        msg = hidden.clean(f"the answer cannot be read: {error_text(error)}")
         raise ProviderResponseFormatError(msg, http_status=response.status_code) from cause_of(error, hidden)
     # Whatever else it may be is refused as an answer that is none.
     return ProviderAnswer(answer, http_status=response.status_code) if isinstance(answer, dict) else answer
@@ -82,9 +82,9 @@ def silence(error: Exception, hidden: Hidden) -> ProviderError:
         # Its text repeats the header at fault, in a spelling that is not that of the header's value.
         return ProviderInternalError("the request cannot be sent as HTTP", never_left=True)
     if isinstance(error, OURS):
-        return ProviderInternalError(hidden.clean(told(error)), never_left=True)
+        return ProviderInternalError(hidden.clean(error_text(error)), never_left=True)
     found = canonical(error)
-    return type(found)(hidden.clean(told(error)), never_left=found.never_left)
+    return type(found)(hidden.clean(error_text(error)), never_left=found.never_left)
 
 
 def cause_of(error: Exception, hidden: Hidden) -> BaseException | None:

@@ -103,7 +103,7 @@ def live(row: Gate) -> dict[str, Any]:
         "says": SAYS[stand.state],
         "figures": list(_figures(stand)),
         "quota": amounts.quota(stand.quota),
-        "chart": minutes.of(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
+        "chart": minutes.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
         "waiting": _waiting(stand),
         "recent": [_recent(one) for one in _newest(stand)],
         "attempts_address": links.attempts(stand.who),

@@ -24,7 +24,7 @@ class SummaryView(Refusing, APIView):
 
     @extend_schema(parameters=[asking.TENANT], responses=SummarySerializer)
     def get(self, request: Request) -> Response:
-        tenant_id = asking.tenant(api_identity.of(request), request.GET.get("tenant_id"))
+        tenant_id = asking.tenant(api_identity.caller_of(request), request.GET.get("tenant_id"))
         found = health.of_tenant(tenant_id)
         told = {"tenant_id": tenant_id, "generated_at": database_time(), "providers": found}
         return Response(SummarySerializer(told).data)
@@ -37,7 +37,7 @@ class ProvidersView(Refusing, APIView):
 
     @extend_schema(parameters=[asking.TENANT], responses=StandingsSerializer)
     def get(self, request: Request) -> Response:
-        tenant_id = asking.tenant(api_identity.of(request), request.GET.get("tenant_id"))
+        tenant_id = asking.tenant(api_identity.caller_of(request), request.GET.get("tenant_id"))
         # A tenant has as many as there are capabilities: they fit on one page.
         page = {"results": health.of_tenant(tenant_id), "next": None, "previous": None}
         return Response(StandingsSerializer(page).data)
@@ -52,7 +52,7 @@ class OverrideView(Refusing, APIView):
     @extend_schema(request=OverrideSerializer, responses={(200, "application/json"): StandingSerializer})
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
         asked = asking.override(request.data)
-        caller = api_identity.of(request)
+        caller = api_identity.caller_of(request)
         who = Who(asking.tenant(caller, asked["tenant_id"]), provider_name, capability)
         why = {"by": caller.actor, "reason": asked["reason"].strip()}
         match asked["action"]:

@@ -23,7 +23,7 @@ class MetricsView(Refusing, ListAPIView[ProviderExecutionMetric]):
     queryset = ProviderExecutionMetric.objects.all()
 
     def get_queryset(self) -> QuerySet[ProviderExecutionMetric]:
-        return super().get_queryset().filter(asking.metrics(api_identity.of(self.request), self.request.GET))
+        return super().get_queryset().filter(asking.metrics(api_identity.caller_of(self.request), self.request.GET))
 
     @extend_schema(parameters=asking.FOR_METRICS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -64,7 +64,7 @@ class ProviderVersionsView(Refusing, APIView):
     )
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
         condition = preconditions.of_writing(request)
-        asked, by = shaped(NewProviderVersionSerializer, request.data), api_identity.of(request).actor
+        asked, by = shaped(NewProviderVersionSerializer, request.data), api_identity.caller_of(request).actor
         if not condition.is_for_new:
             active_policy.POLICIES.find(provider_name, capability)
         body = asked.pop("policy")
@@ -87,7 +87,7 @@ class ActivateProviderVersionView(Refusing, APIView):
     )
     def post(self, request: Request, provider_name: str, capability: str, number: int) -> Response:
         condition = preconditions.of_change(request)
-        terms = {**shaped(DecisionSerializer, request.data), "by": api_identity.of(request).actor}
+        terms = {**shaped(DecisionSerializer, request.data), "by": api_identity.caller_of(request).actor}
         version = policies.activate(provider_name, capability, number=number, expected=condition.expected, **terms)
         told = ProviderPolicyVersionSerializer(version).data
         return Response(told, headers=preconditions.etag(version.number))

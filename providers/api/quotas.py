@@ -42,24 +42,24 @@ class QuotaView(Refusing, APIView):
     def put(self, request: Request, provider_name: str, capability: str) -> Response:
         """Allow so many calls in each window. What the present window has used stays used."""
         terms = shaped(NewQuotaSerializer, request.data)
-        caller = api_identity.of(request)
+        caller = api_identity.caller_of(request)
         who = Who(asking.tenant(caller, str(terms.pop("tenant_id"))), provider_name, capability)
         calls.set_quota(who, by=caller.actor, **terms)
-        return _told(who)
+        return _answer(who)
 
     @extend_schema(parameters=[asking.TENANT, WHY], responses={(200, "application/json"): StandingSerializer})
     def delete(self, request: Request, provider_name: str, capability: str) -> Response:
         """No quota from now on: calls are not counted any more."""
-        caller = api_identity.of(request)
+        caller = api_identity.caller_of(request)
         terms = shaped(DecisionSerializer, _named(request, "reason"))
         who = Who(asking.tenant(caller, request.GET.get("tenant_id")), provider_name, capability)
         calls.drop_quota(who, by=caller.actor, **terms)
-        return _told(who)
+        return _answer(who)
 
 
 def _named(request: Request, name: str) -> dict[str, Any]:
     return {name: request.GET[name]} if name in request.GET else {}
 
 
-def _told(who: Who) -> Response:
-    return Response(StandingSerializer(health.of(who)).data)
+def _answer(who: Who) -> Response:
+    return Response(StandingSerializer(health.health_of(who)).data)

@@ -48,7 +48,7 @@ def _decided(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
     if not found:
         gates.make(who)
         found = sql.rows(full, given)
-    return told(found[0], asked)
+    return admission_in(found[0], asked)
 
 
 def given_for(who: Who, asked: Asked) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
     }
 
 
-def told(row: sql.Row, asked: Asked) -> Admission:
+def admission_in(row: sql.Row, asked: Asked) -> Admission:
     """The returned row, as a decision of the rules."""
     word, generation, number, limit, start, refusal = row
     decision = Decision(word)

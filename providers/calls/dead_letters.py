@@ -18,7 +18,7 @@ CATEGORIES = {"timeout": ExceptionType.TIMEOUT, "bad_request": ExceptionType.BUS
 
 def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int) -> OutboxLetter:
     """Keep a dead letter, in the database transaction of the end that it tells of."""
-    payload = told(ticket, error, attempts)
+    payload = letter_message(ticket, error, attempts)
     request = request_of(ticket)
     # The fields are the documents'; what is needed to ask again stands beside them.
     draft = DeadLetterDraft(
@@ -41,7 +41,7 @@ def source_of(provider_name: str, capability: str) -> str:
     return f"{provider_name}/{capability}"[:200]
 
 
-def told(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
+def letter_message(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
     """The published message: the thirteen fields of the documents."""
     fields = {
         "tenant_id": ticket.who.tenant_id,

@@ -155,7 +155,7 @@ def canonical(error: BaseException) -> ProviderError:
     origin = _origin_of(error)
     kind = _kind_of(origin) if status is None else kind_of_status(status)
     names = {one.__name__ for one in type(origin).__mro__}
-    found = kind(told(error), http_status=status, never_left=status is None and not names.isdisjoint(_NEVER_LEFT))
+    found = kind(error_text(error), http_status=status, never_left=status is None and not names.isdisjoint(_NEVER_LEFT))
     found.__cause__ = error
     return found
 
@@ -180,7 +180,7 @@ def excerpt(text: object, longest: int = LONGEST_MESSAGE) -> str:
     return redact_text(str(text)[: 4 * longest])[:longest]
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The text of an error, or its class name if it has none or raises."""
     try:
         return str(error) or type(error).__name__

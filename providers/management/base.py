@@ -85,7 +85,7 @@ def wanted(tenant_id: str | None, provider_name: str | None, capability: str | N
     """The capabilities that the given names match. All three names must match something."""
     if tenant_id and provider_name and capability:
         who = Who(tenant_id, provider_name, capability)
-        found = health.of(who)
+        found = health.health_of(who)
         if found is None:
             raise UnknownError(who)
         return [found]

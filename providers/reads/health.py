@@ -127,7 +127,7 @@ def of_gates(gates: Sequence[Gate]) -> list[Standing]:
     return [_standing(_who(gate), gate, healths.get(_who(gate)), None, rates, now) for gate in gates]
 
 
-def of(who: Who) -> Standing | None:
+def health_of(who: Who) -> Standing | None:
     """The health of a capability; None if nothing is known of it."""
     gate = Gate.objects.filter(**who._asdict()).first()
     if gate is not None:

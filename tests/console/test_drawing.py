@@ -46,7 +46,7 @@ def test_minutes_are_put_together_with_their_mean_and_their_longest() -> None:
 
 
 def test_a_quiet_time_is_said_in_words() -> None:
-    told = [chart.summary for chart in charts.of(series((0, 0, 0.0, 0.0)), 1)]
+    told = [chart.summary for chart in charts.charts_of(series((0, 0, 0.0, 0.0)), 1)]
     assert told == ["None succeeded.", "None failed.", "Nothing finished."]
 
 

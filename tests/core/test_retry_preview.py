@@ -31,19 +31,19 @@ def test_numbers_say_what_they_count() -> None:
 
 
 def test_waits_are_drawn_beside_the_longest() -> None:
-    drawn = retry_preview.of(RetryPolicy(max_attempts=4, backoff=1, backoff_multiplier=2))
+    drawn = retry_preview.preview(RetryPolicy(max_attempts=4, backoff=1, backoff_multiplier=2))
     assert [(wait.seconds, wait.share) for wait in drawn.waits] == [(1, 0.25), (2, 0.5), (4, 1)]
     assert [str(wait) for wait in drawn.waits] == ["1 s", "2 s", "4 s"]
     assert drawn.not_drawn == 0
 
 
 def test_waits_of_nothing_have_no_length() -> None:
-    drawn = retry_preview.of(RetryPolicy(max_attempts=3))
+    drawn = retry_preview.preview(RetryPolicy(max_attempts=3))
     assert [wait.share for wait in drawn.waits] == [0, 0]
 
 
 def test_many_attempts_are_counted_and_not_drawn() -> None:
-    drawn = retry_preview.of(RetryPolicy(max_attempts=10**9, backoff=1, backoff_cap=60))
+    drawn = retry_preview.preview(RetryPolicy(max_attempts=10**9, backoff=1, backoff_cap=60))
     assert len(drawn.waits) == retry_preview.DRAWN - 1
     assert drawn.not_drawn == 10**9 - retry_preview.DRAWN
     assert "It practically never gives up." in drawn.sentence
@@ -68,7 +68,7 @@ def test_many_attempts_are_counted_and_not_drawn() -> None:
     ],
 )
 def test_the_end_is_said_in_words(retry: RetryPolicy, sentence: str) -> None:
-    assert retry_preview.of(retry).sentence == sentence
+    assert retry_preview.preview(retry).sentence == sentence
 
 
 @pytest.mark.parametrize(

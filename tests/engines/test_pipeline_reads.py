@@ -26,7 +26,7 @@ def pipeline() -> Pipeline:
 
 
 def standing(pipeline: Pipeline) -> Standing:
-    return standings.of([pipeline.pk], database_time())[pipeline.pk]
+    return standings.statuses([pipeline.pk], database_time())[pipeline.pk]
 
 
 def test_an_idle_pipeline_has_nothing_to_tell(pipeline: Pipeline) -> None:
@@ -35,7 +35,7 @@ def test_an_idle_pipeline_has_nothing_to_tell(pipeline: Pipeline) -> None:
 
 
 def test_nobody_is_asked_about_nothing() -> None:
-    assert standings.of([], timezone.now()) == {}
+    assert standings.statuses([], timezone.now()) == {}
 
 
 def test_what_waits_is_counted_whatever_its_priority(pipeline: Pipeline) -> None:
@@ -79,7 +79,7 @@ def test_many_pipelines_cost_no_more_statements_than_one(pipeline: Pipeline) -> 
     for number in range(20):
         transactions.submit(f"p{number}", {})
     with CaptureQueriesContext(connection) as queries:
-        found = standings.of(ids, timezone.now())
+        found = standings.statuses(ids, timezone.now())
     assert {one.waiting for one in found.values()} == {1}
     assert len(queries) == 3
 

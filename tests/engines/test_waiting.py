@@ -71,11 +71,11 @@ def test_the_oldest_is_found_below_any_number_of_higher_priorities() -> None:
     for priority in range(30):
         transactions.submit("orders", {}, priority=priority)
     transactions.submit("orders", {}, priority=-50, available_at=timezone.now() - timedelta(hours=3))
-    age = depth.of([orders.pk])[orders.pk].age(timezone.now())
+    age = depth.depths([orders.pk])[orders.pk].age(timezone.now())
     assert age is not None
     assert age >= 3 * 3600
     (told,) = depth.of_all().values()
-    assert told == depth.of([orders.pk])[orders.pk]
+    assert told == depth.depths([orders.pk])[orders.pk]
 
 
 def test_a_long_queue_is_sampled_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class OnRow:
 
     def admit(self, asked: Asked, now: float) -> Admission:
         [row] = sql.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
-        return admitting.told(row, asked)
+        return admitting.admission_in(row, asked)
 
     def settle(self, result: Returned, now: float) -> str:
         given = {

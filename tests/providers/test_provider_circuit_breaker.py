@@ -127,7 +127,7 @@ def test_an_execution_that_ends_by_a_refused_retry_is_in_the_rate(monkeypatch: p
     forced_open_in_the_wait(monkeypatch).ask()
     assert ProviderHealthState.objects.get().execution_rate_1h == 0.5
     Scripted({}).ask()
-    standing = standings.of(WHO)
+    standing = standings.health_of(WHO)
     assert standing is not None
     assert (standing.rates.execution, standing.rates.refusals) == (0.5, 2)
 

@@ -17,7 +17,7 @@ from engines.connectors.broker.lines import ANSWER_LIMIT, Line
 from engines.connectors.broker.messages import Delivery
 from engines.connectors.freshness import since_boot
 from engines.core.backoff import exponential
-from engines.core.errors import ConnectorError, UnreachableError, told
+from engines.core.errors import ConnectorError, UnreachableError, error_text
 
 # How long a fetch that waits keeps an acknowledgement waiting.
 SLICE = 0.02
@@ -220,12 +220,12 @@ class Owner:
                 value = errand.call(self._line)
             except self._line.refused as error:
                 self._line.drop()
-                msg = f"the broker {self._line} refuses the connection: {told(error)}"
+                msg = f"the broker {self._line} refuses the connection: {error_text(error)}"
                 raise ConnectorError(msg) from error
             except self._line.broken as error:
                 self._lose(error)
                 if not self._may_try_again(failures, until, errand.unwanted):
-                    msg = f"the broker {self._line} does not answer: {told(error)}"
+                    msg = f"the broker {self._line} does not answer: {error_text(error)}"
                     raise UnreachableError(msg) from error
             except ConnectorError:
                 raise
@@ -241,7 +241,7 @@ class Owner:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
             hint = "retrying until it answers"
-            log.warning("broker_lost", broker=str(self._line), error=told(error), hint=hint)
+            log.warning("broker_lost", broker=str(self._line), error=error_text(error), hint=hint)
         self._line.drop()
         self._tick_at = 0.0  # what is held is renewed first thing on the next connection
 

@@ -47,11 +47,11 @@ class Command(GroupVerbs):
         letters = DeadLetter.objects.filter(**{name: value for name, value in asked.items() if value is not None})
         rows = list(letters.defer("payload", "traceback")[:limit])
         headings = ["id", "since (UTC)", "source", "step", "category", "state", "transaction", "error"]
-        self.tell([_told(letter) for letter in rows], self.table(headings, map(_row, rows)))
+        self.tell([_as_json(letter) for letter in rows], self.table(headings, map(_row, rows)))
 
     def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
         letter = dead_letters.find(id)
-        document = _told(letter) | {"traceback": letter.traceback, "details": letter.details, **_payload(letter)}
+        document = _as_json(letter) | {"traceback": letter.traceback, "details": letter.details, **_payload(letter)}
         self.tell(document, [*_lines(document), *_traceback(letter)])
 
     def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
@@ -62,7 +62,7 @@ class Command(GroupVerbs):
 
     def discard(self, *, id: str, reason: str, **_: Any) -> None:  # noqa: A002
         letter = dead_letters.discard(dead_letters.find(id).pk, by=actor(), reason=reason)
-        self.tell(_told(letter), f"discarded the dead letter {letter.pk} of {letter.uid}")
+        self.tell(_as_json(letter), f"discarded the dead letter {letter.pk} of {letter.uid}")
 
     def _add(self, verb: str, what: str) -> ArgumentParser:
         parser = self.add_verb(verb, help=what)
@@ -87,7 +87,7 @@ def _add_filters(parser: ArgumentParser, *, state: str = SUPPRESS, limit: int | 
     )
 
 
-def _told(letter: DeadLetter) -> dict[str, Any]:
+def _as_json(letter: DeadLetter) -> dict[str, Any]:
     names = ("source", "step", "category", "error_type", "message", "state", "created_at")
     settled = ("settled_at", "settled_by", "reason", "replayed_as")
     kept = {name: getattr(letter, name) for name in (*names, *settled)}

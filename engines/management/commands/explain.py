@@ -7,7 +7,7 @@ from typing import Any
 from engines.core.explanation import span
 from engines.management.base import EngineCommand, pretty
 from engines.reads import explain
-from ergon_site.access.cli.tables import printable, told
+from ergon_site.access.cli.tables import cell_text, printable
 
 LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}
 SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}
@@ -44,7 +44,7 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in facts.items():
         is_told = value > 0 if isinstance(value, float) else bool(value)
         if is_told and name not in LEFT_OUT:
-            yield name.replace("_", " "), span(value) if name in SPANS else told(value)
+            yield name.replace("_", " "), span(value) if name in SPANS else cell_text(value)
 
 
 def _attempt(row: dict[str, Any]) -> list[Any]:

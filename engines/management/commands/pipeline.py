@@ -28,18 +28,18 @@ class Command(VerbsCommand):
     def create(self, *, name: str, reason: str, **options: Any) -> None:
         plan = Plan(**{field: options[field] for field in PLANNED})
         made = pipelines.create(name, plan, by=actor(), reason=reason)
-        self.tell(_told(made), f"created the {made.direction} pipeline {made} with the policy {made.policy}")
+        self.tell(_as_json(made), f"created the {made.direction} pipeline {made} with the policy {made.policy}")
         warn_if_unrunnable(self, made)
 
     def amend(self, *, name: str, reason: str, **options: Any) -> None:
         plan = pipelines.amendment(**{field: options[field] for field in PLANNED})
         changed = pipelines.amend(name, plan, by=actor(), reason=reason)
-        self.tell(_told(changed), f"changed the pipeline {changed}")
+        self.tell(_as_json(changed), f"changed the pipeline {changed}")
         warn_if_unrunnable(self, changed)
 
     def list(self, **_: Any) -> None:
         self._discover()
-        rows = [_told(pipeline) for pipeline in Pipeline.objects.select_related("policy__active")]
+        rows = [_as_json(pipeline) for pipeline in Pipeline.objects.select_related("policy__active")]
         headings = ["name", "direction", "runs", "known here", "connector", "policy", "priority", "state"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
@@ -104,7 +104,7 @@ def _default(value: str, is_new: bool) -> str:  # noqa: FBT001 (a flag of the ca
     return f"; {value} if not given" if is_new else ""
 
 
-def _told(pipeline: Pipeline) -> dict[str, Any]:
+def _as_json(pipeline: Pipeline) -> dict[str, Any]:
     active = pipeline.policy.active
     return {
         "name": pipeline.name,

@@ -38,7 +38,7 @@ class Command(VerbsCommand):
     def list(self, **_: Any) -> None:
         rows = Policy.objects.select_related("active").annotate(governed=Count("pipelines"))
         headings = ["name", "kind", "version", "pipelines", "since (UTC)", "by", "reason"]
-        self.tell([_told(policy) for policy in rows], self.table(headings, map(_row, rows)))
+        self.tell([_as_json(policy) for policy in rows], self.table(headings, map(_row, rows)))
 
     def show(self, *, name: str, **_: Any) -> None:
         policy = policies.find(name)
@@ -66,7 +66,7 @@ class Command(VerbsCommand):
         self.tell(document | {"changes": changed}, shown.change_lines(version, changed))
 
 
-def _told(policy: Any) -> dict[str, Any]:
+def _as_json(policy: Any) -> dict[str, Any]:
     version = shown.version(policy.active)
     kept = {name: version[name] for name in ("created_at", "author", "reason")}
     return {
@@ -79,5 +79,5 @@ def _told(policy: Any) -> dict[str, Any]:
 
 
 def _row(policy: Any) -> list[Any]:
-    told = _told(policy)
+    told = _as_json(policy)
     return [*list(told.values())[:4], moment(told["created_at"]), told["author"], told["reason"]]

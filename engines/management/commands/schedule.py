@@ -54,23 +54,23 @@ class Command(VerbsCommand):
         payload = json_file(options["file"]) if options["file"] else options["payload"]
         given = {field: options[field] for field in ("pipeline", "cron", "time_zone", "catch_up")}
         made = schedules.create(name, Plan(payload=payload, **given), by=actor(), reason=reason)
-        self.tell(_told(made), f"the schedule {made} runs next at {_local(made, made.next_run_at)}")
+        self.tell(_as_json(made), f"the schedule {made} runs next at {_local(made, made.next_run_at)}")
 
     def list(self, **_: Any) -> None:
         rows = list(Schedule.objects.select_related("pipeline"))
         headings = ["name", "pipeline", "cron", "next run", "last run", "catch-up", "state"]
-        self.tell([_told(schedule) for schedule in rows], self.table(headings, map(_row, rows)))
+        self.tell([_as_json(schedule) for schedule in rows], self.table(headings, map(_row, rows)))
 
     def pause(self, *, name: str, reason: str, **_: Any) -> None:
         paused = schedules.pause(name, by=actor(), reason=reason)
-        self.tell(_told(paused), f"paused the schedule {paused}")
+        self.tell(_as_json(paused), f"paused the schedule {paused}")
 
     def resume(self, *, name: str, reason: str, **_: Any) -> None:
         resumed = schedules.resume(name, by=actor(), reason=reason)
-        self.tell(_told(resumed), f"the schedule {resumed} runs next at {_local(resumed, resumed.next_run_at)}")
+        self.tell(_as_json(resumed), f"the schedule {resumed} runs next at {_local(resumed, resumed.next_run_at)}")
 
 
-def _told(schedule: Schedule) -> dict[str, Any]:
+def _as_json(schedule: Schedule) -> dict[str, Any]:
     names = ("cron", "time_zone", "catch_up", "next_run_at", "last_run_at", "paused_at", "paused_by", "pause_reason")
     kept = {name: getattr(schedule, name) for name in names}
     return {"name": schedule.name, "pipeline": schedule.pipeline.name, **kept}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from engines.core.errors import told
+from engines.core.errors import error_text
 from engines.reads.doctor import executors, fleet, ground, snapshots, work
 from engines.reads.doctor.finding import Finding, Level, problem
 from ergon_site.access.pending_migrations import migrations as waiting_migrations
@@ -49,4 +49,4 @@ def _run(check: Check) -> Iterator[Finding]:
         yield from check()
     except Exception as error:  # noqa: BLE001 (whatever it is, the doctor goes on)
         name = check.__name__.replace("_", " ")
-        yield problem(name, f"could not be checked: {type(error).__name__}: {told(error)}", "see the message")
+        yield problem(name, f"could not be checked: {type(error).__name__}: {error_text(error)}", "see the message")

@@ -34,7 +34,7 @@ class CertificateAuthentication(BaseAuthentication):
     """The client of a request is whoever the proxy says has shown its certificate."""
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
-        told = _told(request)
+        told = _forwarded_certificate(request)
         if not told:
             return None
         try:
@@ -44,7 +44,7 @@ class CertificateAuthentication(BaseAuthentication):
         return (caller, caller) if caller else _refuse(request, "certificate")
 
 
-def _told(request: Request) -> str:
+def _forwarded_certificate(request: Request) -> str:
     """The certificate that a trusted proxy forwards; None from anybody else."""
     name = settings.ERGON_CERTIFICATE_HEADER
     told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""

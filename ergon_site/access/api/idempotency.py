@@ -35,7 +35,7 @@ def _asked(request: Request, key: str) -> Asked:
     if not 0 < len(key) <= LONGEST or not (key.isascii() and key.isprintable()):
         msg = f"{HEADER} must have 1 to {LONGEST} printable ASCII characters."
         raise ParseError(msg)
-    return Asked(client_id=api_identity.of(request).client_id, key=key, digest=_digest(request))
+    return Asked(client_id=api_identity.caller_of(request).client_id, key=key, digest=_digest(request))
 
 
 def _digest(request: Request) -> str:

@@ -20,7 +20,7 @@ class HasScope(BasePermission):
         required: str | Mapping[str, str] | None = view.required_scope
         scope = required.get(_method(request)) if isinstance(required, Mapping) else required
         self.message = f"This client lacks the scope {scope}."
-        return scope is None or scopes.allows(api_identity.of(request).scopes, scope)
+        return scope is None or scopes.allows(api_identity.caller_of(request).scopes, scope)
 
 
 def _method(request: Request) -> str:

@@ -32,8 +32,8 @@ class ClientRate(BaseThrottle):
     verdict: Verdict
 
     def allow_request(self, request: Request, view: object) -> bool:
-        client = api_identity.of(request) if request.auth else None
-        caller = f"client:{client.client_id}" if client else f"address:{addresses.of(request)}"
+        client = api_identity.caller_of(request) if request.auth else None
+        caller = f"client:{client.client_id}" if client else f"address:{addresses.client_address(request)}"
         self.verdict = admit(caller, (client and client.rate) or settings.ERGON_API_RATE)
         return self.verdict.is_admitted
 
@@ -43,7 +43,7 @@ class ClientRate(BaseThrottle):
 
 def refuse_guessing(request: Request) -> None:
     """Slow down an address that presents wrong tokens."""
-    verdict = admit(f"guesser:{addresses.of(request)}", WRONG_TOKENS_PER_SECOND)
+    verdict = admit(f"guesser:{addresses.client_address(request)}", WRONG_TOKENS_PER_SECOND)
     if not verdict.is_admitted:
         raise Throttled(math.ceil(verdict.retry_after))
 

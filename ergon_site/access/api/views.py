@@ -19,7 +19,7 @@ class ClientView(APIView):
 
     @extend_schema(responses=ClientSerializer)
     def get(self, request: Request) -> Response:
-        return Response(ClientSerializer(_presented(api_identity.of(request))).data)
+        return Response(ClientSerializer(_presented(api_identity.caller_of(request))).data)
 
 
 class AuditEntriesView(ListAPIView[AuditEntry]):

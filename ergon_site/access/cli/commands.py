@@ -165,12 +165,12 @@ def _refusal(error: DatabaseError) -> str:
     if pending_migrations.migrations():
         return f"the database is not up to date: run manage.py migrate (it is {describe(connection)})"
     if isinstance(error, OperationalError | InternalError):  # read-only, full, locked, shutting down, …
-        return f"the database refuses: {tables.printable(_told(error).strip().splitlines()[0])}"
+        return f"the database refuses: {tables.printable(_error_text(error).strip().splitlines()[0])}"
     raise error
 
 
 def one_line(error: BaseException) -> str:
-    return tables.printable(" ".join(_told(error).split()))
+    return tables.printable(" ".join(_error_text(error).split()))
 
 
 def actor() -> str:
@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 

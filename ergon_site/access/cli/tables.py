@@ -11,7 +11,7 @@ NARROWEST = 12
 def table(headings: list[str], rows: Iterable[Iterable[Any]], *, width: int | None = None) -> list[str]:
     """The lines of a table. Numbers are aligned to the right; cells are cut only where a width is given."""
     values = [list(row) for row in rows]
-    cells = [[told(value) for value in row] for row in values]
+    cells = [[cell_text(value) for value in row] for row in values]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     if width is not None:
         _squeeze(widths, width)
@@ -19,7 +19,7 @@ def table(headings: list[str], rows: Iterable[Iterable[Any]], *, width: int | No
     return [_line(row, widths, to_right) for row in [[heading.upper() for heading in headings], *cells]]
 
 
-def told(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as it stands in a cell."""
     match value:
         case None | "":
@@ -29,7 +29,7 @@ def told(value: Any) -> str:
         case int():
             return f"{value:,}"
         case list() | tuple():
-            return ", ".join(map(told, value)) or "-"
+            return ", ".join(map(cell_text, value)) or "-"
     return printable(str(value))
 
 

@@ -38,7 +38,7 @@ class Entry:
     button: Button | None
 
 
-def told(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
+def history_context(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
     """The newest versions, and the address of all of them if there are earlier ones."""
     versions = list(policy.versions.all()[: VERSIONS + 1])
     entries = [_entry(request, policy, version) for version in versions[:VERSIONS]]

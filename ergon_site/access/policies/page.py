@@ -75,7 +75,7 @@ class PolicyPage(PolicyList):
                 form.add_error(None, sentence(error))
         refusal = "" if may_edit else reason_missing(Right.EDIT_POLICIES)
         context = {"form": form, "conflict": quicker, "refusal": refusal} | self._laid_out(form, policy)
-        context |= history.told(request, policy) | self.details(request, policy)
+        context |= history.history_context(request, policy) | self.details(request, policy)
         return self.page(request, self.detail_template, str(policy), policy, **context)
 
     def preview_view(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -6,7 +6,7 @@ from django.db.models.functions import Concat
 from ergon_site.access.policies.models import BETWEEN, PolicyRow
 
 
-def of(policy: PolicyRow) -> str:
+def target_name(policy: PolicyRow) -> str:
     return f"{policy._meta.verbose_name} {policy}"  # noqa: SLF001 (Django's own way)
 
 

@@ -122,7 +122,7 @@ class Policies(Generic[Policy, Version]):
         audit.record(
             actor=by,
             action=action,
-            target=targets.of(policy),
+            target=targets.target_name(policy),
             reason=reason,
             before={"version": before.number} if before else None,
             after={"version": version.number, "changes": version.changes if action == "policy.write" else []},

@@ -74,30 +74,30 @@ class Command(VerbsCommand):
             raise CommandError(msg)
         made = provisioning.create_boundary(from_zone, to_zone, by=actor(), reason=reason, **plan)
         source = f", pulled from {made.source_url}" if made.is_remote else ""
-        self.tell(_told(made), f"created the boundary {made}{source}")
+        self.tell(_as_json(made), f"created the boundary {made}{source}")
 
     def list(self, **_: Any) -> None:
         found = Boundary.objects.select_related("from_zone", "to_zone").prefetch_related("consumers")
-        rows = [_told(one) for one in found]
+        rows = [_as_json(one) for one in found]
         headings = ["from", "to", "gate", "first", "next", "frontier", "backlog", "bytes", "source", "state"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
     def open(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
         opened = provisioning.open_gate(from_zone, to_zone, by=actor(), reason=reason)
-        self.tell(_told(opened), f"opened {from_zone} → {to_zone}; its gate is {opened.gate}")
+        self.tell(_as_json(opened), f"opened {from_zone} → {to_zone}; its gate is {opened.gate}")
 
     def close(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
         closed = provisioning.close_gate(from_zone, to_zone, by=actor(), reason=reason)
-        self.tell(_told(closed), f"closed {from_zone} → {to_zone}")
+        self.tell(_as_json(closed), f"closed {from_zone} → {to_zone}")
 
     def skip(self, *, from_zone: str, to_zone: str, offset: int, through: int | None, reason: str, **_: Any) -> None:
         skipped = ledger.skip(from_zone, to_zone, offset, through=through, by=actor(), reason=reason)
         what = f"offset {offset:,}" if through in {None, offset} else f"offsets {offset:,} to {through:,}"
-        self.tell(_told(skipped), f"skipped {what} of {from_zone} → {to_zone}; the alarm is cleared")
+        self.tell(_as_json(skipped), f"skipped {what} of {from_zone} → {to_zone}; the alarm is cleared")
 
     def retire(self, *, from_zone: str, to_zone: str, reason: str, **_: Any) -> None:
         retired = retiring.retire_boundary(from_zone, to_zone, by=actor(), reason=reason)
-        self.tell(_told(retired), f"retired {from_zone} → {to_zone}; its facts stay readable")
+        self.tell(_as_json(retired), f"retired {from_zone} → {to_zone}; its facts stay readable")
 
     def limit(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
         boundary = boundaries.find(from_zone, to_zone)
@@ -105,7 +105,7 @@ class Command(VerbsCommand):
         limits = {name: getattr(boundary, name) for name in LARGEST} | given
         allowance = Allowance(**limits | {name: limits[name] or None for name in (*HELD, "dedupe_days")})
         limited = provisioning.limit(from_zone, to_zone, allowance, by=actor(), reason=reason)
-        told = _told(limited)
+        told = _as_json(limited)
         held = ", ".join(f"{told[name]:,} {what}" for name, what in HELD.items() if told[name]) or "no limit"
         days = remembering.dedupe_days(limited)
         kept = f"facts are kept for {limited.keep_days} days, message ids are remembered for {days} more"
@@ -161,7 +161,7 @@ def _add_dedupe_days(parser: ArgumentParser) -> None:
     )
 
 
-def _told(boundary: Boundary) -> dict[str, Any]:
+def _as_json(boundary: Boundary) -> dict[str, Any]:
     names = ("gate", "gate_by", "gate_reason", "alarm", "alarm_offset", "alarm_last", "failures", "first_offset")
     more = ("next_offset", "frontier", "stored_bytes", *LARGEST, "heard_at", "handed_over_at", "held_by", "retired_at")
     return {

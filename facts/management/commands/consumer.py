@@ -35,16 +35,16 @@ class Command(VerbsCommand):
 
     def create(self, *, name: str, boundary: tuple[str, str], start: str, reason: str, **_: Any) -> None:
         made = provisioning.create_consumer(name, *boundary, start=start, by=actor(), reason=reason)
-        told = _told(Consumer.objects.select_related(*_ZONES).get(pk=made.pk))
+        told = _as_json(Consumer.objects.select_related(*_ZONES).get(pk=made.pk))
         self.tell(told, f"created the consumer {name}; it starts at offset {made.cursor + 1:,}")
 
     def retire(self, *, name: str, reason: str, **_: Any) -> None:
         retired = retiring.retire_consumer(name, by=actor(), reason=reason)
-        told = _told(Consumer.objects.select_related(*_ZONES).get(pk=retired.pk))
+        told = _as_json(Consumer.objects.select_related(*_ZONES).get(pk=retired.pk))
         self.tell(told, f"retired the consumer {name}; {told['backlog']:,} facts remain unread by it")
 
     def list(self, **_: Any) -> None:
-        rows = [_told(consumer) for consumer in Consumer.objects.select_related(*_ZONES)]
+        rows = [_as_json(consumer) for consumer in Consumer.objects.select_related(*_ZONES)]
         headings = ["name", "from", "to", "cursor", "newest", "backlog", "last confirm", "state"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
@@ -52,7 +52,7 @@ class Command(VerbsCommand):
 _ZONES = ("boundary__from_zone", "boundary__to_zone")
 
 
-def _told(consumer: Consumer) -> dict[str, Any]:
+def _as_json(consumer: Consumer) -> dict[str, Any]:
     newest = reading.newest(consumer.boundary)
     return {
         "name": consumer.name,

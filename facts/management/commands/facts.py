@@ -94,7 +94,7 @@ class Command(VerbsCommand):
     def truncate(self, *, boundary: tuple[str, str] | None, reason: str, **_: Any) -> None:
         pairs = [boundary] if boundary else list(Boundary.objects.values_list("from_zone__name", "to_zone__name"))
         done = [ledger.truncate(*pair, by=actor(), reason=reason) for pair in pairs]
-        self.tell([_told(one) for one in done], [_sentence(one) for one in done] or ["there are no boundaries"])
+        self.tell([_as_json(one) for one in done], [_sentence(one) for one in done] or ["there are no boundaries"])
 
     def _print(self, number: int, result: Appended | FactError) -> None:
         if isinstance(result, FactError):
@@ -154,7 +154,7 @@ def _batches(lines: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]
         yield batch
 
 
-def _told(truncated: Truncated) -> dict[str, Any]:
+def _as_json(truncated: Truncated) -> dict[str, Any]:
     names = ("boundary", "first_offset", "removed", "held_back", "held_back_by")
     return {name: getattr(truncated, name) for name in names}
 

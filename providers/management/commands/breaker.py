@@ -47,7 +47,7 @@ class Command(VerbsCommand):
             )
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
-        rows = [_told(one) for one in wanted(tenant_id, provider_name, capability)]
+        rows = [_as_json(one) for one in wanted(tenant_id, provider_name, capability)]
         headings = ["tenant", "provider", "capability", "state", "failures", "success (1 h)", "p95 ms", "override"]
         self.tell(rows[0] if capability else rows, self.table(headings, map(_row, rows)))
 
@@ -63,7 +63,7 @@ class Command(VerbsCommand):
         self._changed(gate, f"forced closed {_until(seconds)}")
 
     def _changed(self, gate: Gate, words: str) -> None:
-        told = _told(health.of_gates([gate])[0])
+        told = _as_json(health.of_gates([gate])[0])
         self.tell(told, f"{gate.provider_name} {gate.capability} of {gate.tenant_id}: {words}")
 
 
@@ -79,7 +79,7 @@ def _until(seconds: float | None) -> str:
     return "until it is reset" if seconds is None else f"for {seconds:g} s"
 
 
-def _told(one: Standing) -> dict[str, Any]:
+def _as_json(one: Standing) -> dict[str, Any]:
     return {
         **one.who._asdict(),
         "breaker_state": one.state.value,

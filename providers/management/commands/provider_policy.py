@@ -35,7 +35,7 @@ class Command(VerbsCommand):
         add_reason(activate)
 
     def list(self, **_: Any) -> None:
-        rows = [_told(row) for row in ProviderPolicyRow.objects.select_related("active")]
+        rows = [_as_json(row) for row in ProviderPolicyRow.objects.select_related("active")]
         headings = ["provider", "capability", "version", "since (UTC)", "by", "reason"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
@@ -66,7 +66,7 @@ class Command(VerbsCommand):
         self.tell(document, shown.change_lines(version, changed))
 
 
-def _told(row: ProviderPolicyRow) -> dict[str, Any]:
+def _as_json(row: ProviderPolicyRow) -> dict[str, Any]:
     version = shown.version(row.active) if row.active else {}
     kept = {name: version.get(name) for name in ("created_at", "author", "reason")}
     return {

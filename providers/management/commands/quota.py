@@ -35,7 +35,7 @@ class Command(VerbsCommand):
         self.tell(_told_row(row, window), f"{line}; {row.used_count:,} used until {moment(row.window_end)}")
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
-        rows = [_told(one) for one in wanted(tenant_id, provider_name, capability) if one.quota]
+        rows = [_as_json(one) for one in wanted(tenant_id, provider_name, capability) if one.quota]
         headings = ["tenant", "provider", "capability", "limit", "used", "remaining", "window", "ends"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
@@ -56,7 +56,7 @@ def _told_row(row: QuotaState, window: float) -> dict[str, Any]:
     return {**told, "window_seconds": window, "window_start": row.window_start, "window_end": row.window_end}
 
 
-def _told(one: Standing) -> dict[str, Any]:
+def _as_json(one: Standing) -> dict[str, Any]:
     quota = one.quota
     assert quota is not None  # noqa: S101 (only those with one are told)
     return {
