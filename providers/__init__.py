@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from providers.adapters.http import HttpProvider as HttpProvider
     from providers.adapters.synthetic import SyntheticProvider as SyntheticProvider
     from providers.base import ProviderBase as ProviderBase
-    from providers.core.breaker import BreakerPolicy as BreakerPolicy, CircuitBreaker as CircuitBreaker
+    from providers.core.breaker import BreakerPolicy as BreakerPolicy
     from providers.core.budget import RetryBudget as RetryBudget
     from providers.core.errors import (
         ProviderAuthError as ProviderAuthError,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from providers.core.policy import ProviderPolicy as ProviderPolicy
     from providers.core.retry import RetryPolicy as RetryPolicy
+    from providers.drivers.circuit_breaker import CircuitBreaker as CircuitBreaker
     from providers.models import QuotaState as QuotaState
     from providers.registry import UnknownProviderError as UnknownProviderError, register as register
     from providers.tasks import CeleryProviderTask as CeleryProviderTask
@@ -41,7 +42,8 @@ _HOMES = {
     "providers.adapters.http": ["HttpProvider"],
     "providers.adapters.synthetic": ["SyntheticProvider"],
     "providers.base": ["ProviderBase"],
-    "providers.core.breaker": ["BreakerPolicy", "CircuitBreaker"],
+    "providers.core.breaker": ["BreakerPolicy"],
+    "providers.drivers.circuit_breaker": ["CircuitBreaker"],
     "providers.core.budget": ["RetryBudget"],
     "providers.core.errors": [
         "ProviderAuthError",

@@ -4,17 +4,17 @@ Every change of state is a new generation. A result belongs to the generation it
 older generation changes nothing: a late success must not close a breaker that has just tripped.
 """
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engines.core.rules import DURATION, WHOLE, Policy, means
-from providers.core.errors import ProviderCircuitOpenError, canonical
+from providers.core.errors import canonical
 
 Probes = Mapping[str, float]
+# The reasons that say something about the provider.
+COUNTED = frozenset({"timeout", "connection_error", "dependency_unavailable"})
 
 
 class BreakerState(StrEnum):
@@ -134,84 +134,6 @@ class Breaker:
 
     def _is_turning(self, now: float) -> bool:
         return self.state is BreakerState.OPEN and now >= (self.open_until or 0.0)
-
-
-class CircuitBreaker:
-    """A breaker of this process alone, for use without a database; `ProviderBase` shares one among all processes.
-
-    Fields of a policy may be given by their names, instead of a policy or to change one.
-    """
-
-    def __init__(
-        self,
-        policy: BreakerPolicy | None = None,
-        *,
-        count_rate_limited: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        probe_lease: float = 60.0,
-        **fields: Any,
-    ) -> None:
-        self.policy = replace(policy or BreakerPolicy(), **fields)
-        self.count_rate_limited = count_rate_limited
-        self._clock = clock
-        self._lease = probe_lease
-        self._breaker = Breaker()
-        self._admitted = 0
-        self._lock = threading.Lock()
-
-    @property
-    def state(self) -> BreakerState:
-        return self._breaker.state_at(self._clock())
-
-    @property
-    def generation(self) -> int:
-        return self._breaker.generation
-
-    @property
-    def failure_threshold(self) -> int:
-        return self.policy.failure_threshold
-
-    @property
-    def open_cooldown_seconds(self) -> float:
-        return self.policy.open_cooldown_seconds
-
-    @property
-    def half_open_max_calls(self) -> int:
-        return self.policy.half_open_max_calls
-
-    @property
-    def success_threshold(self) -> int:
-        return self.policy.success_threshold
-
-    @property
-    def consecutive_failures(self) -> int:
-        return self._breaker.consecutive_failures
-
-    @property
-    def open_until(self) -> float | None:
-        return self._breaker.open_until
-
-    def before_call(self) -> Permit:
-        """The right to call, or `ProviderCircuitOpenError`."""
-        with self._lock:
-            now = self._clock()
-            if self._breaker.refuses(self.policy, now):
-                raise ProviderCircuitOpenError(
-                    retry_after=max(0.0, self._breaker.reopens_at(now) - now), never_left=True
-                )
-            self._admitted += 1
-            self._breaker, permit = self._breaker.admit(now, str(self._admitted), self._lease)
-            return permit
-
-    def after_call(self, permit: Permit | None = None, *, error: BaseException | None = None) -> None:
-        """Take in how the call came out: None is a success. Without a permit it counts for the present generation."""
-        verdict = verdict_of(error, count_rate_limited=self.count_rate_limited)
-        with self._lock:
-            given = permit or Permit(self._breaker.generation, next(iter(self._breaker.probes), None))
-            self._breaker = self._breaker.settle(given, verdict, self.policy, self._clock())
-
-
-COUNTED = frozenset({"timeout", "connection_error", "dependency_unavailable"})
 
 
 def verdict_of(error: BaseException | None, *, count_rate_limited: bool = False) -> Verdict:

@@ -8,12 +8,12 @@ import structlog
 
 from providers import calls, telemetry
 from providers.calls import SLACK, CallRequest
-from providers.core.breaker import CircuitBreaker
 from providers.core.errors import ProviderCircuitOpenError
 from providers.core.exchange import Who
 from providers.core.gate import Admission, Asked, Decision
 from providers.core.policy import StoreFailure
 from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, StoreLost, Taken
+from providers.drivers.circuit_breaker import CircuitBreaker
 
 log = structlog.get_logger("ergon.providers")
 T = TypeVar("T")

@@ -10,9 +10,10 @@ import pytest
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import BreakerPolicy, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
-from providers.core.breaker import BreakerState, CircuitBreaker, Permit
+from providers.core.breaker import BreakerState, Permit
 from providers.core.errors import ProviderCircuitOpenError, ProviderRateLimitError
 from providers.core.gate import Asked, Decision
+from providers.drivers.circuit_breaker import CircuitBreaker
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.reads import health as standings
 from tests.processes import eventually
