@@ -136,7 +136,7 @@ _meter.create_observable_gauge(
 
 
 def is_tracing() -> bool:
-    """Whether anything stands behind the tracing API."""
+    """Whether a tracing SDK is installed."""
     return not type(trace.get_tracer_provider()).__module__.startswith("opentelemetry.trace")
 
 

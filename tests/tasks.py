@@ -92,19 +92,27 @@ class ActAsync(engines.AsyncConsumerTask):
         return act(transaction.payload)
 
 
+async def wait(payload: dict[str, Any]) -> None:
+    """Wait for a file, and leave one if that is cancelled."""
+    act({name: payload[name] for name in ("id", "mark") if name in payload})
+    try:
+        while not Path(payload["until"]).exists():  # noqa: ASYNC110, ASYNC240 (another process makes it)
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        Path(payload["cancelled"]).touch()  # noqa: ASYNC240 (quick)
+        raise
+
+
 @engines.task("tests.wait_async")
 class WaitAsync(engines.AsyncConsumerTask):
-    """Waits for a file, and leaves one where it is cancelled."""
-
     async def process_transaction(self, transaction: Transaction) -> Any:
-        payload = transaction.payload
-        act({name: payload[name] for name in ("id", "mark") if name in payload})
-        try:
-            while not Path(payload["until"]).exists():  # noqa: ASYNC110, ASYNC240 (another process makes it)
-                await asyncio.sleep(0.02)
-        except asyncio.CancelledError:
-            Path(payload["cancelled"]).touch()  # noqa: ASYNC240 (quick)
-            raise
+        return await wait(transaction.payload)
+
+
+@engines.task("tests.wait_sending_async")
+class WaitSendingAsync(engines.AsyncProducerTask):
+    async def produce_transaction(self, transaction: Transaction) -> Any:
+        return await wait(transaction.payload)
 
 
 async def hang(payload: dict[str, Any]) -> Any:

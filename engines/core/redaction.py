@@ -36,7 +36,7 @@ def restore(edited: Any, original: Any, paths: Iterable[str]) -> Any:
 
 
 def is_left(payload: Any, paths: Iterable[str]) -> bool:
-    """Whether a hidden field still holds the stand-in instead of a value."""
+    """Whether a hidden field still holds the placeholder."""
     return any(value == HIDDEN for path in paths for value in _at(payload, path, DEEPEST))
 
 

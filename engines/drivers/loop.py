@@ -125,7 +125,7 @@ class Loop:
             yield from self._tell("take transactions back", self._calls.release, transactions)
 
     def _tell(self, verb: str, function: Callable[..., Any], *arguments: Any) -> Requests[None]:
-        """Tell the connector, in time; an error ends the loop and is raised at its end."""
+        """Call the connector within the loop's time; an error ends the loop and is raised at its end."""
         try:
             yield from _ask(Ask(function, arguments, self._run.left_to_give_back()))
         except BaseException as error:  # noqa: BLE001 (raised at the loop's end)

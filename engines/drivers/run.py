@@ -158,7 +158,7 @@ class Run:
         self.in_hand = []
 
     def announce(self, call: Call, transaction: Transaction, limit: Limit | None) -> tuple[Any, ...]:
-        """Tell the handler which attempt it is; its arguments."""
+        """Set the current attempt of the handler, and return the handler's arguments."""
         announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else None)
         return (transaction,) if call.stage in WORK else (transaction, call.argument)
 

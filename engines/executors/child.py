@@ -71,7 +71,7 @@ class Child:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether nobody can read any more what it is told."""
+        """Whether the reading end of its standard input is closed."""
         watch = select.poll()
         watch.register(self.stdin, 0)
         return bool(watch.poll(0))

@@ -100,7 +100,7 @@ def as_json(*, most: int) -> tuple[str, list[Any]]:
 
 
 def can_see_all() -> bool:
-    """Whether this user is told since when the sessions of others are in their transactions, and from where."""
+    """Whether this database user may see the transactions and addresses of other sessions."""
     with connection.cursor() as cursor:
         cursor.execute(SEES_ALL)
         return bool(cursor.fetchone()[0])

@@ -51,7 +51,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Concern]:
-    told = _told(now, is_administrator=holds(request, Right.ADMINISTER))
+    told = _attention_rows(now, is_administrator=holds(request, Right.ADMINISTER))
     yield from engines.concerns(taken, now)
     yield from providers.concerns((text for kind, _, text in told if kind == "provider"), now)
     yield from facts.concerns()
@@ -61,9 +61,10 @@ def _concerns(request: HttpRequest, taken: Pulse, now: datetime) -> Iterator[Con
         yield from capped(_people_without_role(told), reverse("admin:auth_user_changelist"))
 
 
-def _told(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]]:
-    """What is wrong with providers; who holds old snapshots; clients whose last token expires, and people without a
-    role, for those whom that concerns. Kind, key and name, in one statement.
+def _attention_rows(now: datetime, *, is_administrator: bool) -> list[tuple[str, int, str]]:
+    """Attention items from one statement, as kind, key and name.
+
+    Provider faults and old snapshots; for administrators also expiring clients and people without a role.
     """
     others = [*database.rows(), *(_people_and_clients() if is_administrator else ())]
     rows = providers.rows(now)

@@ -31,11 +31,20 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SUCCEEDED = 2
 # Long enough that none is lost for being slow on a busy machine.
 LEASE = "9"
-CONSUMERS = ["tests.act", "tests.wait_async"]
+COMMANDS = {
+    "tests.act": "consume",
+    "tests.wait_async": "consume",
+    "tests.send": "produce",
+    "tests.wait_sending_async": "produce",
+}
 # Two slots, and a reserve of what else has been claimed.
 TWO_SLOTS = {
     "loop": {"concurrency": {"value": 2}, "batch": {"size": 40}, "empty_queue": {"backoff": 0.05, "backoff_cap": 0.2}},
     "steps": {"process": {"retry": {"max_attempts": 1}}},
+}
+TWO_SLOTS_TO_PRODUCE = {
+    "loop": {"concurrency": {"value": 2}, "batch": {"size": 40}},
+    "steps": {"produce": {"retry": {"max_attempts": 1}}},
 }
 
 
@@ -62,7 +71,7 @@ def is_silent(process: subprocess.Popen[str]) -> Callable[[], bool]:
     return lambda: Worker.objects.get(pid=process.pid).in_flight == 0
 
 
-@pytest.mark.parametrize("task", CONSUMERS)
+@pytest.mark.parametrize("task", COMMANDS)
 def test_a_worker_that_was_frozen_beyond_its_lease_starts_nothing_that_another_has_ended(
     task: str, tmp_path: Path
 ) -> None:
@@ -70,7 +79,7 @@ def test_a_worker_that_was_frozen_beyond_its_lease_starts_nothing_that_another_h
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("task", CONSUMERS)
+@pytest.mark.parametrize("task", COMMANDS)
 def test_workers_frozen_again_and_again_start_nothing_that_another_has_ended(task: str, tmp_path: Path) -> None:
     for number in range(10):
         folder = tmp_path / str(number)
@@ -82,17 +91,22 @@ def test_workers_frozen_again_and_again_start_nothing_that_another_has_ended(tas
 def freeze_and_wake(task: str, folder: Path, how_many: int) -> None:
     from engines.models import Pipeline
 
+    command = COMMANDS[task]
     if not Pipeline.objects.filter(name="orders").exists():
-        make_pipeline(task=task, policy=make_policy("two", TWO_SLOTS))
+        if command == "consume":
+            make_pipeline(task=task, policy=make_policy("two", TWO_SLOTS))
+        else:
+            policy = make_policy("two", TWO_SLOTS_TO_PRODUCE, kind="producer")
+            make_pipeline(task=task, direction="outbound", policy=policy)
     submit_marked(how_many, folder)
-    with consumer("orders", ERGON_LEASE_SECONDS="3") as frozen:
+    with consumer("orders", command=command, ERGON_LEASE_SECONDS="3") as frozen:
         wait_until_started(frozen)
         eventually(lambda: TransactionRecord.objects.filter(state=1).count() >= 10, "it has a reserve")
         eventually(lambda: (folder / "mark").exists() and len(started_by(frozen, folder)) == 2, "its slots are full")
         freeze(frozen)
         try:
             (folder / "gate").touch()
-            with consumer("orders", ERGON_LEASE_SECONDS="3"):
+            with consumer("orders", command=command, ERGON_LEASE_SECONDS="3"):
                 eventually(lambda: count(SUCCEEDED) == how_many, "another worker has done everything")
         finally:
             frozen.send_signal(signal.SIGCONT)

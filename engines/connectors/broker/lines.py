@@ -37,7 +37,7 @@ class Line(Protocol):
         """Ask for no more; what had come in the meantime."""
 
     def is_ours(self, delivery: Delivery) -> bool | None:
-        """Whether the broker waits to hear of it from us; None if it must be asked. Any thread may call this."""
+        """Whether the delivery is unacknowledged and ours; None if only the broker knows. For any thread."""
 
     def confirm(self) -> None:
         """Ask the broker which deliveries are still ours: `is_ours` knows it afterwards."""

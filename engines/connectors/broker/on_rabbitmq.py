@@ -299,7 +299,7 @@ class RabbitLine:
         return arrived
 
     def _is_open(self, delivery: Delivery) -> bool:
-        """Whether the broker waits to hear of it, from this connection. Anything else it has taken back."""
+        """Whether a delivery is unacknowledged on this connection. The broker has taken back all others."""
         return delivery.session == self._session and delivery.tag in self._unsettled
 
 

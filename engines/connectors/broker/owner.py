@@ -98,7 +98,7 @@ class Owner:
         return asked
 
     def start(self, delivery: Delivery) -> bool:
-        """Whether it may be worked on: it is ours, and if it came back before that is written down."""
+        """Whether a delivery may be run: it is ours, and the start of a redelivered one is recorded."""
         if not delivery.is_suspect and (known := self._line.is_ours(delivery)) is not None:
             return known
         verb = self._start if delivery.is_suspect else self._confirm
@@ -117,7 +117,7 @@ class Owner:
         return self._line.is_ours(delivery) is False
 
     def confirm(self, delivery: Delivery) -> bool:
-        """Whether the broker still waits to hear of it from us, by its own word."""
+        """Ask the broker whether a delivery is still ours."""
         return bool(self.answer(self.ask(lambda line: self._confirm(line, delivery))))
 
     def answer(
