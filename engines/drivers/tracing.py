@@ -165,8 +165,8 @@ class Recorder(Observer):
             if self._fetching is not None:
                 self._fetching.close()
             error = timeout_error()
-            if error is not None and self._cycle is not None:
-                self.describe(self._cycle.span, Failure(error), shows_value=False)
+            if error is not None:
+                self._fail_cycle(error)
             self._close_cycle()
             for cycle in self._cycles:
                 cycle.close()
@@ -263,7 +263,7 @@ class Recorder(Observer):
             case Cut():
                 span.set_attribute(telemetry.OUTCOME, "cut")
 
-    def _open_cycle(self) -> None:
+    def _open_cycle(self) -> Cycle:
         self._close_cycle()
         attributes = {
             **self._about,
@@ -271,9 +271,15 @@ class Recorder(Observer):
             telemetry.CONCURRENCY: self.work.concurrency,
             "messaging.operation.name": "receive" if self.work.is_consumer else "send",
         }
-        self._cycle = Cycle(telemetry.tracer.start_span(self.spans["loop"], attributes=attributes))
-        self._cycles.add(self._cycle)
-        self._token = contexts.attach(set_span_in_context(self._cycle.span))
+        cycle = self._cycle = Cycle(telemetry.tracer.start_span(self.spans["loop"], attributes=attributes))
+        self._cycles.add(cycle)
+        self._token = contexts.attach(set_span_in_context(cycle.span))
+        return cycle
+
+    def _fail_cycle(self, error: Exception) -> None:
+        """The loop's time is up: its span says so, also where a producer had no batch yet and so no span."""
+        cycle = self._cycle or self._open_cycle()
+        self.describe(cycle.span, Failure(error), shows_value=False)
 
     def _close_cycle(self) -> None:
         if self._cycle is not None:
@@ -286,11 +292,9 @@ class Recorder(Observer):
             self._cycles.discard(cycle)
 
     def _begin(self, count: int) -> Cycle:
-        if self._cycle is None:
-            self._open_cycle()
-        assert self._cycle is not None  # noqa: S101 (opened above)
-        self._cycle.begin(count)
-        return self._cycle
+        cycle = self._cycle or self._open_cycle()
+        cycle.begin(count)
+        return cycle
 
     def _start(self, transaction: Any) -> Trace:
         if self._is_metering:

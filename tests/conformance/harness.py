@@ -6,7 +6,7 @@ A script says what each hook does for a transaction; whether it is called by a t
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,7 +196,7 @@ class Engine:
             return task.consume_transactions(policy)
         return task.produce_transactions(transactions, policy)
 
-    def run(self, script: Script, transactions: Sequence[Transaction], **options: Any) -> Report:
+    def run(self, script: Script, transactions: Iterable[Transaction], **options: Any) -> Report:
         connectors = options.pop("connectors", None)
         running = self.start(self.task(script, connectors), transactions, self.policy(**options))
         report: Report = asyncio.run(_within(running)) if self.is_async else running

@@ -263,7 +263,7 @@ def test_a_producer_does_the_good_ones_before_it_tells_that_its_input_failed(pro
 
     script = Script()
     with pytest.raises(OSError, match="no more"):
-        producer.run(script, failing(), batch=10)  # type: ignore[arg-type]
+        producer.run(script, failing(), batch=10)
     assert script.stages().count("success") == 14
 
 

@@ -77,7 +77,7 @@ def test_a_producer_ends_when_its_list_is_exhausted(producer: Engine) -> None:
 
 def test_a_producer_takes_any_iterable_and_batch_after_batch(producer: Engine) -> None:
     script = Script()
-    report = producer.run(script, (one for one in some(7)), batch=3)  # type: ignore[arg-type]
+    report = producer.run(script, (one for one in some(7)), batch=3)
     assert report.processed == 7
     order = [name for stage, name, _ in script.calls if stage == "work"]
     assert order == [f"t{number}" for number in range(7)]

@@ -29,7 +29,7 @@ from engines import (
 from engines.connectors.memory import MemoryConnector
 from engines.executors.task import JobFailed
 from tests.conformance.harness import SLACK, Engine, Pause, Script, some
-from tests.processes import ROOT
+from tests.processes import ROOT, eventually
 
 BUSINESS = TransactionException("account 7 is closed", ExceptionType.BUSINESS)
 SYSTEM = TransactionException("unreachable", ExceptionType.SYSTEM)
@@ -325,8 +325,19 @@ def test_all_spans_end_when_a_loop_is_stopped_with_work_left(engine: Engine) -> 
 def test_all_spans_end_when_a_loops_time_is_up(engine: Engine) -> None:
     with pytest.raises(TimeoutError):
         engine.run(Script(work=Pause(0.5)), some(6), batch=6, concurrency=2, timeout=0.05)
-    assert unended() == set()
+    eventually(lambda: unended() == set(), "the spans of slots that were cut ended")
     assert len(named(names_of(engine)["loop"])) == 1
+
+
+def test_a_producer_whose_source_outlasts_its_time_has_a_span_with_the_error(producer: Engine) -> None:
+    def silent() -> Iterator[Transaction]:
+        time.sleep(0.5)
+        yield Transaction("late", 1)
+
+    with pytest.raises(TimeoutError):
+        producer.run(Script(), silent(), batch=6, timeout=0.05)
+    loop = named("produce_transactions")
+    assert [span.status.status_code for span in loop] == [StatusCode.ERROR]
 
 
 @pytest.mark.parametrize("context", [{"traceparent": 5}, {"traceparent": "nonsense"}])
