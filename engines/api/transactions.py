@@ -30,7 +30,6 @@ from engines.transactions import Submitted
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
 from ergon_site.access.api.idempotency import KEY, answer_once
-from ergon_site.access.api.parsers import BATCH_BOUNDS
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.idempotency import Answer
 
@@ -72,7 +71,6 @@ class BatchView(Refusing, APIView):
     """Up to a thousand transactions, of one pipeline or of several: all of them are kept, or none."""
 
     required_scope = "transactions:submit"
-    body_bounds = BATCH_BOUNDS
 
     @property
     def body_limit(self) -> int:

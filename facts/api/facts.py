@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from ergon_site.access import api_identity
 from ergon_site.access.api import problems
 from ergon_site.access.api.bodies import freed
-from ergon_site.access.api.parsers import BATCH_BOUNDS, BATCH_LIMIT, StrictJSONParser
+from ergon_site.access.api.parsers import BATCH_LIMIT, StrictJSONParser
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.api_identity import Caller
 from facts import ledger, telemetry
@@ -67,7 +67,6 @@ class BatchView(Refusing, APIView):
 
     required_scope = "facts:append"
     parser_classes = [StrictJSONParser]
-    body_bounds = BATCH_BOUNDS
 
     @property
     def body_limit(self) -> int:

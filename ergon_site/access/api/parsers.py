@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import IO, Any
 
 import orjson
@@ -12,43 +11,49 @@ from rest_framework.request import Request
 
 from ergon_site.access.api.problems import PayloadTooLarge
 from ergon_site.access.core import json_text
-from ergon_site.access.core.json_size import Bounds
+from ergon_site.access.core.json_size import Parts, Size, sizes
 
-BODY_LIMIT = 2 * 1024 * 1024
-# For bodies of up to 4 MiB, so that they take at most some 30 MB.
-BOUNDS = Bounds(containers=60_000, values=300_000, names=300_000)
+MIB = 1024 * 1024
+BODY_LIMIT = 2 * MIB
+BATCH_LIMIT = 10 * MIB  # for many items together: a thousand of 4 KiB fit
+# What a body may take in memory with its copies and its value, and what its request takes beside that.
+MEMORY, OVERHEAD = 4 * BATCH_LIMIT, 7 * MIB
 READ_AT_ONCE = 64 * 1024
-WRITTEN_AT_ONCE = 1024 * 1024
+WRITTEN_AT_ONCE = MIB
 # Into a batch, its items, and the fields of an item.
 PIECED_LEVELS = 3
 LONG_TEXT = 64 * 1024
-# For many items together. A thousand of 4 KiB fit, and a body takes at most 48 MiB in memory with all its copies.
-BATCH_LIMIT = 8 * 1024 * 1024
-BATCH_BOUNDS = Bounds(containers=30_000, values=150_000, names=100_000)
+NOT_SAME = object()
 
 
-def _read(stream: IO[Any], limit: int) -> bytearray:
-    """The body, up to the first byte beyond the limit. In pieces: the server holds twice what is read at once."""
-    body = bytearray()
-    while (room := limit + 1 - len(body)) and (piece := stream.read(min(READ_AT_ONCE, room))):
-        body += piece
+def _read(stream: IO[Any], limit: int, announced: int) -> bytearray:
+    """The body, up to the first byte beyond the limit. In pieces: the server holds twice what is read at once.
+
+    Made in the size that was announced, or in the largest: one that grows leaves its smaller sizes behind in memory.
+    """
+    body = bytearray(min(announced or limit + 1, limit + 1))
+    end = 0
+    while (room := limit + 1 - end) and (piece := stream.read(min(READ_AT_ONCE, room))):
+        body[end : end + len(piece)] = piece
+        end += len(piece)
+    del body[end:]
     return body
 
 
-def quickly_parsed(body: bytes | bytearray, thoroughly: Callable[[], Any]) -> Any:
-    """A text that is the same when it is written again has no name twice, no odd number and no escape.
+def quickly_parsed(body: bytes | bytearray) -> Any:
+    """The value of a text that is the same when it is written again, or `NOT_SAME`.
 
-    Compact JSON, as programs send it, mostly is; and what is not is looked at by the thorough parser.
+    Such a text has no name twice, no odd number and no escape. Compact JSON, as programs send it, mostly is.
     """
     if b"\\u" in body:
-        return thoroughly()
+        return NOT_SAME
     try:
         value = orjson.loads(body)
         is_same = _is_written_as(value, body)
     except (ValueError, TypeError, RecursionError):
-        is_same = False
+        return NOT_SAME
     if not is_same:
-        return thoroughly()
+        return NOT_SAME
     json_text.refuse_depth(body, value)
     return value
 
@@ -95,7 +100,7 @@ def _pieces(value: Any, levels: int) -> Iterator[bytes]:
 
 
 class LimitedJSONParser(BaseParser):
-    """A JSON body of at most `view.body_limit` bytes, never read beyond that, and within `view.body_bounds`."""
+    """A JSON body of at most `view.body_limit` bytes, never read beyond that, and within bounds in memory."""
 
     media_type = "application/json"
     refuses_repeats = False
@@ -103,27 +108,45 @@ class LimitedJSONParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        view = parser_context["view"] if parser_context else None
-        limit, bounds = getattr(view, "body_limit", BODY_LIMIT), getattr(view, "body_bounds", BOUNDS)
-        if parser_context and _announced(parser_context["request"]) > WRITTEN_AT_ONCE:
+        limit = getattr(parser_context["view"] if parser_context else None, "body_limit", BODY_LIMIT)
+        announced = _announced(parser_context["request"]) if parser_context else 0
+        if announced > WRITTEN_AT_ONCE:
             # Requests of the framework refer to themselves: large ones before this one may still be there.
             gc.collect()
-        value, refusal = self._parsed(_read(stream, limit), limit, bounds)
+        value, refusal = self._parsed(_read(stream, limit, announced), limit)
         # Here, where the body is gone: an error keeps alive what the functions hold that it has passed.
         if refusal is not None:
             raise refusal
         return value
 
-    def _parsed(self, body: bytearray, limit: int, bounds: Bounds) -> tuple[Any, APIException | None]:
+    def _parsed(self, body: bytearray, limit: int) -> tuple[Any, APIException | None]:
         if len(body) > limit:
             return None, PayloadTooLarge(f"The body is larger than {limit:,} bytes.")
-        if excess := bounds.excess(body):
-            return None, PayloadTooLarge(f"The body has more than {excess}.")
+        memory = max(MEMORY, 4 * limit)
         try:
-            thoroughly = partial(json_text.parse, body, refuses_repeats=self.refuses_repeats)
-            return quickly_parsed(body, thoroughly), None
+            if excess := _excess(body, memory, lambda size: size.of_copying):
+                return None, excess
+            value = quickly_parsed(body)
+            if value is not NOT_SAME:
+                return value, None
+            if excess := _excess(body, memory, lambda size: size.of_decoding):
+                return None, excess
+            return json_text.parse(body, refuses_repeats=self.refuses_repeats), None
         except json_text.MalformedJSONError as error:
             return None, ParseError(str(error))
+
+
+def _excess(body: bytearray, memory: int, needed: Callable[[Size], int]) -> PayloadTooLarge | None:
+    """The refusal of a body that may take more memory than it is allowed to."""
+    parts = Parts(0, 0, 0)
+    for size in sizes(body, memory):
+        if needed(size) + OVERHEAD <= memory:
+            return None
+        parts = size.parts
+    return PayloadTooLarge(
+        f"The body needs more than {memory // MIB} MiB of memory: it has {len(body):,} bytes, {parts.containers:,} "
+        f"lists and objects, {parts.values:,} values and {parts.names:,} names of fields. Send less at a time."
+    )
 
 
 class StrictJSONParser(LimitedJSONParser):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from typing import Any, NoReturn
 
 from ergon_site.access.core.texts import is_storable
@@ -52,8 +53,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        times = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in times.items() if count > 1)
         msg = f"The name {repeated[:100]!r} occurs twice in an object."
         raise MalformedJSONError(msg)
     return found
