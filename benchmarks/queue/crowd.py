@@ -116,7 +116,7 @@ def _next_pair() -> float:
 
 def silence_every_other_slice() -> None:
     """Make this process notify nobody in every other slice."""
-    from engines.transactions import postgresql
+    from engines.transactions.statements import postgresql
 
     notifier: Any = postgresql.notifier
     committed = notifier.committed

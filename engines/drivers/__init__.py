@@ -15,7 +15,7 @@ are awaited, and a connector's plain methods run in a thread. `stop`, `cut`, arr
 thread; a signal handler may call `stop` in the middle of anything.
 
 **What a limit does.** Three limits never add up: of the attempt, of the transaction, of the loop; the nearest counts
-(`deadlines`). A call that outlives it is left behind by `timeouts.run_with_timeout`, which returns on time whatever the
+(`attempts`). A call that outlives it is left behind by `timeouts.run_with_timeout`, which returns on time whatever the
 call does. A coroutine is cancelled and has a grace to tidy up; a thread cannot be ended, so its late result reaches
 nobody. A process of an executor is killed.
 

@@ -15,8 +15,7 @@ from engines.core.loops import take
 from engines.core.outcome import CUT, Cut, Outcome, Success
 from engines.core.report import Report
 from engines.core.steps import WORK, Call, Sleep
-from engines.drivers.attempts import checked_result
-from engines.drivers.deadlines import Deadlines
+from engines.drivers.attempts import Deadlines, checked_result
 from engines.drivers.loop import Ask, Calls, Loop, Raised, Requests, Wait
 from engines.drivers.run import Attempt, Entry, Run
 from engines.drivers.slots import AsyncSlots

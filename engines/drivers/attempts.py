@@ -1,14 +1,99 @@
-"""The attempt that a handler runs in, and the check of what the handler returns."""
+"""An attempt of a handler: its time limits, what the handler sees of it, and the check of what it returns."""
 
 import inspect
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from enum import Enum, auto
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
+from engines.core.errors import FetchTimeoutException
+from engines.core.outcome import CUT, Failure, Outcome, timed_out
 from engines.core.steps import Call, Stage
-from engines.drivers.deadlines import Limit
+
+# How long an exception handler may take that begins when its transaction's time is up, unless its policy says.
+LAST_WORDS = 30.0
+
+
+class Scope(Enum):
+    """Whose time is up."""
+
+    ATTEMPT = auto()
+    TRANSACTION = auto()
+    LOOP = auto()
+
+
+class Limit(NamedTuple):
+    """The time limit of a step, and its scope."""
+
+    seconds: float
+    scope: Scope
+
+
+class Deadlines(NamedTuple):
+    """Until when a transaction and its loop may run, on the monotonic clock."""
+
+    transaction: float | None
+    loop: float | None
+    transaction_timeout: float = 0.0
+
+    def postponed(self, seconds: float) -> "Deadlines":
+        """The same for a transaction that began so much later."""
+        return self if self.transaction is None else self._replace(transaction=self.transaction + seconds)
+
+    def limit_of(self, call: Call) -> Limit | None:
+        """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
+        seconds, is_bounded = call.retry.timeout, call.is_bounded
+        limit = self.limit(seconds, is_bounded=is_bounded)
+        is_first = call.stage is Stage.EXCEPTION and call.attempt == 0
+        if is_first and limit is not None and limit.scope is Scope.TRANSACTION and limit.seconds <= 0:
+            is_bounded = False
+        if call.stage is Stage.EXCEPTION and not is_bounded:
+            return self.limit(LAST_WORDS if seconds is None else seconds, is_bounded=False)
+        return limit
+
+    def limit(self, seconds: float | None, *, is_bounded: bool) -> Limit | None:
+        """The nearest of three limits that never add up: the step's own, the transaction's, the loop's."""
+        nearest = None if seconds is None else Limit(seconds, Scope.ATTEMPT)
+        if self.transaction is not None and is_bounded:
+            nearest = _nearer(nearest, self.transaction, Scope.TRANSACTION)
+        if self.loop is not None:
+            nearest = _nearer(nearest, self.loop, Scope.LOOP)
+        return nearest
+
+    def reached(self, limit: Limit, call: Call, transaction_id: str | None) -> Outcome:
+        """The outcome of a call that did not end within its limit."""
+        if limit.scope is Scope.LOOP:
+            return CUT
+        if call.stage is Stage.FETCH:
+            msg = f"the connector did not answer within {limit.seconds:g} s"
+            return Failure(FetchTimeoutException(msg))
+        if limit.scope is Scope.TRANSACTION:
+            return self._expired(transaction_id)
+        return timed_out(f"{call.stage.value} attempt", limit.seconds, transaction_id=transaction_id)
+
+    def slept(self, limit: Limit | None, transaction_id: str) -> Outcome | None:
+        """The outcome of a wait: none, unless the transaction's or the loop's time ended it."""
+        match limit and limit.scope:
+            case Scope.TRANSACTION:
+                return self._expired(transaction_id)
+            case Scope.LOOP:
+                return CUT
+        return None
+
+    def _expired(self, transaction_id: str | None) -> Failure:
+        seconds = self.transaction_timeout
+        return timed_out("the transaction", seconds, transaction_id=transaction_id, is_expired=True)
+
+
+def _nearer(limit: Limit | None, deadline: float, scope: Scope) -> Limit:
+    left = max(0.0, deadline - time.monotonic())
+    return limit if limit is not None and limit.seconds <= left else Limit(left, scope)
+
+
+NO_DEADLINES = Deadlines(None, None)
+
 
 PLAIN = (type(None), bool, int, float, str, dict, list, tuple)
 UNRUN = (GeneratorType, AsyncGeneratorType)

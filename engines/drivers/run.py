@@ -19,8 +19,7 @@ from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import FailedTransaction, Report
 from engines.core.steps import WORK, Call, Stop
-from engines.drivers.attempts import announce
-from engines.drivers.deadlines import NO_DEADLINES, Deadlines, Limit
+from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
 from engines.drivers.tracing import observer_of
 from engines.drivers.work import Work

@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from engines.conf import settings
 from engines.core.errors import headline
 from engines.core.throttle import GLANCE, WATCH
-from engines.transactions.postgresql import BURST, CHANNEL, due
+from engines.transactions.statements.postgresql import BURST, CHANNEL, due
 from ergon_site.access.database import pooler
 from ergon_site.access.database.time_limit import time_limit
 

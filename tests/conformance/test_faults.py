@@ -389,7 +389,7 @@ def test_if_the_exception_handler_fails_the_original_failure_is_kept_as_well(eng
 def test_an_exception_handler_that_hangs_after_the_transactions_time_has_a_limit(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engines.drivers.deadlines.LAST_WORDS", 0.2)
+    monkeypatch.setattr("engines.drivers.attempts.LAST_WORDS", 0.2)
     script = Script(work=Pause(FOREVER), exception=Pause(FOREVER))
     report = engine.run(script, some(1), transaction_timeout=0.1)
     assert str(report.failures[0].exception) == "exception attempt timed out after 0.2 s"

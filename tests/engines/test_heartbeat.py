@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection
 from engines import transactions, workers
 from engines.core.throttle import GLANCE
 from engines.models import Worker
-from engines.transactions.postgresql import BURST, CHANNEL
+from engines.transactions.statements.postgresql import BURST, CHANNEL
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
 from engines.worker.supervisor import Supervisor

@@ -16,9 +16,9 @@ from django.db import OperationalError, connection, transaction
 
 from engines import transactions
 from engines.models import TransactionRecord
-from engines.transactions import postgresql
 from engines.transactions.notifications import Notifier
-from engines.transactions.postgresql import CHANNEL
+from engines.transactions.statements import postgresql
+from engines.transactions.statements.postgresql import CHANNEL
 from tests.factories import make_pipeline
 from tests.processes import ROOT, database_url, environment, eventually
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from engines.models import Pipeline
 from engines.reads import depth
-from engines.transactions import postgresql, sqlite
+from engines.transactions.statements import postgresql, sqlite
 from tests.durable_transactions import submit
 from tests.factories import make_pipeline
 

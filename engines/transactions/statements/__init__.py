@@ -4,7 +4,7 @@ from types import ModuleType
 
 from django.db import connection
 
-from engines.transactions import postgresql, sqlite
+from engines.transactions.statements import postgresql, sqlite
 
 
 def statements() -> ModuleType:
