@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
+from engines.core.outcome import CUT, Failure, Outcome, Success
 from engines.core.steps import Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Steps, Stop, Take, Withdraw
 from engines.drivers.run import Entry, Run
 from engines.drivers.timeouts import LimitReached, is_request_to_end
@@ -86,25 +86,36 @@ class Loop:
             observer.after(step, reply)
 
     def _perform(self, step: Step) -> Requests[Any]:
+        run, slots = self._run, self._slots
         match step:
             case Call():
                 return (yield from self._fetch(step))
             case Take(source, size):
-                return (yield from self._take(source, size))
+                try:
+                    return (yield from _ask(Ask(self._calls.take, (source, size), run.left())))
+                except LimitReached:
+                    return run.interruption() or CUT
             case Start(transactions):
-                self._slots.add(self._calls.entries(transactions))
+                slots.add(self._calls.entries(transactions))
             case Await(for_room):
-                return (yield from self._await(for_room=for_room))
-            case Sleep():
-                return (yield from self._rest(step))
+                room = slots.room if for_room else -1
+                slots.is_room_awaited = for_room
+                yield Wait(lambda: run.is_stopping or slots.is_idle or run.backlog.waiting <= room, run.left())
+                slots.is_room_awaited = False
+                return run.interruption()
+            case Sleep(seconds, is_for_work=is_for_work):
+                yield Wait(lambda: run.is_stopping or (is_for_work and self.has_arrived), run.left(seconds))
+                return run.interruption()
             case Flush():
                 yield from self.flush()
             case Skip(how_many):
-                self._run.tally.skipped += how_many
+                run.tally.skipped += how_many
             case Withdraw():
-                self._slots.withdraw()
+                slots.withdraw()
             case Drain():
-                yield from self._drain()
+                yield Wait(lambda: slots.is_idle or run.is_cut, run.left_to_drain())
+                if not slots.is_idle:
+                    run.leave_running()
         return None
 
     def finish(self) -> Requests[None]:
@@ -160,30 +171,6 @@ class Loop:
                 raise
             return None
         return depth
-
-    def _take(self, source: Iterator[Any], size: int) -> Requests[Any]:
-        try:
-            return (yield from _ask(Ask(self._calls.take, (source, size), self._run.left())))
-        except LimitReached:
-            return self._run.interruption() or CUT
-
-    def _await(self, *, for_room: bool) -> Requests[Cut | None]:
-        run, slots = self._run, self._slots
-        room = slots.room if for_room else -1
-        slots.is_room_awaited = for_room
-        yield Wait(lambda: run.is_stopping or slots.is_idle or run.backlog.waiting <= room, run.left())
-        slots.is_room_awaited = False
-        return run.interruption()
-
-    def _rest(self, sleep: Sleep) -> Requests[Cut | None]:
-        run = self._run
-        yield Wait(lambda: run.is_stopping or (sleep.is_for_work and self.has_arrived), run.left(sleep.seconds))
-        return run.interruption()
-
-    def _drain(self) -> Requests[None]:
-        yield Wait(lambda: self._slots.is_idle or self._run.is_cut, self._run.left_to_drain())
-        if not self._slots.is_idle:
-            self._run.leave_running()
 
 
 def _ask(ask: Ask) -> Requests[Any]:
