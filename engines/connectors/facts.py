@@ -171,9 +171,6 @@ class FactsConnector(Connector):
             fetching.add_done_callback(self._return_late)
             raise
 
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
-        return await asyncio.wrap_future(self._thread.submit(self._append, transactions))
-
     async def begin_async(self, transaction: Transaction) -> bool:
         is_quick = self._is_known() and transaction.metadata[OFFSET] > self._suspect_until
         return self.begin(transaction) if is_quick else await asyncio.to_thread(self.begin, transaction)
@@ -185,12 +182,6 @@ class FactsConnector(Connector):
 
     async def release_async(self, transactions: Sequence[Transaction]) -> None:
         self.release(transactions)
-
-    async def count_async(self) -> int:
-        return await asyncio.wrap_future(self._thread.submit(self._count))
-
-    async def flush_async(self) -> None:
-        await asyncio.wrap_future(self._thread.submit(self._settle))
 
     def _fetch(self, size: int) -> list[Transaction]:
         try:

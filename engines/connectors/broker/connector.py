@@ -174,9 +174,6 @@ class BrokerConnector(Connector):
             fetching.add_done_callback(self._put_back_late)
             raise
 
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
-        return await asyncio.to_thread(self.dispatch_transactions, transactions)
-
     async def begin_async(self, transaction: Transaction) -> bool:
         may_start = self._owner.may_start_at_once(delivery_of(transaction))
         return may_start or await asyncio.to_thread(self.begin, transaction)
@@ -188,15 +185,6 @@ class BrokerConnector(Connector):
         delivery = delivery_of(transaction)
         self._in_hand.pop(delivery, None)
         return await asyncio.shield(asyncio.wrap_future(self._owner.acknowledge(delivery)))
-
-    async def flush_async(self) -> None:
-        await asyncio.to_thread(self.flush)
-
-    async def release_async(self, transactions: Sequence[Transaction]) -> None:
-        await asyncio.to_thread(self.release, transactions)
-
-    async def count_async(self) -> int:
-        return await asyncio.to_thread(self.count)
 
     async def close_async(self) -> None:
         await asyncio.to_thread(self.close)
