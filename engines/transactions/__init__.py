@@ -6,6 +6,7 @@ one.
 
 from engines.transactions.claiming import begin, claim, heartbeat, release, rescue
 from engines.transactions.counting import count_ends, fold_counts
+from engines.transactions.decisions import cancel, find, replay, replay_letter, reveal
 from engines.transactions.errors import (
     IdTakenError,
     NotFinishedError,
@@ -15,11 +16,8 @@ from engines.transactions.errors import (
     SubmissionError,
     TransactionUnknownError,
 )
-from engines.transactions.finding import find
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.pruning import MOST_COUNTED, prunable, prune
-from engines.transactions.replaying import cancel, replay, replay_letter
-from engines.transactions.revealing import reveal
 from engines.transactions.settling import Settlement, note, postpone, settle
 from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
 

@@ -43,7 +43,8 @@ def prune(*, older_than: timedelta | None = None, by: str | None = None, reason:
         for state in counts:
             days = pipeline.keep_failed_days if state is State.FAILED else pipeline.keep_succeeded_days
             before = database_time() - (timedelta(days=days) if older_than is None else older_than)
-            counts[state] += sum(_batches(pipeline.pk, state, before))
+            while count := _delete(pipeline.pk, state, before):
+                counts[state] += count
     counts[State.FAILED] += _prune_letters(older_than)
     pruned = Pruned(*counts.values())
     if by is not None:
@@ -64,11 +65,6 @@ def prunable(older_than: timedelta) -> int:
     return count
 
 
-def _batches(pipeline_id: int, state: State, before: datetime) -> Iterator[int]:
-    while count := _delete(pipeline_id, state, before):
-        yield count
-
-
 @retry_conflicts
 @transaction.atomic
 def _delete(pipeline_id: int, state: State, before: datetime) -> int:
@@ -76,7 +72,7 @@ def _delete(pipeline_id: int, state: State, before: datetime) -> int:
     ids = list(old.order_by("pipeline", "state", "created_at").values_list("pk", flat=True)[:BATCH])
     if state is State.FAILED:
         _delete_letters(DeadLetter.objects.filter(transaction_id__in=ids))
-    _delete_attempts(ids)
+    Attempt.objects.filter(transaction_id__in=ids).delete()
     return old.filter(pk__in=ids).delete()[0]
 
 
@@ -90,6 +86,8 @@ def _ended(pipeline_id: int, state: State, before: datetime) -> QuerySet[Transac
     )
 
 
+@retry_conflicts
+@transaction.atomic(savepoint=False)
 def _delete_letters(letters: QuerySet[DeadLetter]) -> int:
     """Lock the letters by their keys, then count them out of their groups, by fingerprint."""
     rows = list(letters.select_for_update().order_by("pk").values_list("pk", "state", "group_id"))
@@ -123,17 +121,7 @@ def _letter_batches(source: str, before: datetime) -> Iterator[int]:
         found = list(rows.values_list("pk", "created_at", "transaction_id")[:BATCH])
         old = [pk for pk, created_at, record_id in found if record_id is None and created_at < before]
         if old:
-            yield _delete_old_letters(old)
+            yield _delete_letters(DeadLetter.objects.filter(pk__in=old))
         if not found or found[-1][1] >= before:
             return
         last = found[-1][0]
-
-
-@retry_conflicts
-@transaction.atomic
-def _delete_old_letters(ids: list[int]) -> int:
-    return _delete_letters(DeadLetter.objects.filter(pk__in=ids))
-
-
-def _delete_attempts(ids: list[int]) -> None:
-    Attempt.objects.filter(transaction_id__in=ids).delete()

@@ -1,4 +1,4 @@
-"""VERBS: cancel, replay, replay_letter."""
+"""VERBS of people: reveal, cancel, replay, replay_letter. Each is written down."""
 
 from typing import Any
 
@@ -10,14 +10,38 @@ from engines.core.states import LetterState, State
 from engines.dead_letters import AS_IT_WAS
 from engines.models import DeadLetter, Pipeline, TransactionRecord
 from engines.transactions.counting import count_ends
-from engines.transactions.errors import NotFinishedError, NotPendingError
-from engines.transactions.finding import find
+from engines.transactions.errors import NotFinishedError, NotPendingError, TransactionUnknownError
 from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
 from ergon_site.access.core import differences
+from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
 
 LONGEST_TEXT = 200
+
+
+def find(uid: str) -> TransactionRecord:
+    """The record of a transaction, with its pipeline."""
+    rows = TransactionRecord.objects.select_related("pipeline").filter(uid=uid)
+    record = rows.first() if is_storable(uid) else None
+    if record is None:
+        raise TransactionUnknownError(uid)
+    return record
+
+
+@retry_conflicts
+@transaction.atomic
+def reveal(uid: str, *, by: str, reason: str = "") -> Any:
+    """The whole payload of a transaction, hidden fields included."""
+    record = find(uid)
+    audit.record(
+        actor=by,
+        action="transaction.reveal",
+        target=f"transaction {uid}",
+        reason=reason,
+        after={"fields": record.pipeline.redacted},
+    )
+    return record.payload
 
 
 @retry_conflicts
