@@ -18,8 +18,8 @@ from engines.dead_letters import DeadLetterDraft
 from engines.models import Pipeline
 from engines.tasks.transaction import Transaction
 from engines.transactions.payloads import PayloadError, encode
+from engines.worker.completer import log_failure
 from engines.worker.database_retry import DatabaseRetry
-from engines.worker.failure_log import log_failure
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.shared_limit import SharedLimit
 

@@ -11,17 +11,20 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from engines import telemetry, transactions
 from engines.conf import settings
+from engines.core import failures
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, TransactionException, error_text, headline
-from engines.core.outcome import Failure, Later, Outcome, Success
+from engines.core.outcome import Failure, Later, Success
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
-from engines.worker.failure_log import log_failure
 
 MOST_AT_ONCE = 200
 LINGER = 0.005
 MOST_WAITING = 10_000
+LONGEST_ERROR = 500
 
 log = structlog.get_logger("ergon.completer")
+worker_log = structlog.get_logger("ergon.worker")
 
 
 class OutcomeNotWrittenError(TransactionException):
@@ -142,13 +145,10 @@ class Completer:
                 if len(self._waiting) < MOST_AT_ONCE and not self._is_hurried:
                     time.sleep(LINGER)
                 self._settle([self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))])
-            self._rest()
-
-    def _rest(self) -> None:
-        self._idle.set()
-        if self._waiting:  # one came between the last look and now
-            self._idle.clear()
-            self._some.set()
+            self._idle.set()
+            if self._waiting:  # one came between the last look and now
+                self._idle.clear()
+                self._some.set()
 
     def _settle(self, batch: list[Settlement]) -> None:
         self._in_hand = len(batch)
@@ -205,18 +205,30 @@ class Completer:
                 counts.postponed += 1
             else:
                 counts.failed += 1
-                self._log(leased, outcome)
+                if isinstance(outcome, Failure):
+                    pipeline = self.names.get(leased.lease.pipeline_id, "")
+                    log_failure(pipeline, leased.id, outcome, [attempted for attempted, _ in leased.lease.attempts])
         for leased in stale:
             telemetry.stale.add(1)
             log.warning("outcome_came_after_its_lease", transaction=leased.id)
         self._done([one.transaction for one in batch])
 
-    def _log(self, leased: LeasedTransaction, outcome: Outcome) -> None:
-        if isinstance(outcome, Failure):
-            pipeline = self.names.get(leased.lease.pipeline_id, "")
-            log_failure(pipeline, leased.id, outcome, (attempted for attempted, _ in leased.lease.attempts))
-
 
 def _ask_anything() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
+
+
+def log_failure(pipeline: str, transaction_id: str, failure: Failure, attempts: Sequence[AttemptRecord]) -> None:
+    """Log a transaction that has failed for good: one line to find it by, its dead letter has the rest."""
+    told = failures.summary(failure, attempts)
+    error = " ".join(f"{told['type']}: {told['message']}".split())
+    worker_log.error(
+        "transaction_failed",
+        pipeline=pipeline,
+        transaction=failures.storable(transaction_id),
+        step=told["step"],
+        category=told["category"],
+        attempts=sum(one.stage.value == told["step"] for one in attempts),
+        error=error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…",
+    )

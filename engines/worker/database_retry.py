@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError, connection
@@ -17,6 +17,7 @@ from ergon_site.access.database.time_limit import time_limit
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # The statement's own fault: waiting does not help.
 FAULTS = (DataError, IntegrityError, ProgrammingError)
+NO_ANSWER: Any = object()
 
 T = TypeVar("T")
 log = structlog.get_logger("ergon.database")
@@ -59,34 +60,33 @@ class DatabaseRetry:
     def wait_out(self, call: Callable[[], T]) -> T | None:
         """The result of the call once the database answers; None after `give_up`."""
         wait = FIRST_WAIT
-        while True:
-            try:
-                return self._tried(call)
-            except FAULTS:
-                raise
-            except (DatabaseError, InterfaceError):
-                if self._given_up.wait(wait):
-                    return None
+        while (value := self._tried(call)) is NO_ANSWER:
+            if self._given_up.wait(wait):
+                return None
             wait = min(wait * 2, self._longest_wait)
+        return value  # type: ignore[no-any-return]
 
     def try_once(self, call: Callable[[], T]) -> T | None:
         """The result of the call; None if the database did not answer, which counts as an outage."""
-        try:
-            return self._tried(call)
-        except FAULTS:
-            raise
-        except (DatabaseError, InterfaceError):
-            return None
+        value = self._tried(call)
+        return None if value is NO_ANSWER else value
 
-    def _tried(self, call: Callable[[], T]) -> T:
+    def _tried(self, call: Callable[[], Any]) -> Any:
+        """The result of the call, or `NO_ANSWER`."""
         asked_at = time.monotonic()
         try:
             value = self._try(call)
         except FAULTS:
             raise
         except (DatabaseError, InterfaceError) as error:
-            self._note(error)
-            raise
+            if not self.is_out:
+                self._began = time.monotonic()
+            self.is_out = True
+            if self._said != headline(error):  # at first, and when it refuses for another reason
+                self._said = headline(error)
+                hint = "retrying until the database answers and accepts writes"
+                log.error("database_refuses", to=self._what, error=self._said, hint=hint)  # noqa: TRY400 (as expected)
+            return NO_ANSWER
         if time.monotonic() - asked_at > self._slow:
             self._answering_since = time.monotonic()
         if self.is_out:
@@ -94,15 +94,6 @@ class DatabaseRetry:
             self._on_return()
             log.info("database_answers_again", to=self._what, after=round(time.monotonic() - self._began, 1))
         return value
-
-    def _note(self, error: Exception) -> None:
-        if not self.is_out:
-            self._began = time.monotonic()
-        self.is_out = True
-        if self._said != headline(error):  # at first, and when it refuses for another reason
-            self._said = headline(error)
-            hint = "retrying until the database answers and accepts writes"
-            log.error("database_refuses", to=self._what, error=self._said, hint=hint)
 
     def _try(self, call: Callable[[], T]) -> T:
         with self._borrow():

@@ -88,16 +88,26 @@ class Heartbeat:
         if self.notifier is not None:
             self.notifier.close()
         self.completer.close()
-        self._retire()
+        connection.close()  # the farewell needs one that is surely alive; without it the missing heartbeat says as much
+        if not self.is_cut_off:
+            try:
+                with time_limit(settings().heartbeat_limit):
+                    self._write_tally()
+                    workers.retire(self.worker.pk, settled=self.completer.settled, executors=self._executors())
+            except DatabaseError as error:
+                log.warning("farewell_unheard", error=headline(error))
         self.connections.close()
 
     def _await_connections(self) -> None:
         """Connect the completer, renewals and claims first, then the notifier: a claim must be settled."""
-        until, claims = (
-            time.monotonic() + settings().start_timeout,
-            DatabaseRetry("claim", borrow=self.connections.borrow),
-        )
-        while not self._is_ready(claims):
+        until = time.monotonic() + settings().start_timeout
+        claims = DatabaseRetry("claim", borrow=self.connections.borrow)
+        while True:
+            if self.completer.is_connected.wait(LOOK) and self._is_connected.wait(LOOK):
+                # The connection that is borrowed by then, not the one of this thread.
+                claims.try_once(lambda: connection.ensure_connection())  # noqa: PLW0108
+                if not claims.is_out:
+                    return
             if not self._is_wanted():
                 return
             if time.monotonic() >= until:
@@ -106,24 +116,6 @@ class Heartbeat:
                     f" a worker needs {workers.CONNECTIONS}, and those that its handlers open: see manage.py doctor"
                 )
                 raise DependencyError(msg)
-
-    def _is_ready(self, claims: DatabaseRetry) -> bool:
-        if not self.completer.is_connected.wait(LOOK) or not self._is_connected.wait(LOOK):
-            return False
-        claims.try_once(lambda: connection.ensure_connection())  # noqa: PLW0108 (of the one that is borrowed by then)
-        return not claims.is_out
-
-    def _retire(self) -> None:
-        """On a connection that is surely alive; where there is none, the missing heartbeat says it as well."""
-        connection.close()
-        if self.is_cut_off:
-            return
-        try:
-            with time_limit(settings().heartbeat_limit):
-                self._write_tally()
-                workers.retire(self.worker.pk, settled=self.completer.settled, executors=self._executors())
-        except DatabaseError as error:
-            log.warning("farewell_unheard", error=headline(error))
 
     @property
     def in_flight(self) -> int:
@@ -258,16 +250,15 @@ class Heartbeat:
         workers.notice_the_dead()
 
     def _renew_leases(self) -> None:
+        """Renew every lease; of those that are lost, what waits leaves the backlog, and what runs is told."""
         held = list(self._held.values())
         renewed = transactions.heartbeat(one.lease for one in held)
-        self._lose([one for one in held if one.lease.id not in renewed and self._is_run(one)])
-
-    def _is_run(self, transaction: LeasedTransaction) -> bool:
-        """Not settled or given back while its renewal was under way."""
-        return self._held.get(transaction.lease.id) is transaction and not transaction.lease.is_settling
-
-    def _lose(self, lost: Sequence[LeasedTransaction]) -> None:
-        """Others have these transactions now: what waits leaves the backlog, what runs is told."""
+        # Others have these transactions now, but for those that were settled or given back meanwhile.
+        lost = [
+            one
+            for one in held
+            if one.lease.id not in renewed and self._held.get(one.lease.id) is one and not one.lease.is_settling
+        ]
         by_pipeline: dict[int, list[LeasedTransaction]] = {}
         for transaction in lost:
             transaction.lease.is_lost = True

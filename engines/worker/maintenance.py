@@ -5,6 +5,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from threading import Event, Thread
 from typing import Any, NamedTuple
@@ -107,7 +108,9 @@ class Maintenance:
                 self._await_database(error)
                 self._let_workers_renew()
             each_turn()
-            self._stop.wait(self._until(quick))
+            # Until a chore is due, the term must be renewed, or the leader may be gone.
+            is_leading, next_at = self._leading.is_set(), min(quick.next_at(), self._renew_at)
+            self._stop.wait(min(max(0.0, next_at - time.monotonic()) if is_leading else self._term / 6, TURN))
         aside.join(GRACE)
         self._resign()
         self._tell("stopped")
@@ -149,13 +152,6 @@ class Maintenance:
                     break  # the other thread notices too, and waits for both
         connection.close()
 
-    def _until(self, due: Intervals) -> float:
-        """The time to sleep: until a chore is due, the term must be renewed, or the leader may be gone."""
-        now = time.monotonic()
-        if not self._leading.is_set():
-            return min(self._term / 6, TURN)
-        return min(max(0.0, min(due.next_at(), self._renew_at) - now), TURN)
-
     def _lead(self) -> bool:
         """Whether this process does the chores; asked of the database a few times in each term."""
         if self._leading.is_set() and time.monotonic() < self._renew_at:
@@ -163,12 +159,9 @@ class Maintenance:
         term = timedelta(seconds=self._term)
         is_led = bool(self._tried("leadership", lambda: workers.lead(MAINTENANCE, self.holder, term=term)))
         self._renew_at = time.monotonic() + self._term / 3
-        if is_led is not self._is_led:
-            self._is_led = is_led
-            self._change_roles(is_led=is_led)
-        return is_led
-
-    def _change_roles(self, *, is_led: bool) -> None:
+        if is_led is self._is_led:
+            return is_led
+        self._is_led = is_led
         if is_led:
             self._leading.set()
             self._tell("leading", holder=self.holder)
@@ -176,14 +169,13 @@ class Maintenance:
             self._leading.clear()
             leader = self._tried("leadership", lambda: workers.leader(MAINTENANCE))
             self._tell("standing_by", leader=leader)
+        return is_led
 
     def _resign(self) -> None:
         if self._leading.is_set():
             self._leading.clear()
-            try:
+            with suppress(DatabaseError):  # the term ends by itself
                 workers.resign(MAINTENANCE, self.holder)
-            except DatabaseError:
-                return  # the term ends by itself
 
     def _do(self, chore: Chore, *, is_always_told: bool = False) -> None:
         started = time.monotonic()
@@ -199,21 +191,18 @@ class Maintenance:
         except Exception as error:
             if not _is_reachable():
                 raise DatabaseLostError(headline(error)) from error
-            self._note_failure(name, error)
+            message = f"{type(error).__name__}: {headline(error)}"
+            if self._failing.get(name) != message:
+                self._failing[name] = message
+                self._tell("failed", chore=name, error=message)
+                # What a database says of a row that it refuses may hold a payload.
+                is_safe = not _is_of_database(error)
+                logger.error("maintenance chore failed", chore=name, error=message, exc_info=is_safe)  # noqa: TRY400
             return None
         if time.monotonic() - began > settings().heartbeat:  # the database may have stood still
             self._let_workers_renew()
         self._failing.pop(name, None)
         return result
-
-    def _note_failure(self, name: str, error: Exception) -> None:
-        message = f"{type(error).__name__}: {headline(error)}"
-        if self._failing.get(name) == message:
-            return
-        self._failing[name] = message
-        self._tell("failed", chore=name, error=message)
-        # What a database says of a row that it refuses may hold a payload.
-        logger.error("maintenance chore failed", chore=name, error=message, exc_info=not _is_of_database(error))
 
     def _await_database(self, error: Exception) -> None:
         self._leading.clear()

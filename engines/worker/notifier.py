@@ -39,8 +39,10 @@ class Notifier:
         self._watched: dict[int, float] = {}
         self._over = threading.Event()
         self._said = ""
-        self._vendor = connection.vendor
-        self._thread = threading.Thread(target=self._watching(), name="ergon-notifier", daemon=True)
+        watch = self._look
+        if connection.vendor == "postgresql":
+            watch = self._poll if pooler.is_shared(connection) else self._listen
+        self._thread = threading.Thread(target=watch, name="ergon-notifier", daemon=True)
         self._thread.start()
 
     def subscribe(self, pipeline_id: int, callback: Callable[[], None] | None) -> None:
@@ -53,11 +55,6 @@ class Notifier:
     def close(self) -> None:
         self._over.set()
         self._thread.join(2 * NOTICE)
-
-    def _watching(self) -> Callable[[], None]:
-        if self._vendor != "postgresql":
-            return self._look
-        return self._poll if pooler.is_shared(connection) else self._listen
 
     def _tell(self, pipeline_id: int | None = None) -> None:
         callbacks = dict(self._callbacks)
@@ -74,13 +71,6 @@ class Notifier:
             self._watched[int(number)] = time.monotonic() + WATCH
         self._tell(int(number))
 
-    def _look_where_bursts_are(self) -> None:
-        """Wake pipelines with a burst of submits, which are not notified of one by one."""
-        now = time.monotonic()
-        self._watched = {pipeline_id: until for pipeline_id, until in self._watched.items() if now < until}
-        for pipeline_id in self._watched:
-            self._tell(pipeline_id)
-
     def _say(self, error: Exception) -> None:
         """Once, not every second: loops poll as well, but a lone transaction waits longer from now on."""
         if self._said != headline(error):
@@ -90,15 +80,16 @@ class Notifier:
     def _listen(self) -> None:
         while not self._over.is_set():
             try:
-                with closing(psycopg.connect(**_parameters(), autocommit=True)) as listening:
+                given = connection.get_connection_params()
+                for name in ("cursor_factory", "context", "prepare_threshold"):
+                    given.pop(name, None)
+                with closing(psycopg.connect(**given, autocommit=True)) as listening:
                     self._ask(listening, f"LISTEN {CHANNEL}")
                     self._tell()  # whatever was told while nobody listened
                     self._hear(listening)
-            except psycopg.Error:
-                # Loops poll as well, and say that the database is away.
-                self._over.wait(RETRY)
             except Exception as error:  # noqa: BLE001 (told once)
-                self._say(error)
+                if not isinstance(error, psycopg.Error):  # loops poll as well, and say that the database is away
+                    self._say(error)
                 self._over.wait(RETRY)
 
     def _poll(self) -> None:
@@ -127,7 +118,11 @@ class Notifier:
             for notification in listening.notifies(timeout=GLANCE if self._watched else NOTICE, stop_after=1):
                 heard_at = time.monotonic()
                 self._tell_of(notification.payload)
-            self._look_where_bursts_are()
+            # The single submits of a burst are not notified: its pipeline is woken at every look.
+            now = time.monotonic()
+            self._watched = {pipeline_id: until for pipeline_id, until in self._watched.items() if now < until}
+            for pipeline_id in self._watched:
+                self._tell(pipeline_id)
             if time.monotonic() > heard_at + SILENCE:
                 self._ask(listening, "")
                 heard_at = time.monotonic()
@@ -175,10 +170,3 @@ class Notifier:
             except Exception as error:  # noqa: BLE001 (told once)
                 self._say(error)
         connection.close()
-
-
-def _parameters() -> dict[str, Any]:
-    parameters = connection.get_connection_params()
-    for name in ("cursor_factory", "context", "prepare_threshold"):
-        parameters.pop(name, None)
-    return dict(parameters)

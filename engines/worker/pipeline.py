@@ -3,7 +3,7 @@
 import inspect
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -47,13 +47,10 @@ class Options:
     cancel_grace: float = CANCEL_GRACE
 
     def applied_to(self, policy: Any) -> Any:
-        loop: dict[str, Any] = {}
+        given = {"limit": self.limit, "timeout": self.timeout}
+        loop: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if isinstance(policy, ConsumerPolicy):
             loop["streaming"] = not self.is_draining
-        if self.limit is not None:
-            loop["limit"] = self.limit
-        if self.timeout is not None:
-            loop["timeout"] = self.timeout
         if self.concurrency is not None:
             loop["concurrency"] = ConcurrencyPolicy(value=self.concurrency)
         if self.batch is not None:
@@ -68,29 +65,27 @@ class PipelineRunner:
         self.pipeline, self._options = pipeline, options
         self.connector = connector
         self._sink = Connector()  # where a producer sends to
-        self.task = build(pipeline, self._given(), pools, options)
+        # A consumer gets the one that it fetches from; a producer also the one that it sends to.
+        given: dict[str, Connector] = {pipeline.connector: connector}
+        if pipeline.direction != "inbound" and pipeline.connector != "database":
+            self._sink = registered_connector(pipeline, options)
+            given = {"database": connector, pipeline.connector: self._sink}
+        self.task = build(pipeline, given, pools, options)
         self.task.abandoned_grace, self.task.cancel_grace = options.abandoned_grace, options.cancel_grace
         self.task.pipeline_name = pipeline.name
         self.error: BaseException | None = None
         self.has_reached_limit = False
-
-    def _given(self) -> dict[str, Connector]:
-        """A consumer gets the one that it fetches from; a producer also the one that it sends to."""
-        if self.pipeline.direction == "inbound" or self.pipeline.connector == "database":
-            return {self.pipeline.connector: self.connector}
-        self._sink = registered_connector(self.pipeline, self._options)
-        return {"database": self.connector, self.pipeline.connector: self._sink}
 
     def run(self) -> None:
         """Until there is no more, the limit is reached, or somebody stops it; raises what ended it otherwise."""
         policy, _ = self.connector.policy_in_force()
         try:
             if self.pipeline.direction == "inbound":
-                report = _completed(self.task.consume_transactions(policy))
+                run = self.task.consume_transactions(policy)
             else:
                 is_streaming = not self._options.is_draining
                 run = self.task.produce_transactions(self.connector, policy, is_streaming=is_streaming)
-                report = _completed(run)
+            report = _run_in_event_loop(run) if inspect.iscoroutine(run) else run
             self.has_reached_limit = report.stopped_by == Stop.LIMIT
         finally:
             self.connector.close()
@@ -106,10 +101,7 @@ class PipelineRunner:
         self._sink.give_up()
 
 
-def _completed(run: Any) -> Any:
-    """The report of a loop; that of an async task runs in an event loop of its own."""
-    if not inspect.iscoroutine(run):
-        return run
+def _run_in_event_loop(run: Coroutine[Any, Any, Any]) -> Any:
     event_loop = EventLoop()
     try:
         return event_loop.run(run)
@@ -167,21 +159,15 @@ def _find_everything() -> None:
 
 
 def build(pipeline: Pipeline, connectors: dict[str, Connector], pools: Pools, options: Options) -> Any:
-    """The task of a pipeline, given its connectors and every service."""
-    if not pipeline.task:
-        return _executor_task(pipeline, connectors, pools, options)
-    discovery.discover()
-    cls = registry.tasks.find(pipeline.task)
-    kind, mixins = NEEDED[pipeline.direction]
-    if not issubclass(cls, mixins):
-        msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}, but its task {pipeline.task!r} is no {kind}"
-        raise UnrunnableError(msg)
-    return cls(connectors=connectors, services=discovery.services())
-
-
-def _executor_task(
-    pipeline: Pipeline, connectors: dict[str, Connector], pools: Pools, options: Options
-) -> RunInExecutor:
+    """The task of a pipeline, given its connectors and every service; or the one that runs its executor."""
+    if pipeline.task:
+        discovery.discover()
+        cls = registry.tasks.find(pipeline.task)
+        kind, mixins = NEEDED[pipeline.direction]
+        if not issubclass(cls, mixins):
+            msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}, but its task {pipeline.task!r} is no {kind}"
+            raise UnrunnableError(msg)
+        return cls(connectors=connectors, services=discovery.services())
     if pipeline.executor not in pools:
         known = ", ".join(pools) or "none"
         msg = (
@@ -189,12 +175,11 @@ def _executor_task(
             f"which ERGON_EXECUTORS does not name; it names: {known}"
         )
         raise UnrunnableError(msg)
-    worker = f"{socket.gethostname()}:{os.getpid()}"
     return RunInExecutor(
         pools,
         executor=pipeline.executor,
         pipeline=pipeline.name,
-        worker_id=worker,
+        worker_id=f"{socket.gethostname()}:{os.getpid()}",
         is_draining=options.is_draining,
         connectors=connectors,
     )

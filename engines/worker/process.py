@@ -95,16 +95,13 @@ class WorkerProcess:
             runner.error = error
             self.errors.append(error)
             if not isinstance(error, LoopTimeout):
-                self._stop_pipeline(runner.pipeline)
+                # All loops of the pipeline: its submitted transactions do not run on alone without its broker.
+                for one in self.runners:
+                    if one.pipeline is runner.pipeline:
+                        one.stop()
         finally:
             self._ended.put(runner)
             self.changed.set()
-
-    def _stop_pipeline(self, pipeline: Pipeline) -> None:
-        """Stop all loops of a pipeline: its submitted transactions do not run on alone without its broker."""
-        for runner in self.runners:
-            if runner.pipeline is pipeline:
-                runner.stop()
 
     def newly_ended(self) -> Iterator[PipelineRunner]:
         """The pipelines that have ended since the last call."""

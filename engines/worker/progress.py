@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,8 @@ from ergon_site.access.cli import tables
 from ergon_site.access.database.description import describe
 
 EVERY = 0.5
+COUNTED = ("succeeded", "failed", "stale")
+CLEAR = "\r\033[K"
 
 
 def alone(output: Any) -> Any:
@@ -33,18 +35,16 @@ def banner(command: str, pipelines: Sequence[Pipeline], *, concurrency: int | No
     count = f"{len(pipelines)} {'pipeline' if len(pipelines) == 1 else 'pipelines'}"
     within = f" in {processes} processes" if processes > 1 else ""
     headings = ["pipeline", "runs", "connector", "concurrency", "policy"]
-    rows = [_row(pipeline, concurrency) for pipeline in pipelines]
+    rows = []
+    for pipeline in pipelines:
+        policy: Any = policies.in_force(pipeline.policy_id).policy
+        active = pipeline.policy.active
+        version = f" v{active.number}" if active else ""
+        runs = f"task {pipeline.task}" if pipeline.task else f"executor {pipeline.executor}"
+        slots = concurrency or policy.loop.concurrency.value
+        rows.append([pipeline.name, runs, pipeline.connector, slots, f"{pipeline.policy.name}{version}"])
     first = f"{command}: {count}{within}, database {describe(connection)}"
     return [first, *(f"  {line}" for line in tables.table(headings, rows))]
-
-
-def _row(pipeline: Pipeline, concurrency: int | None) -> list[Any]:
-    policy: Any = policies.in_force(pipeline.policy_id).policy
-    active = pipeline.policy.active
-    version = f" v{active.number}" if active else ""
-    runs = f"task {pipeline.task}" if pipeline.task else f"executor {pipeline.executor}"
-    slots = concurrency or policy.loop.concurrency.value
-    return [pipeline.name, runs, pipeline.connector, slots, f"{pipeline.policy.name}{version}"]
 
 
 class ProgressReporter:
@@ -55,7 +55,7 @@ class ProgressReporter:
         self._is_live = not as_json and sys.stderr.isatty()
         self._seen: dict[str, tuple[int, int]] = {}
         self._idle: set[str] = set()
-        self._rate = Rate()
+        self._live = LiveTotal()
 
     def started(self) -> None:
         for pipeline in self._worker.pipelines:
@@ -74,11 +74,12 @@ class ProgressReporter:
                 self._event("waiting", pipeline)
             self._seen[pipeline.name] = ended
         if self._is_live:
-            self._line()
+            total = total_of(self._counts(pipeline.pk) for pipeline in self._worker.pipelines)
+            self._live.show(total, f", {self._worker.heartbeat.in_flight} in flight")
 
     def stopped(self, code: int) -> None:
         if self._is_live:
-            sys.stderr.write("\r\033[K")
+            self._live.clear()
         for pipeline in self._worker.pipelines:
             self._event("stopped", pipeline, given_back=self._worker.given_back_of(pipeline), code=code)
             if not self._as_json:
@@ -87,7 +88,7 @@ class ProgressReporter:
 
     def _counts(self, pipeline_id: int) -> dict[str, int]:
         counts = self._worker.heartbeat.completer.counts[pipeline_id]
-        return {"succeeded": counts.succeeded, "failed": counts.failed, "stale": counts.stale}
+        return {name: getattr(counts, name) for name in COUNTED}
 
     def _event(self, event: str, pipeline: Pipeline, **more: Any) -> None:
         if not self._as_json:
@@ -103,27 +104,29 @@ class ProgressReporter:
         self._output.write(json.dumps(told))
         self._output.flush()
 
-    def _line(self) -> None:
-        # The cursor goes back to the start of the line: a line of the log that comes next takes its place.
-        counts = [self._counts(pipeline.pk) for pipeline in self._worker.pipelines]
-        total = {name: sum(one[name] for one in counts) for name in ("succeeded", "failed", "stale")}
-        rate = self._rate.of(total["succeeded"] + total["failed"])
-        sys.stderr.write(f"\r\033[K{summary(total)}, {rate:,.0f}/s, {self._worker.heartbeat.in_flight} in flight\r")
-        sys.stderr.flush()
 
-
-class Rate:
-    """The rate of a count, smoothed over a few samples."""
+class LiveTotal:
+    """A line on a terminal with counts and their rate, smoothed over a few samples."""
 
     def __init__(self) -> None:
         self._count, self._at, self._rate = 0, time.monotonic(), 0.0
 
-    def of(self, count: int) -> float:
-        now = time.monotonic()
+    def show(self, total: dict[str, int], after: str = "", *, before: str = "") -> None:
+        now, count = time.monotonic(), total["succeeded"] + total["failed"]
         fresh = (count - self._count) / max(now - self._at, 1e-6)
         self._rate = fresh if self._rate == 0 else 0.6 * self._rate + 0.4 * fresh
         self._count, self._at = count, now
-        return self._rate
+        # The cursor goes back to the start of the line: a line of the log that comes next takes its place.
+        sys.stderr.write(f"{CLEAR}{before}{summary(total)}, {self._rate:,.0f}/s{after}\r")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        sys.stderr.write(CLEAR)
+
+
+def total_of(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    listed = list(counts)
+    return {name: sum(one[name] for one in listed) for name in COUNTED}
 
 
 def summary(counts: dict[str, int]) -> str:

@@ -13,9 +13,9 @@ class SharedLimit:
         self.turn = threading.Lock()
         self._counting = threading.Lock()
         self._started = 0
-        self._lock = threading.Lock()
-        self._turns = count(1)
-        self._shares: list[Share] = []
+        self.lock = threading.Lock()  # of the slots
+        self.turns = count(1)
+        self.shares: list[Share] = []
 
     def left(self, limit: int | None) -> int | None:
         """The number of transactions that may still start; None if nothing limits them."""
@@ -29,35 +29,8 @@ class SharedLimit:
     def share(self) -> "Share":
         """The slots of one loop."""
         made = Share(self)
-        self._shares.append(made)
+        self.shares.append(made)
         return made
-
-    def take(self, share: "Share", concurrency: int, *, is_forced: bool) -> bool:
-        with self._lock:
-            others = [one for one in self._shares if one is not share]
-            is_full = share.running + sum(one.running for one in others) >= concurrency
-            is_behind = any(one.is_waiting and one.rank < share.rank for one in others)
-            share.is_waiting = not is_forced and (is_full or is_behind)
-            if share.is_waiting:
-                return False
-            share.running, share.last_turn = share.running + 1, next(self._turns)
-            return True
-
-    def give(self, share: "Share") -> None:
-        with self._lock:
-            share.running -= 1
-        self._wake_others(share)
-
-    def decline(self, share: "Share") -> None:
-        with self._lock:
-            was_waiting, share.is_waiting = share.is_waiting, False
-        if was_waiting:  # others may have let it go first
-            self._wake_others(share)
-
-    def _wake_others(self, share: "Share") -> None:
-        for one in self._shares:
-            if one is not share and one.is_waiting:
-                one.wake()
 
 
 class Share:
@@ -77,12 +50,30 @@ class Share:
 
         One that is only to be given back has its slot by force.
         """
-        return self._shared.take(self, concurrency, is_forced=is_forced)
+        with self._shared.lock:
+            others = [one for one in self._shared.shares if one is not self]
+            is_full = self.running + sum(one.running for one in others) >= concurrency
+            is_behind = any(one.is_waiting and one.rank < self.rank for one in others)
+            self.is_waiting = not is_forced and (is_full or is_behind)
+            if self.is_waiting:
+                return False
+            self.running, self.last_turn = self.running + 1, next(self._shared.turns)
+            return True
 
     def give(self) -> None:
         """A transaction has ended, or waits without a slot."""
-        self._shared.give(self)
+        with self._shared.lock:
+            self.running -= 1
+        self._wake_others()
 
     def decline(self) -> None:
         """There is nothing to run here."""
-        self._shared.decline(self)
+        with self._shared.lock:
+            was_waiting, self.is_waiting = self.is_waiting, False
+        if was_waiting:  # others may have let it go first
+            self._wake_others()
+
+    def _wake_others(self) -> None:
+        for one in self._shared.shares:
+            if one is not self and one.is_waiting:
+                one.wake()

@@ -1,4 +1,4 @@
-"""StopSignals to end: what SIGTERM and SIGINT mean to a process while it works, and when its work is done."""
+"""Signal handling of `consume` and `produce`."""
 
 import atexit
 import os
@@ -57,9 +57,5 @@ class StopSignals:
 
 def deaf_at_exit() -> None:
     """The interpreter lets go of its handlers before it is gone: an order in that moment would look like a death."""
-    atexit.register(_ignore)
-
-
-def _ignore() -> None:
     for number in NUMBERS:
-        signal.signal(number, signal.SIG_IGN)
+        atexit.register(signal.signal, number, signal.SIG_IGN)

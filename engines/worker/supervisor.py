@@ -15,7 +15,7 @@ import structlog
 
 from engines import transactions, workers
 from engines.worker.database_retry import DatabaseRetry
-from engines.worker.progress import EVERY, Rate, summary
+from engines.worker.progress import COUNTED, EVERY, LiveTotal, summary, total_of
 from engines.worker.signals import NUMBERS, deaf_at_exit
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
@@ -24,7 +24,7 @@ LAST_LINES = 2.0  # for what a process told last, which somebody that it has sta
 LAST_WORDS = 5.0  # for processes to be gone and their leases to be given back, once that is in a hurry
 ENDS = {0, 1, 2, 3, 69, 78}  # a child that ended so has said why; after any other end it is replaced
 ORDERLY = {0, 3}
-COUNTED = ("succeeded", "failed", "stale")
+
 
 log = structlog.get_logger("ergon.supervisor")
 
@@ -51,7 +51,7 @@ class Place:
     """The place of a child process: the running one, or when the next is due."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        self._argv = argv
+        self.argv = argv
         self._wait = FIRST_WAIT
         self.child: Child | None = None
         self.due_at: float | None = 0.0
@@ -59,10 +59,6 @@ class Place:
     @property
     def is_done(self) -> bool:
         return self.child is None and self.due_at is None
-
-    def start(self) -> Child:
-        self.child, self.due_at = Child(self._argv), None
-        return self.child
 
     def vacate(self, *, is_wanted: bool) -> None:
         """Its process has ended; another one soon, later the more often it happens."""
@@ -87,7 +83,7 @@ class Supervisor:
         self._retry = DatabaseRetry("give back what a dead process held", limit=math.inf)
         self._burials: list[threading.Thread] = []
         self._writing = threading.Lock()
-        self._rate = Rate()
+        self._live = LiveTotal()
         self.code = 0
 
     def run(self) -> int:
@@ -99,10 +95,19 @@ class Supervisor:
         while not all(place.is_done for place in places) and time.monotonic() < self._ends_at:
             for place in places:
                 self._look_at(place)
-            self._show()
+            if not self._as_json and sys.stderr.isatty():
+                self._live.show(total_of(self._totals().values()), before=f"{len(self._commands)} processes: ")
             time.sleep(EVERY / 5)
-        self._wait_for_burials()
-        self._conclude()
+        # Until the database has taken what they give back; after an order not for long.
+        while any(burial.is_alive() for burial in self._burials) and time.monotonic() < self._ends_at:
+            if self._stopped_by is not None:
+                self._hurry()
+            time.sleep(EVERY / 5)
+        if not self._as_json:
+            if sys.stderr.isatty():
+                self._live.clear()
+            for pipeline, counts in self._totals().items():
+                self._output.write(f"{pipeline}: {summary(counts)}")
         return self.code
 
     def _look_at(self, place: Place) -> None:
@@ -110,7 +115,13 @@ class Supervisor:
             place.due_at = None
         if place.child is None:
             if place.due_at is not None and time.monotonic() >= place.due_at:
-                self._start(place)
+                child = Child(place.argv)
+                place.child, place.due_at = child, None
+                self._children.append(child)
+                child.reader = threading.Thread(target=self._read, args=[child], daemon=True)
+                child.reader.start()
+                if self._stopped_by is not None:  # told while it was being started
+                    child.tell(self._stopped_by)
         elif place.child.process.poll() is not None:
             if place.child.reader is not None:
                 place.child.reader.join(LAST_LINES)
@@ -118,15 +129,8 @@ class Supervisor:
             self._bury(place.child, is_replaced=is_wanted)
             place.vacate(is_wanted=is_wanted)
 
-    def _start(self, place: Place) -> None:
-        child = place.start()
-        self._children.append(child)
-        child.reader = threading.Thread(target=self._read, args=[child], daemon=True)
-        child.reader.start()
-        if self._stopped_by is not None:  # told while it was being started
-            child.tell(self._stopped_by)
-
     def _read(self, child: Child) -> None:
+        """Pass on events, for programs; anything else was printed by somebody's code while it was imported."""
         assert child.process.stdout is not None  # noqa: S101 (a pipe was asked for)
         with child.process.stdout as lines:
             for line in lines:
@@ -136,21 +140,19 @@ class Supervisor:
                     child.counts[event["pipeline"]] = {name: event[name] for name in COUNTED}
                 # Whoever listens to this process may have gone; it reads on, or the child would be stuck.
                 with suppress(OSError), self._writing:
-                    self._pass_on(line, event, child.process.pid)
-
-    def _pass_on(self, line: str, event: dict[str, Any] | None, pid: int) -> None:
-        """Events for programs; what else comes, somebody's code has printed while it was imported."""
-        if event is None:
-            sys.stderr.write(line)
-            sys.stderr.flush()
-        elif self._as_json:
-            self._output.write(json.dumps({**event, "process": pid}))
-            self._output.flush()
+                    if event is None:
+                        sys.stderr.write(line)
+                        sys.stderr.flush()
+                    elif self._as_json:
+                        self._output.write(json.dumps({**event, "process": child.process.pid}))
+                        self._output.flush()
 
     def _bury(self, child: Child, *, is_replaced: bool) -> None:
         """Give back at once what it held, if it could not do so itself."""
-        code = child.process.returncode
-        if not is_replaced and code and not self._is_as_ordered(code):
+        code, number = child.process.returncode, self._stopped_by
+        # A process that was told while it was being started ends by the signal itself; it had nothing in hand.
+        is_as_ordered = number is not None and self._orders == 1 and code in {-number, 128 + number, -signal.SIGTERM}
+        if not is_replaced and code and not is_as_ordered:
             self.code = max(self.code, code if code > 0 else 1)
         if code in ORDERLY or child.worker is None:
             return
@@ -161,23 +163,16 @@ class Supervisor:
         burial.start()
 
     def _give_back(self, worker: int, code: int) -> None:
-        self._retry.wait_out(lambda: _release(worker, code))
-        self._retry.close_connection()
+        def release() -> None:
+            workers.mark_dead(worker, note=f"the process ended with {code}")
+            while any(transactions.rescue(worker=worker)):
+                pass  # at most so many at once, until nothing is left
 
-    def _wait_for_burials(self) -> None:
-        """Until the database has taken what they give back; after an order not for long."""
-        while any(burial.is_alive() for burial in self._burials) and time.monotonic() < self._ends_at:
-            if self._stopped_by is not None:
-                self._hurry()
-            time.sleep(EVERY / 5)
+        self._retry.wait_out(release)
+        self._retry.close_connection()
 
     def _hurry(self) -> None:
         self._ends_at = min(self._ends_at, time.monotonic() + LAST_WORDS)
-
-    def _is_as_ordered(self, code: int) -> bool:
-        """A process that was told while it was being started ends by the signal itself; it had nothing in hand."""
-        number = self._stopped_by
-        return number is not None and self._orders == 1 and code in {-number, 128 + number, -signal.SIGTERM}
 
     def _stop(self, number: int, _frame: Any) -> None:
         self._stopped_by = number
@@ -197,29 +192,6 @@ class Supervisor:
                 for name, count in counts.items():
                     total[name] += count
         return totals
-
-    def _show(self) -> None:
-        if self._as_json or not sys.stderr.isatty():
-            return
-        totals = self._totals().values()
-        total = {name: sum(one[name] for one in totals) for name in COUNTED}
-        rate = self._rate.of(total["succeeded"] + total["failed"])
-        sys.stderr.write(f"\r\033[K{len(self._commands)} processes: {summary(total)}, {rate:,.0f}/s\r")
-        sys.stderr.flush()
-
-    def _conclude(self) -> None:
-        if self._as_json:
-            return
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\033[K")
-        for pipeline, counts in self._totals().items():
-            self._output.write(f"{pipeline}: {summary(counts)}")
-
-
-def _release(worker: int, code: int) -> None:
-    workers.mark_dead(worker, note=f"the process ended with {code}")
-    while any(transactions.rescue(worker=worker)):
-        pass  # so many at once; until nothing is left
 
 
 def _event_in(line: str) -> dict[str, Any] | None:
