@@ -5,8 +5,7 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from types import ModuleType
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from engines.executors import telemetry
 from engines.executors.handlers import HandlerRegistry
@@ -25,34 +24,27 @@ def main() -> None:
         help="the module with the handlers, and the name of its HandlerRegistry (default: registry)",
     )
     handlers = parser.parse_args().handlers
-    pipes = taken()
-    registry = found(handlers)
+    requests, answers = take_pipes()
+    registry = find_registry(handlers)
     telemetry.export(os.environ)  # noqa: TID251 (an executor has no settings; these are OpenTelemetry's own)
 
     def answer(line: bytes) -> None:
         rest = memoryview(line)
         while rest:
-            rest = rest[os.write(pipes.answers, rest) :]
+            rest = rest[os.write(answers, rest) :]
 
     try:
-        Runtime(registry, pipes.requests, answer).run()
+        Runtime(registry, requests, answer).run()
     except BrokenPipeError:
         sys.exit("executor: the orchestrator has gone")
 
 
-class Pipes(NamedTuple):
-    """The streams of requests and answers."""
-
-    requests: int
-    answers: int
-
-
-def taken() -> Pipes:
-    """Both pipes for the protocol alone, before anything is imported that may print or read.
+def take_pipes() -> tuple[int, int]:
+    """Keep both pipes, of requests and of answers, for the protocol alone, before any import that may print or read.
 
     What handlers print, in C as well, goes to stderr; what they and the programs that they start read is empty.
     """
-    pipes = Pipes(os.dup(0), os.dup(1))
+    pipes = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -61,24 +53,20 @@ def taken() -> Pipes:
     return pipes
 
 
-def found(path: str) -> HandlerRegistry:
+def find_registry(path: str) -> HandlerRegistry:
     module, _, name = path.partition(":")
     name = name or "registry"
-    registry = getattr(imported(module), name, None)
+    try:
+        registry = getattr(import_module(module), name, None)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it does wrong, it cannot be used)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if "importlib" in last.filename else f" ({last.filename}, line {last.lineno})"
+        refuse(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}{place}")
     if registry is None:
         refuse(f"the module {module!r} has no {name!r}: name its HandlerRegistry, as in {module}:handlers")
     if not isinstance(registry, HandlerRegistry):
         refuse(f"{module}:{name} is a {type(registry).__name__}, not a HandlerRegistry")
     return registry
-
-
-def imported(module: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it does wrong, it cannot be used)
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = "" if "importlib" in last.filename else f" ({last.filename}, line {last.lineno})"
-        refuse(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}{place}")
 
 
 def refuse(message: str) -> NoReturn:

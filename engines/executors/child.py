@@ -32,7 +32,11 @@ class Child:
     def __init__(self, settings: ExecutorSettings, environment: Mapping[str, str]) -> None:
         self._ending, self._hearing = threading.Lock(), threading.Lock()
         self._code: int | None = None
-        words = _words(settings, environment)
+        # The command and its environment, as the keeper reads them.
+        pairs = [f"{name}={value}" for name, value in {**environment, **settings.env}.items()]
+        if any("\0" in word for word in (*settings.command, *pairs)):
+            raise _cannot_start(settings, settings.command[0], "embedded null byte")
+        words = b"\0\0".join(b"\0".join(map(os.fsencode, words)) for words in (settings.command, pairs)) + b"\0\0"
         self._control, theirs = socket.socketpair()
         try:
             with theirs:
@@ -88,7 +92,13 @@ class Child:
     def code(self) -> str:
         """Its exit code as a shell gives it: 128 plus the signal's number if it was killed."""
         code = -signal.SIGKILL if self._code is None else self._code
-        return str(code) if code >= 0 else f"{128 - code} ({_name(-code)})"
+        if code >= 0:
+            return str(code)
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # one of the many that are for real time have no name
+            name = f"signal {-code}"
+        return f"{128 - code} ({name})"
 
     def kill(self, grace: float = GRACE) -> None:
         """SIGTERM to the whole group, a second, SIGKILL to all that it has started; returns when nothing is left."""
@@ -123,14 +133,6 @@ class Child:
     def _order(self, letter: bytes) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(letter)
-
-
-def _words(settings: ExecutorSettings, environment: Mapping[str, str]) -> bytes:
-    """The command and its environment, as the keeper reads them."""
-    pairs = [f"{name}={value}" for name, value in {**environment, **settings.env}.items()]
-    if any("\0" in word for word in (*settings.command, *pairs)):
-        raise _cannot_start(settings, settings.command[0], "embedded null byte")
-    return b"\0\0".join(b"\0".join(map(os.fsencode, words)) for words in (settings.command, pairs)) + b"\0\0"
 
 
 def _start_keeper(settings: ExecutorSettings, control: int) -> "subprocess.Popen[bytes]":
@@ -169,10 +171,3 @@ def _pipe(pipe: IO[bytes] | None) -> int:
     fileno: Any = pipe and pipe.fileno()
     os.set_blocking(fileno, False)
     return int(fileno)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of the many that are for real time have no name
-        return f"signal {number}"

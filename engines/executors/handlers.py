@@ -22,18 +22,14 @@ class Handler:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._wants_context = _first_parameter(function) == "ctx"
+        try:
+            self._wants_context = next(iter(inspect.signature(function).parameters), None) == "ctx"
+        except ValueError:  # some functions of C do not tell
+            self._wants_context = False
 
     def __call__(self, context: ExecutionContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
         given = [context, *args] if self._wants_context else args
         return self.function(*given, **kwargs)
-
-
-def _first_parameter(function: Callable[..., Any]) -> str | None:
-    try:
-        return next(iter(inspect.signature(function).parameters), None)
-    except ValueError:  # some functions of C do not tell
-        return None
 
 
 class HandlerRegistry:

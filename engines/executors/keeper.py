@@ -28,7 +28,10 @@ def main() -> None:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    ends = watch_children()
+    ends, told = os.pipe()  # readable when a child has ended
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     executor = start(worker, *received(worker))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the executor's, whose ends are to be seen
@@ -41,15 +44,6 @@ def prctl(option: int, value: int) -> None:
     """Linux alone has it; elsewhere what leaves the executor's group is not found."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def watch_children() -> int:
-    """A descriptor that is readable when a child has ended."""
-    ends, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return ends
 
 
 def received(worker: int) -> tuple[list[bytes], dict[bytes, bytes]]:
@@ -125,17 +119,15 @@ def end_everything(executor: int) -> None:
         os.killpg(executor, signal.SIGKILL)
     with suppress(ChildProcessError):  # there is none left
         os.waitpid(executor, 0)
-        while is_any_killed(children()):
-            os.waitpid(-1, 0)
-
-
-def is_any_killed(processes: list[int]) -> bool:
-    is_any = False
-    for process in processes:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
-            is_any = True
-    return is_any
+        is_any_killed = True
+        while is_any_killed:
+            is_any_killed = False
+            for process in children():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
+                    is_any_killed = True
+            if is_any_killed:
+                os.waitpid(-1, 0)
 
 
 def children() -> list[int]:

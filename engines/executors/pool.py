@@ -4,7 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -80,31 +80,35 @@ class Pool:
                 if self._may_start():
                     self._coming += 1
                     break
-                if waiting.may_postpone and self._backs_off_for() > PATIENCE:
-                    return self._after_backoff()
+                if waiting.may_postpone and (backoff := self._backs_off_for()) > PATIENCE:
+                    # Not all at the same moment: the first one finds out whether it starts by now.
+                    seconds = backoff + min(self._put_off * APART, SPREAD)
+                    self._put_off += 1
+                    return self._postponed(seconds, f"it has died {self._deaths} times in a row and is backing off")
             if self._await(job_id, waiting, BRIEF):
                 continue
             with waiting.aside() as is_aside:
                 patience = PATIENCE if waiting.may_postpone and not is_aside else None
                 if not self._await(job_id, waiting, patience):
-                    return Postponed(PATIENCE, _no_place(self, "all its processes are busy"))
+                    return self._postponed(PATIENCE, "all its processes are busy")
         return self._begin()
 
     def _await(self, job_id: str, waiting: Waiting, seconds: float | None) -> bool:
         """Wait until it is worth another look; False if it is not within so many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
         with self._changed:
-            while waiting.is_wanted() and not self._is_closed and not self._is_ready(job_id):
+            while waiting.is_wanted() and not self._is_closed:
+                if self._may_start() or any(one.may_try(job_id) for one in self._idle):
+                    return True
                 if waiting.may_postpone and self._backs_off_for() > PATIENCE:
                     return True
                 if until is not None and time.monotonic() >= until:
                     return False
-                self._make_room(job_id)
+                if self._idle:  # all of them have tried this job: one of them goes
+                    self._coming += 1
+                    self._end_later(self._idle.pop(0))
                 self._changed.wait(LOOK)
         return True
-
-    def _is_ready(self, job_id: str) -> bool:
-        return self._may_start() or any(one.may_try(job_id) for one in self._idle)
 
     def _backs_off_for(self) -> float:
         """Seconds until a process may be started, if there is none that could be free before."""
@@ -112,11 +116,8 @@ class Pool:
             return 0.0
         return self._not_before - time.monotonic()
 
-    def _after_backoff(self) -> Postponed:
-        """Not all at the same moment: the first one finds out whether it starts by now."""
-        seconds = self._backs_off_for() + min(self._put_off * APART, SPREAD)
-        self._put_off += 1
-        return Postponed(seconds, _no_place(self, f"it has died {self._deaths} times in a row and is backing off"))
+    def _postponed(self, seconds: float, why: str) -> Postponed:
+        return Postponed(seconds, NoPlaceError(f"waiting for the executor {self.settings.name!r}: {why}"))
 
     def free(self, process: ExecutorProcess, *, has_answered: bool = True) -> None:
         """Return a process to the pool: it waits for the next job."""
@@ -178,15 +179,21 @@ class Pool:
         """The status of a pool, for operators."""
         with self._changed:
             wait = max(0.0, self._not_before - time.monotonic())
+            processes = [
+                {
+                    "pid": one.pid,
+                    "job": one.job_id,
+                    "answered": one.answered,
+                    "since": datetime.fromtimestamp(one.started_at, UTC).isoformat(timespec="seconds"),
+                }
+                for one in (*self._busy, *self._idle)
+            ]
             return {
                 "name": self.settings.name,
                 "program": self.settings.command[0],
                 "pool_size": self.settings.pool_size,
-                "processes": [_about(one) for one in (*self._busy, *self._idle)],
-                "started": self.counts.started,
-                "answered": self.counts.answered,
-                "died": self.counts.died,
-                "killed": self.counts.killed,
+                "processes": processes,
+                **asdict(self.counts),
                 "skipped": self.counts.skipped + sum(one.skipped for one in (*self._busy, *self._idle)),
                 "deaths_in_a_row": self._deaths,
                 "starts_again_in": round(wait, 1),
@@ -213,17 +220,12 @@ class Pool:
         total = len(self._idle) + len(self._busy) + self._coming
         return total < self.settings.pool_size and time.monotonic() >= self._not_before
 
-    def _make_room(self, job_id: str) -> None:
-        """All that are idle have tried this job: one of them goes."""
-        if self._idle and not any(one.may_try(job_id) for one in self._idle):
-            self._coming += 1
-            self._end_later(self._idle.pop(0))
-
     def _begin(self) -> ExecutorProcess | None:
         try:
             process = self._make()
         except Exception as error:
-            failure = error if isinstance(error, ExecutorStartError) else ExecutorStartError(_cannot(self, error))
+            msg = f"executor {self.settings.name!r} cannot be started: {error}"
+            failure = error if isinstance(error, ExecutorStartError) else ExecutorStartError(msg)
             with self._changed:
                 self._coming -= 1
                 self._blame(str(failure))
@@ -316,26 +318,9 @@ class Pools:
             return list(self._pools.values())
 
 
-def _no_place(pool: Pool, why: str) -> NoPlaceError:
-    return NoPlaceError(f"waiting for the executor {pool.settings.name!r}: {why}")
-
-
-def _cannot(pool: Pool, error: Exception) -> str:
-    return f"executor {pool.settings.name!r} cannot be started: {error}"
-
-
 def _end_all(processes: list[ExecutorProcess]) -> None:
     threads = [threading.Thread(target=process.end) for process in processes]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _about(process: ExecutorProcess) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "job": process.job_id,
-        "answered": process.answered,
-        "since": datetime.fromtimestamp(process.started_at, UTC).isoformat(timespec="seconds"),
-    }

@@ -153,7 +153,9 @@ def decode_request(line: bytes) -> ExecutionRequest:
     job_id = found.get("job_id")
     if not isinstance(job_id, str) or not job_id:
         msg = "the request has no job_id" if job_id in (None, "") else f"job_id is {_kind(job_id)}"
-        raise ProtocolError(msg, job_id=_job_of(found.get("context")))
+        context = found.get("context")  # which repeats it
+        inner = context.get("job_id") if isinstance(context, dict) else None
+        raise ProtocolError(msg, job_id=inner if isinstance(inner, str) and inner else UNKNOWN_JOB)
     version = found.get("protocol_version")
     if version is not None and version != VERSION:
         msg = f'protocol version {_shown(version)[:40]} is not supported; this executor speaks "{VERSION}"'
@@ -164,8 +166,10 @@ def decode_request(line: bytes) -> ExecutionRequest:
         msg = "the request names no function"
         raise ProtocolError(msg, job_id=job_id)
     args, kwargs = fields.take("args", list, default=[]), fields.take("kwargs", dict, default={})
-    context = _context(_Fields(fields.take("context", dict, default={}), job_id, within="context."))
-    return ExecutionRequest(job_id=job_id, function_name=name, args=args, kwargs=kwargs, context=context)
+    within = _Fields(fields.take("context", dict, default={}), job_id, within="context.")
+    return ExecutionRequest(
+        job_id=job_id, function_name=name, args=args, kwargs=kwargs, context=_context(within, job_id)
+    )
 
 
 def encode_outcome(outcome: ExecutionOutcome) -> bytes:
@@ -190,7 +194,7 @@ def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise |
     would come. Everything else is noise: blank lines, log lines that name the job but no status, half an answer.
     """
     why = "not an object" if line.strip() else "a blank line"
-    is_object = _begins_an_object(line)
+    is_object = line.removeprefix(_MARK).lstrip()[:1] == b"{"
     if is_object:
         try:
             return _judged(_parsed(line), awaited)
@@ -210,10 +214,25 @@ def _judged(found: dict[str, Any], awaited: str | None) -> ExecutionOutcome | No
         return Noise("an object without a job_id and a status")
     if awaited is None or found["job_id"] != awaited:
         return Noise("an answer to a job that is not awaited")
-    try:
-        return _outcome(_Fields(found, awaited))
-    except ProtocolError as error:
-        return Unusable(f"its answer breaks the protocol: {error}")
+    status, after = found["status"], found.get("retry_after_seconds")
+    if not isinstance(status, str | None):
+        return Unusable(f"its answer breaks the protocol: status is {_kind(status)}")
+    if status not in set(Status):
+        shown = (status or "")[:40]
+        return Unusable(f"its answer breaks the protocol: the status {shown!r} is none of {', '.join(Status)}")
+    # A text that is none is shown as JSON: an answer is not lost for the form of its excuse.
+    message, kind = (
+        text if text is None or isinstance(text, str) else _shown(text)
+        for text in (found.get("error_message"), found.get("error_type"))
+    )
+    return ExecutionOutcome(
+        job_id=awaited,
+        status=Status(status),
+        result=found.get("result"),
+        error_message=message,
+        error_type=kind,
+        retry_after_seconds=after if isinstance(after, int | float) and not isinstance(after, bool) else None,
+    )
 
 
 def _found_in(line: bytes, awaited: str) -> ExecutionOutcome | Unusable | None:
@@ -228,24 +247,21 @@ def _found_in(line: bytes, awaited: str) -> ExecutionOutcome | Unusable | None:
             break
         reader = _Reader()
         try:
-            found, end = reader.read(text, start)
+            found, end = reader.decoder.raw_decode(text, start)
         except RecursionError:
             return Unusable("its answer cannot be read: it is nested too deeply") if b'"status"' in line else None
         except ValueError:
             end = start + 1
             continue
-        if found.get("job_id") != awaited or (start > 0 and not (end == len(text) and _has_status(found))):
+        status = found.get("status")
+        is_answer = end == len(text) and isinstance(status, str) and status in set(Status)
+        if found.get("job_id") != awaited or (start > 0 and not is_answer):
             continue
         if fault := reader.fault or (_NOT_UTF8.search(text, start, end) and "it is not UTF-8"):
             return Unusable(f"its answer cannot be read: {fault}") if "status" in found else None
         answer = _judged(found, awaited)
         return None if isinstance(answer, Noise) else answer
     return None
-
-
-def _has_status(found: dict[str, Any]) -> bool:
-    status = found.get("status")
-    return isinstance(status, str) and status in set(Status)
 
 
 def job_in(line: bytes) -> str:
@@ -257,12 +273,6 @@ def _jobs_in(line: bytes) -> Iterator[str]:
     for found in _JOB.finditer(line):
         with suppress(ValueError):
             yield str(json.loads(found[1]))
-
-
-def _job_of(context: Any) -> str:
-    """The job id that a context repeats, for a request that lacks its own."""
-    job_id = context.get("job_id") if isinstance(context, dict) else None
-    return job_id if isinstance(job_id, str) and job_id else UNKNOWN_JOB
 
 
 class _Fields:
@@ -291,44 +301,18 @@ class _Fields:
             raise ProtocolError(msg, job_id=self._job_id)
         return found
 
-    def text(self, name: str) -> str | None:
-        """A text; what is meant as one is shown as JSON: an answer is not lost for the form of its excuse."""
-        value = self._found.get(name)
-        return value if value is None or isinstance(value, str) else _shown(value)
 
-    def number(self, name: str) -> float | None:
-        value = self._found.get(name)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    @property
-    def job_id(self) -> str:
-        return self._job_id
-
-
-def _context(fields: _Fields) -> ExecutionContext:
+def _context(fields: _Fields, job_id: str) -> ExecutionContext:
+    trace = fields.take("trace_context", dict, default={})
     return ExecutionContext(
-        job_id=fields.take("job_id", str, default=fields.job_id),
+        job_id=fields.take("job_id", str, default=job_id),
         attempt=fields.take("attempt", int, default=1),
         enqueue_time=fields.time("enqueue_time"),
         queue_name=fields.take("queue_name", str, default=""),
         deadline=fields.time("deadline"),
-        trace_context=_texts(fields.take("trace_context", dict, default={})),
+        # A broken trace is not worth a job.
+        trace_context={name: value for name, value in trace.items() if isinstance(value, str)},
         worker_id=fields.take("worker_id", str),
-    )
-
-
-def _outcome(fields: _Fields) -> ExecutionOutcome:
-    word = fields.take("status", str, default="")
-    if word not in set(Status):
-        msg = f"the status {word[:40]!r} is none of {', '.join(Status)}"
-        raise ProtocolError(msg)
-    return ExecutionOutcome(
-        job_id=fields.job_id,
-        status=Status(word),
-        result=fields.take("result", object),
-        error_message=fields.text("error_message"),
-        error_type=fields.text("error_type"),
-        retry_after_seconds=fields.number("retry_after_seconds"),
     )
 
 
@@ -339,21 +323,12 @@ def _shown(value: Any) -> str:
         return _kind(value)
 
 
-def _texts(found: dict[str, Any]) -> dict[str, str]:
-    """A broken trace is not worth a job."""
-    return {name: value for name, value in found.items() if isinstance(value, str)}
-
-
 def _line(value: dict[str, Any]) -> bytes:
     try:
         return _ENCODER.encode(value).encode() + b"\n"
     except Exception as error:  # noqa: BLE001 (a handler's own kind of dictionary raises what it likes)
         msg = f"not serialisable as JSON: {str(error) or type(error).__name__}"
         raise ProtocolError(msg) from None
-
-
-def _begins_an_object(line: bytes) -> bool:
-    return line.removeprefix(_MARK).lstrip()[:1] == b"{"
 
 
 def _parsed(line: bytes) -> Any:
@@ -372,16 +347,11 @@ class _Reader:
 
     def __init__(self) -> None:
         self.fault = ""
-        self._decoder = json.JSONDecoder(
+        self.decoder = json.JSONDecoder(
             parse_constant=partial(self._try, _refuse),
             parse_float=partial(self._try, _finite),
             parse_int=partial(self._try, _whole),
         )
-
-    def read(self, text: str, start: int) -> tuple[dict[str, Any], int]:
-        """The object that begins there, and where it ends."""
-        found, end = self._decoder.raw_decode(text, start)
-        return found, end
 
     def _try(self, kind: Callable[[str], Any], word: str) -> Any:
         try:

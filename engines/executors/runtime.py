@@ -109,7 +109,10 @@ class Runtime:
         return outcome
 
     def _run(self, handler: Handler, request: ExecutionRequest) -> ExecutionOutcome:
-        job_id, left = request.job_id, _time_for(request)
+        job_id, left = request.job_id, math.inf
+        if request.context.deadline is not None:
+            until = request.context.deadline.timestamp() - time.time()
+            left = until - margin(until) if until < YEAR else math.inf
         try:
             value = self._call(handler, request, left)
         except RetryJob as error:
@@ -118,13 +121,12 @@ class Runtime:
             )
         except OutOfTime:
             why = "the executor was told to stop" if self._is_stopping else "the deadline has passed"
-            return ExecutionOutcome(job_id=job_id, status=Status.TIMEOUT, error_message=why, error_type="TimeoutError")
+            return failed(job_id, why, "TimeoutError", Status.TIMEOUT)
         except TimeoutError as error:
-            return ExecutionOutcome(
-                job_id=job_id, status=Status.TIMEOUT, error_message=_error_text(error), error_type=type(error).__name__
-            )
+            return failed(job_id, _error_text(error), type(error).__name__, Status.TIMEOUT)
         except BaseException as error:  # noqa: BLE001 (SystemExit of a handler included: the process lives on)
-            _log_error(error)
+            with suppress(Exception):
+                traceback.print_exception(error)  # the answer has room for the message alone
             return failed(job_id, _error_text(error), type(error).__name__)
         finally:
             with suppress(Exception):
@@ -200,8 +202,8 @@ def encode(outcome: ExecutionOutcome) -> bytes:
     return line
 
 
-def failed(job_id: str, message: str, error_type: str) -> ExecutionOutcome:
-    return ExecutionOutcome(job_id=job_id, status=Status.ERROR, error_message=message, error_type=error_type)
+def failed(job_id: str, message: str, error_type: str, status: Status = Status.ERROR) -> ExecutionOutcome:
+    return ExecutionOutcome(job_id=job_id, status=status, error_message=message, error_type=error_type)
 
 
 async def _in_time(running: Coroutine[Any, Any, Any], left: float) -> Any:
@@ -217,24 +219,11 @@ async def _in_time(running: Coroutine[Any, Any, Any], left: float) -> Any:
         raise
 
 
-def _time_for(request: ExecutionRequest) -> float:
-    if request.context.deadline is None:
-        return math.inf
-    left = request.context.deadline.timestamp() - time.time()
-    return left - margin(left) if left < YEAR else math.inf
-
-
 def _error_text(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 (its own __str__ is broken)
         return type(error).__name__
-
-
-def _log_error(error: BaseException) -> None:
-    """Log the traceback of an error: the answer has room for the message alone."""
-    with suppress(Exception):
-        traceback.print_exception(error)
 
 
 def _after(error: RetryJob) -> float | None:

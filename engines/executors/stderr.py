@@ -75,9 +75,6 @@ class Voice:
             return  # the end of a line that was too long
         self.last.append(text)
         self._all_said.append(f"{datetime.now(UTC):%H:%M:%S} {self._pid}: {text[:SHOWN]}")
-        self._say(text)
-
-    def _say(self, text: str) -> None:
         second = int(time.monotonic())
         if second != self._second:
             self._say_how_many_more()

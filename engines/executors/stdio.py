@@ -100,7 +100,9 @@ class ExecutorProcess:
             if self._is_closed:
                 msg = f"executor {self._name!r} was ended before it could begin"
                 raise ExecutorDied(msg)
-            self._begin(job_id)
+            self.job_id, self._skipped_now, self._broken_line = job_id, 0, ""
+            self._tried.add(job_id)
+            self._voice.begin(job_id)
             try:
                 outcome = self._converse(job_id, memoryview(line), until)
             finally:
@@ -124,17 +126,17 @@ class ExecutorProcess:
                 self._listener.detach(self._voice)
             self.gone.set()
 
-    def _begin(self, job_id: str) -> None:
-        self.job_id, self._skipped_now, self._broken_line = job_id, 0, ""
-        self._tried.add(job_id)
-        self._voice.begin(job_id)
-
     def _converse(self, job_id: str, line: memoryview, until: float | None) -> ExecutionOutcome:
         rest = self._send(line)
         while True:
             ready = self._wait(until, is_writing=bool(rest))
-            if self._child.stdin in ready:
-                rest = self._send(rest) if rest else self._turn_away(rest)
+            if self._child.stdin in ready and rest:
+                rest = self._send(rest)
+            elif self._child.stdin in ready:
+                # It closed its input: harmless if this job was read; no other job is sent to it.
+                self._is_deaf = self._child.unread > 0
+                self._is_spent = True
+                self._poll.unregister(self._child.stdin)
             is_last = self._child.death in ready or self._is_deaf
             outcome = self._receive(job_id, LEFT if is_last else 1)
             if outcome is None and (is_last or self._is_output_over):
@@ -157,13 +159,6 @@ class ExecutorProcess:
         except BrokenPipeError:
             self._is_deaf = True
             return rest
-
-    def _turn_away(self, rest: memoryview) -> memoryview:
-        """Handle a closed input: harmless if this job was read; no other job is sent to it."""
-        self._is_deaf = self._child.unread > 0
-        self._is_spent = True
-        self._poll.unregister(self._child.stdin)
-        return rest
 
     def _wait(self, until: float | None, *, is_writing: bool) -> set[int]:
         """Which of its pipes have something to say."""
@@ -208,7 +203,10 @@ class ExecutorProcess:
                 raise self._broken(reason)
             case Noise(reason, is_meant):
                 self._broken_line = f"a line that looked like its answer is {reason}" if is_meant else self._broken_line
-                self._skip(awaited, reason)
+                self.skipped += 1
+                self._skipped_now += 1
+                if self._skipped_now <= SKIPS_TOLD:
+                    log.info("executor_line_skipped", executor=self._name, pid=self.pid, job=awaited, why=reason)
         return None
 
     def _unended(self, awaited: str) -> ExecutionOutcome | None:
@@ -217,12 +215,6 @@ class ExecutorProcess:
         if isinstance(outcome, Unusable):
             self._broken_line = outcome.reason
         return outcome if isinstance(outcome, ExecutionOutcome) else None
-
-    def _skip(self, awaited: str | None, reason: str) -> None:
-        self.skipped += 1
-        self._skipped_now += 1
-        if self._skipped_now <= SKIPS_TOLD:
-            log.info("executor_line_skipped", executor=self._name, pid=self.pid, job=awaited, why=reason)
 
     def _broken(self, reason: str) -> ExecutorDied:
         return ExecutorDied(f"executor {self._name!r} was ended: {reason}", self._last_words(0))

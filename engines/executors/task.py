@@ -85,7 +85,11 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         A transaction never has two: the process of its last attempt is gone before the next one begins.
         """
         waiting = waiting._replace(may_postpone=waiting.may_postpone and not self._is_draining)
-        self._await_the_last(transaction, waiting)
+        dying = self._dying.pop(transaction.id, None)
+        if dying is not None and not dying.gone.wait(BRIEF):
+            with waiting.aside():
+                while waiting.is_wanted() and not dying.gone.wait(LOOK):
+                    pass
         place = self._place(transaction, waiting)
         if place is None or isinstance(place, Postponed):
             yield place or False
@@ -97,16 +101,6 @@ class RunInExecutor(RunsElsewhere, HybridTask):
             unused, self._held.place = self._held.place, None
             if isinstance(unused, Place):
                 unused.pool.free(unused.process, has_answered=False)
-
-    def _await_the_last(self, transaction: Transaction, waiting: Waiting) -> None:
-        dying = self._dying.pop(transaction.id, None)
-        if dying is None or dying.gone.is_set():
-            return
-        if dying.gone.wait(BRIEF):
-            return
-        with waiting.aside():
-            while waiting.is_wanted() and not dying.gone.wait(LOOK):
-                pass
 
     def process_transaction(self, transaction: Transaction) -> Any:
         outcome = "success"
@@ -149,8 +143,15 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         self._pools.halt_job(transaction.id)
 
     def _place(self, transaction: Transaction, waiting: Waiting) -> Place | Postponed | TransactionException | None:
+        payload = transaction.payload
+        if not isinstance(payload, dict):
+            msg = "the payload must be an object with 'function', 'args' and 'kwargs'"
+            return JobRefused(msg, error_type=HANDLER_NOT_FOUND)
+        for name, kind, words in (("args", list, "an array"), ("kwargs", dict, "an object")):
+            if payload.get(name) is not None and not isinstance(payload[name], kind):
+                return JobRefused(f"the payload's {name!r} must be {words}", error_type=HANDLER_NOT_FOUND)
         try:
-            target = target_of(_checked(transaction.payload).get("function"), self._executor)
+            target = target_of(payload.get("function"), self._executor)
         except ProtocolError as error:
             return JobRefused(str(error), error_type=HANDLER_NOT_FOUND)
         if target.executor not in self._pools:
@@ -205,7 +206,12 @@ class RunInExecutor(RunsElsewhere, HybridTask):
             raise
         pool.free(process)
         if outcome.status is Status.TIMEOUT and until is not None and left is not None:
-            _await_the_end(until, margin(left) + ROUNDING)
+            # One that stopped by itself at its limit is treated like one that was killed. Whose time that was, of the
+            # attempt, the transaction or the loop, is not the executor's to say: each ends at its moment, not before.
+            early = until - time.monotonic()
+            if early <= margin(left) + ROUNDING:
+                time.sleep(max(0.0, early))
+                raise Killed
         return outcome
 
     def _watch_dying(self, job_id: str, process: ExecutorProcess) -> None:
@@ -250,29 +256,6 @@ def _within_attempt(waiting: Waiting) -> Waiting:
         return waiting.is_wanted() and current_attempt().remaining != 0
 
     return Waiting(is_wanted, lambda: nullcontext(enter_result=False), may_postpone=False)
-
-
-def _await_the_end(until: float, early: float) -> None:
-    """Treat an executor that stopped by itself at its limit like one that was killed.
-
-    Whose time that was is not the executor's to say: of the attempt, of the transaction, or of the loop, which all end
-    at their moment and not before.
-    """
-    left = until - time.monotonic()
-    if left <= early:
-        time.sleep(max(0.0, left))
-        raise Killed
-
-
-def _checked(payload: Any) -> dict[str, Any]:
-    if not isinstance(payload, dict):
-        msg = "the payload must be an object with 'function', 'args' and 'kwargs'"
-        raise ProtocolError(msg)
-    for name, kind, words in (("args", list, "an array"), ("kwargs", dict, "an object")):
-        if payload.get(name) is not None and not isinstance(payload[name], kind):
-            msg = f"the payload's {name!r} must be {words}"
-            raise ProtocolError(msg)
-    return payload
 
 
 def _failed(error: ExecutorError) -> JobFailed:
