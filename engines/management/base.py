@@ -1,9 +1,7 @@
 """Shared by the commands of the engines: errors, and files with JSON."""
 
-import sys
 from argparse import ArgumentTypeError
-from contextlib import AbstractContextManager, nullcontext, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -18,7 +16,7 @@ from engines.tasks.discovery import DiscoveryError
 from engines.transactions import PipelineUnknownError, payloads
 from engines.worker.pipeline import missing_here
 from ergon_site.access.cli import commands
-from ergon_site.access.cli.commands import actor, as_json, moment, one_line, pretty
+from ergon_site.access.cli.commands import actor, as_json, moment, one_line, opened, pretty
 from ergon_site.access.cli.tables import printable
 
 __all__ = [
@@ -32,7 +30,6 @@ __all__ = [
     "moment",
     "one_line",
     "pretty",
-    "read",
     "told_in_one_line",
     "warn_if_unrunnable",
 ]
@@ -42,15 +39,11 @@ def hint_for(error: Exception) -> str:
     """The command that makes what is missing, for people at a shell; API clients have none."""
     if not isinstance(error, PipelineUnknownError) or naming.refusal("pipeline", error.name):
         return ""
-    tasks = [name for name in _known_tasks() if name != RUNNER]
-    command = f"create it with manage.py pipeline create {error.name} --task {tasks[0] if len(tasks) == 1 else 'TASK'}"
-    return f"{command}, where TASK is one of {', '.join(tasks)}" if len(tasks) > 1 else command
-
-
-def _known_tasks() -> list[str]:
     with suppress(DiscoveryError):
         discovery.discover()
-    return registry.tasks.names()
+    tasks = [name for name in registry.tasks.names() if name != RUNNER]
+    command = f"create it with manage.py pipeline create {error.name} --task {tasks[0] if len(tasks) == 1 else 'TASK'}"
+    return f"{command}, where TASK is one of {', '.join(tasks)}" if len(tasks) > 1 else command
 
 
 class EngineCommand(commands.VerbCommand):
@@ -62,13 +55,8 @@ class EngineCommand(commands.VerbCommand):
         return hint_for(error)
 
 
-class VerbsCommand(commands.VerbsCommand):
+class VerbsCommand(EngineCommand, commands.VerbsCommand):
     """A command with several verbs of the engines."""
-
-    refusals = (EngineError,)
-
-    def hint_for(self, error: Exception) -> str:
-        return hint_for(error)
 
     def run(self, *, verb: str | None, **options: Any) -> None:
         super().run(verb=verb and verb.replace("-", "_"), **options)
@@ -94,25 +82,18 @@ def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:
 
 def json_file(path: str) -> Any:
     """The value that a file holds, or standard input where the file is called '-'."""
-    try:
-        return payloads.decode(read(path).decode("utf-8-sig"))
-    except OSError as error:
-        msg = f"{path}: {error.strerror}"
-        raise CommandError(msg) from None
-    except (ValueError, RecursionError) as error:
-        msg = f"{path} is not JSON: {error}"
-        raise CommandError(msg) from None
-
-
-def read(path: str) -> bytes:
     # A value over its limit is refused by the verb; here it only matters that a wrong file ends somewhere.
     most = 2 * settings().payload_limit
-    with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+    with opened(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         msg = f"{path} has more than {most:,} bytes"
         raise CommandError(msg)
-    return content
+    try:
+        return payloads.decode(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        msg = f"{path} is not JSON: {error}"
+        raise CommandError(msg) from None
 
 
 def json_value(value: str) -> Any:

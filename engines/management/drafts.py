@@ -1,6 +1,7 @@
 """JSON Lines become drafts of transactions; a line that cannot is refused by its number."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from typing import IO, Any, NamedTuple
@@ -34,22 +35,20 @@ def read(file: IO[bytes]) -> Iterator[Line]:
             return
         if len(line) > LONGEST_LINE:
             raise LineError(number, f"longer than {LONGEST_LINE:,} bytes")
-        if line.strip():
-            yield Line(number, _draft(line, number))
+        if not line.strip():
+            continue
+        try:
+            made = _draft(payloads.decode(line.decode("utf-8-sig")))
+        except UnicodeDecodeError as error:
+            raise LineError(number, f"not UTF-8 at byte {error.start + 1}") from None
+        except RecursionError:
+            raise LineError(number, "nested too deeply") from None
+        except ValueError as error:
+            raise LineError(number, error) from None
+        yield Line(number, made)
 
 
-def _draft(line: bytes, number: int) -> Draft:
-    try:
-        return draft(payloads.decode(line.decode("utf-8-sig")))
-    except UnicodeDecodeError as error:
-        raise LineError(number, f"not UTF-8 at byte {error.start + 1}") from None
-    except RecursionError:
-        raise LineError(number, "nested too deeply") from None
-    except ValueError as error:
-        raise LineError(number, error) from None
-
-
-def draft(value: Any) -> Draft:
+def _draft(value: Any) -> Draft:
     """The draft that a JSON value says."""
     if not isinstance(value, dict):
         msg = "must be an object with a payload"
@@ -60,17 +59,11 @@ def draft(value: Any) -> Draft:
     if "payload" not in value:
         msg = "has no payload"
         raise ValueError(msg)
-    if value.get("available_at") is not None:
-        value["available_at"] = _time(value["available_at"])
+    if (text := value.get("available_at")) is not None:
+        with suppress(TypeError, ValueError, OverflowError):
+            time = datetime.fromisoformat(text)
+            value["available_at"] = time.astimezone(UTC) if time.tzinfo else None
+        if not isinstance(value["available_at"], datetime):
+            msg = f"available_at must be a time with a zone, such as 2030-01-31T08:00:00Z, not {text!r}"
+            raise ValueError(msg)
     return Draft(**value)
-
-
-def _time(text: Any) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is not None:
-            return time.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    msg = f"available_at must be a time with a zone, such as 2030-01-31T08:00:00Z, not {text!r}"
-    raise ValueError(msg)

@@ -1,6 +1,7 @@
 """The verbs of `dead_letters` for whole groups and bulk operations."""
 
 from argparse import ArgumentParser
+from functools import partialmethod
 from typing import Any
 
 from engines import bulk, dead_letters
@@ -75,16 +76,15 @@ class GroupVerbs(VerbsCommand):
 
     def group(self, *, number: int, **_: Any) -> None:
         told = told_group(dead_letters.find_group(number))
-        self.tell(told, _lines(told))
+        self.tell(told, field_lines(told))
 
-    def mute(self, **options: Any) -> None:
-        self._decide("mute", **options)
+    def _decide(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
+        group = dead_letters.decide(number, DECISIONS[verb][1], by=actor(), reason=reason)
+        self.tell(told_group(group), printable(f"the group {group.pk} is {group.state}: {group}"))
 
-    def resolve(self, **options: Any) -> None:
-        self._decide("resolve", **options)
-
-    def reopen(self, **options: Any) -> None:
-        self._decide("reopen", **options)
+    mute = partialmethod(_decide, "mute")
+    resolve = partialmethod(_decide, "resolve")
+    reopen = partialmethod(_decide, "reopen")
 
     def replay_all(self, *, number: int, canary: int, rate: float, cap: int, reason: str, **_: Any) -> None:
         self._begin("replay", number, Terms(canary=canary, rate=rate, cap=cap), reason)
@@ -99,20 +99,7 @@ class GroupVerbs(VerbsCommand):
 
     def operation(self, *, number: int, **_: Any) -> None:
         told = told_operation(bulk.find(number))
-        self.tell(told, _lines(told))
-
-    def pause(self, **options: Any) -> None:
-        self._turn("pause", **options)
-
-    def resume(self, **options: Any) -> None:
-        self._turn("resume", **options)
-
-    def cancel(self, **options: Any) -> None:
-        self._turn("cancel", **options)
-
-    def _decide(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
-        group = dead_letters.decide(number, DECISIONS[verb][1], by=actor(), reason=reason)
-        self.tell(told_group(group), printable(f"the group {group.pk} is {group.state}: {group}"))
+        self.tell(told, field_lines(told))
 
     def _begin(self, verb: str, number: int, terms: Terms, reason: str) -> None:
         begun = bulk.begin(verb, number, terms, by=actor(), reason=reason)
@@ -122,6 +109,10 @@ class GroupVerbs(VerbsCommand):
     def _turn(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
         operation = bulk.turn(number, TURNS[verb][1], by=actor(), reason=reason)
         self.tell(told_operation(operation), f"the bulk operation {operation.pk} is {operation.state}")
+
+    pause = partialmethod(_turn, "pause")
+    resume = partialmethod(_turn, "resume")
+    cancel = partialmethod(_turn, "cancel")
 
 
 def told_group(group: DeadLetterGroup) -> dict[str, Any]:
@@ -155,7 +146,8 @@ def _operation_row(operation: BulkOperation) -> list[Any]:
     return [*told, *counts, operation.by, operation.note or operation.reason]
 
 
-def _lines(told: dict[str, Any]) -> list[str]:
+def field_lines(told: dict[str, Any]) -> list[str]:
+    """The fields of a document that have a value, one a line."""
     short = {name: value for name, value in told.items() if value not in (None, "", {})}
     longest = max(map(len, short))
     texts = {name: moment(value) if name.endswith("_at") else str(value) for name, value in short.items()}

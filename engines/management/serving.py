@@ -44,49 +44,23 @@ class ServingCommand(BaseCommand):
     direction: str
 
     def add_arguments(self, parser: CommandParser) -> None:
-        given = django_settings
+        given, count = django_settings, whole(1, MOST)
         parser.add_argument(
             "--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when no transaction is due"
         )
-        parser.add_argument(
-            "--limit",
-            metavar="N",
-            type=whole(1, MOST),
-            default=given.ERGON_LIMIT,
-            help="start at most N transactions, then stop",
-        )
-        parser.add_argument(
-            "--timeout", metavar="SECONDS", type=some_seconds, default=given.ERGON_TIMEOUT, help="stop after this time"
-        )
-        parser.add_argument(
-            "--concurrency",
-            metavar="N",
-            type=whole(1, MOST),
-            default=given.ERGON_CONCURRENCY,
-            help="transactions at once in each pipeline, instead of the policy's number",
-        )
-        parser.add_argument(
-            "--batch",
-            metavar="N",
-            type=whole(1, MOST),
-            default=given.ERGON_BATCH,
-            help="transactions claimed at once, instead of the policy's number",
-        )
-        parser.add_argument(
-            "--processes",
-            metavar="N",
-            type=whole(1, MOST),
-            default=given.ERGON_PROCESSES,
-            help="number of processes (default 1)",
-        )
+        at_once = "transactions at once in each pipeline, instead of the policy's number"
+        claimed = "transactions claimed at once, instead of the policy's number"
+        after = "how long running transactions may go on after SIGTERM (default 25); then they are given back"
+        for option, metavar, kind, default, what in (
+            ("--limit", "N", count, given.ERGON_LIMIT, "start at most N transactions, then stop"),
+            ("--timeout", "SECONDS", some_seconds, given.ERGON_TIMEOUT, "stop after this time"),
+            ("--concurrency", "N", count, given.ERGON_CONCURRENCY, at_once),
+            ("--batch", "N", count, given.ERGON_BATCH, claimed),
+            ("--processes", "N", count, given.ERGON_PROCESSES, "number of processes (default 1)"),
+            ("--grace", "SECONDS", seconds, given.ERGON_GRACE, after),
+        ):
+            parser.add_argument(option, metavar=metavar, type=kind, default=default, help=what)
         add_metrics_port(parser, default=given.ERGON_METRICS_PORT)
-        parser.add_argument(
-            "--grace",
-            metavar="SECONDS",
-            type=seconds,
-            default=given.ERGON_GRACE,
-            help="how long running transactions may go on after SIGTERM (default 25); then they are given back",
-        )
         parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument(
             "--json",
@@ -104,8 +78,11 @@ class ServingCommand(BaseCommand):
 
     def serve(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
         """Run the pipelines; the process ends with the code that tells how it went."""
-        if not options["json"]:
-            self._print_banner(chosen, options)
+        if not options["json"]:  # on standard error: standard output is for the counts at the end
+            name = type(self).__module__.rpartition(".")[2]
+            for line in banner(name, chosen, concurrency=options["concurrency"], processes=options["processes"]):
+                self.stderr.write(line, str)
+            self.stderr.flush()
         if options["processes"] > 1:
             commands = list(self._commands(chosen, options))
             self._end(Supervisor(commands, self.stdout, as_json=options["json"]).run())
@@ -113,9 +90,15 @@ class ServingCommand(BaseCommand):
         serve_metrics(options["metrics_port"])
         if options["supervised"]:
             self.stdout = alone(self.stdout)
+        given = Options(
+            is_draining=options["drain"],
+            **{name: options[name] for name in ("limit", "timeout", "concurrency", "batch")},
+            abandoned_grace=django_settings.ERGON_ABANDONED_GRACE,
+            cancel_grace=django_settings.ERGON_CANCEL_GRACE,
+        )
         orders = StopSignals(same_within=1.0 if options["supervised"] else 0.0)
         try:
-            with WorkerProcess(chosen, _options(options), lambda: not orders.is_asked) as worker:
+            with WorkerProcess(chosen, given, lambda: not orders.is_asked) as worker:
                 orders.stop_with(worker.stop)
                 code = self._watch(worker, options)
                 orders.work_is_done()
@@ -130,13 +113,6 @@ class ServingCommand(BaseCommand):
         finally:
             orders.conclude(is_process_ending=getattr(self, "_called_from_command_line", False))
         self._end(code, is_forced=worker.is_cut or code == ABANDONED or is_anybody_left())
-
-    def _print_banner(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> None:
-        """On standard error: standard output is for the counts at the end."""
-        name = type(self).__module__.rpartition(".")[2]
-        for line in banner(name, chosen, concurrency=options["concurrency"], processes=options["processes"]):
-            self.stderr.write(line, str)
-        self.stderr.flush()
 
     def _commands(self, chosen: Sequence[Pipeline], options: dict[str, Any]) -> Iterator[list[str]]:
         """The same for each of several processes: a limit is shared out, each has a metrics port of its own."""
@@ -189,7 +165,9 @@ class ServingCommand(BaseCommand):
         shown.started()
         cut_at: float | None = None
         parent = os.getppid() if options["supervised"] else None
-        while worker.is_running and not _is_left(worker, cut_at):
+        while worker.is_running:
+            if worker.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING:
+                break  # it has had its time to give back what it holds: a blocked event loop never does
             worker.changed.wait(EVERY if cut_at is None else 0.05)
             worker.changed.clear()
             shown.look()
@@ -232,23 +210,6 @@ class ServingCommand(BaseCommand):
             os._exit(code)
         if code:
             sys.exit(code)
-
-
-def _options(options: dict[str, Any]) -> Options:
-    return Options(
-        is_draining=options["drain"],
-        limit=options["limit"],
-        timeout=options["timeout"],
-        concurrency=options["concurrency"],
-        batch=options["batch"],
-        abandoned_grace=django_settings.ERGON_ABANDONED_GRACE,
-        cancel_grace=django_settings.ERGON_CANCEL_GRACE,
-    )
-
-
-def _is_left(worker: WorkerProcess, cut_at: float | None) -> bool:
-    """Whether what still runs has had its time to give back what it holds: a blocked event loop never does."""
-    return worker.is_cut and cut_at is not None and time.monotonic() >= cut_at + LEAVING
 
 
 def _code(worker: WorkerProcess, *, is_timed: bool) -> int:

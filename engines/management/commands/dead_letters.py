@@ -9,7 +9,7 @@ from engines.core.errors import ExceptionType
 from engines.core.states import LetterState
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import actor, json_file, moment, pretty
-from engines.management.letter_groups import GroupVerbs
+from engines.management.letter_groups import GroupVerbs, field_lines
 from engines.models import DeadLetter, Pipeline
 from engines.reads import executors
 from ergon_site.access.cli.options import add_reason, whole
@@ -51,8 +51,17 @@ class Command(GroupVerbs):
 
     def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
         letter = dead_letters.find(id)
-        document = _as_json(letter) | {"traceback": letter.traceback, "details": letter.details, **_payload(letter)}
-        self.tell(document, [*_lines(document), *_traceback(letter)])
+        pipeline = Pipeline.objects.filter(name=letter.source).first()
+        # A pipeline may hide fields of the payload: only the console reveals those.
+        is_hidden = pipeline is not None and pipeline.redacted != []
+        document = _as_json(letter) | {
+            "traceback": letter.traceback,
+            "details": letter.details,
+            "payload": None if is_hidden else dead_letters.payload_of(letter),
+            "is_payload_hidden": is_hidden,
+        }
+        is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
+        self.tell(document, _lines(document, is_stderr=is_stderr))
 
     def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
         letter = dead_letters.find(id)
@@ -99,30 +108,14 @@ def _row(letter: DeadLetter) -> list[Any]:
     return [letter.pk, moment(letter.created_at), *told, f"{letter.error_type}: {letter.message}"]
 
 
-def _payload(letter: DeadLetter) -> dict[str, Any]:
-    """The payload to replay, unless the pipeline hides fields of it: only the console reveals those."""
-    if Pipeline.objects.filter(name=letter.source).exclude(redacted=[]).exists():
-        return {"payload": None, "is_payload_hidden": True}
-    return {"payload": dead_letters.payload_of(letter), "is_payload_hidden": False}
-
-
-def _lines(document: dict[str, Any]) -> Iterator[str]:
+def _lines(document: dict[str, Any], *, is_stderr: bool) -> Iterator[str]:
     long = {"traceback", "details", "payload", "is_payload_hidden"}
-    short = {name: value for name, value in document.items() if name not in long and value not in (None, "")}
-    longest = max(map(len, short))
-    for name, value in short.items():
-        text = moment(value) if name.endswith("_at") else printable(str(value))
-        yield f"{name.replace('_', ' ').ljust(longest)}  {text}"
+    yield from field_lines({name: value for name, value in document.items() if name not in long})
     yield from ["", "details:", *pretty(document["details"])]
     if document["is_payload_hidden"]:
         yield from ["", "this pipeline hides payload fields; the console can reveal them"]
     else:
         yield from ["", "payload:", *pretty(document["payload"])]
-
-
-def _traceback(letter: DeadLetter) -> Iterator[str]:
-    pipeline = Pipeline.objects.filter(name=letter.source).first()
-    if letter.traceback:
-        is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
+    if document["traceback"]:
         yield from ["", "last lines on the executor's stderr:"] if is_stderr else [""]
-        yield from map(printable, letter.traceback.splitlines())
+        yield from map(printable, document["traceback"].splitlines())

@@ -26,7 +26,11 @@ class Command(EngineCommand):
     def _lines(self, explained: dict[str, Any]) -> Iterator[str]:
         yield printable(f"{explained['id']}: {explained['sentence']}")
         yield ""
-        facts = list(_facts(explained["facts"]))
+        facts = [
+            (name.replace("_", " "), span(value) if name in SPANS else cell_text(value))
+            for name, value in explained["facts"].items()
+            if name not in LEFT_OUT and (value > 0 if isinstance(value, float) else value)
+        ]
         longest = max(len(name) for name, _ in facts)
         yield from (f"  {name.ljust(longest)}  {value}" for name, value in facts)
         if explained["attempts"]:
@@ -37,14 +41,6 @@ class Command(EngineCommand):
             yield ""
             yield "result:"
             yield from pretty(explained["result"])
-
-
-def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The facts that have a value."""
-    for name, value in facts.items():
-        is_told = value > 0 if isinstance(value, float) else bool(value)
-        if is_told and name not in LEFT_OUT:
-            yield name.replace("_", " "), span(value) if name in SPANS else cell_text(value)
 
 
 def _attempt(row: dict[str, Any]) -> list[Any]:

@@ -42,9 +42,11 @@ class Command(EngineCommand):
         self._done: Counter[str] = Counter()
         self._line, self._printing = self.live_line(), Lock()
         self._maintenance = Maintenance(self._tell_event)
-        self._once() if once else self._until_stopped()
-
-    def _once(self) -> None:
+        if not once:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._stop)
+            self._maintenance.run(each_turn=self._show)
+            return
         try:
             is_well = self._maintenance.once()
         except DatabaseLostError as error:
@@ -52,11 +54,6 @@ class Command(EngineCommand):
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE) from None
         if not is_well:
             sys.exit(1)
-
-    def _until_stopped(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        self._maintenance.run(each_turn=self._show)
 
     def _stop(self, number: int, _frame: object) -> None:
         self._maintenance.stop()

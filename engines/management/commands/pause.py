@@ -10,11 +10,12 @@ from ergon_site.access.cli.options import add_reason
 
 class Command(EngineCommand):
     help = "Pause a pipeline: no further transaction is started, running ones end. Transactions can still be submitted."
+    change, changed = staticmethod(pipelines.pause), "paused"
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument("pipeline", metavar="PIPELINE", help="the pipeline's name")
         add_reason(parser)
 
     def run(self, *, pipeline: str, reason: str, **_: Any) -> None:
-        paused = pipelines.pause(pipeline, by=actor(), reason=reason)
-        self.tell({"name": paused.name, "paused": paused.is_paused}, f"paused {paused.name}")
+        changed = self.change(pipeline, by=actor(), reason=reason)
+        self.tell({"name": changed.name, "paused": changed.is_paused}, f"{self.changed} {changed.name}")

@@ -38,16 +38,13 @@ class Command(VerbsCommand):
         warn_if_unrunnable(self, changed)
 
     def list(self, **_: Any) -> None:
-        self._discover()
-        rows = [_as_json(pipeline) for pipeline in Pipeline.objects.select_related("policy__active")]
-        headings = ["name", "direction", "runs", "known here", "connector", "policy", "priority", "state"]
-        self.tell(rows, self.table(headings, map(_row, rows)))
-
-    def _discover(self) -> None:
         try:
             discovery.discover()
         except discovery.DiscoveryError as error:
             self.stderr.write(one_line(error))
+        rows = [_as_json(pipeline) for pipeline in Pipeline.objects.select_related("policy__active")]
+        headings = ["name", "direction", "runs", "known here", "connector", "policy", "priority", "state"]
+        self.tell(rows, self.table(headings, map(_row, rows)))
 
 
 def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
@@ -128,19 +125,9 @@ def _as_json(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _row(told: dict[str, Any]) -> list[Any]:
-    return [
-        told["name"],
-        told["direction"],
-        told["task"] or f"executor {told['executor']}",
-        told["task_known"],
-        told["connector"],
-        f"{told['policy']} v{told['policy_version']}",
-        told["priority"],
-        _state(told),
-    ]
-
-
-def _state(told: dict[str, Any]) -> str:
+    runs, policy = told["task"] or f"executor {told['executor']}", f"{told['policy']} v{told['policy_version']}"
+    state = "enabled" if told["enabled"] else "disabled"
     if told["paused"]:
-        return f"paused by {told['paused_by']} at {moment(told['paused_at'])}: {told['pause_reason']}"
-    return "enabled" if told["enabled"] else "disabled"
+        state = f"paused by {told['paused_by']} at {moment(told['paused_at'])}: {told['pause_reason']}"
+    names = [told["name"], told["direction"], runs, told["task_known"], told["connector"]]
+    return [*names, policy, told["priority"], state]

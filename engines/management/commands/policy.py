@@ -69,13 +69,8 @@ class Command(VerbsCommand):
 def _as_json(policy: Any) -> dict[str, Any]:
     version = shown.version(policy.active)
     kept = {name: version[name] for name in ("created_at", "author", "reason")}
-    return {
-        "name": policy.name,
-        "kind": policy.kind,
-        "version": version["number"],
-        "pipelines": policy.governed,
-        **kept,
-    }
+    counts = {"version": version["number"], "pipelines": policy.governed}
+    return {"name": policy.name, "kind": policy.kind, **counts, **kept}
 
 
 def _row(policy: Any) -> list[Any]:

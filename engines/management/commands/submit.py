@@ -15,6 +15,7 @@ from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
 from ergon_site.access.cli.commands import opened
 
 BATCH = 1000
+UNSET: Any = object()  # null is a payload
 
 
 class Command(EngineCommand):
@@ -30,33 +31,38 @@ class Command(EngineCommand):
         source.add_argument(
             "--input", metavar="FILE", default="-", help="JSON Lines; '-', the default, is standard input"
         )
-        source.add_argument("--payload", metavar="JSON", type=_payload, help="submit one transaction with this payload")
+        source.add_argument(
+            "--payload", metavar="JSON", type=json_value, default=UNSET, help="submit one transaction with this payload"
+        )
         parser.add_argument("--check", action="store_true", help="check every line and submit nothing")
 
-    def run(self, *, pipeline: str, input: str, payload: tuple[Any] | None, check: bool, **_: Any) -> None:  # noqa: A002
+    def run(self, *, pipeline: str, input: str, payload: Any, check: bool, **_: Any) -> None:  # noqa: A002
         found = pipelines.find(pipeline)
         self._pipeline = found.name
         if not any(found.name in worker.pipelines for worker in workers.alive()):
             warn_if_unrunnable(self, found)
-        self._count, self._started = 0, time.monotonic()
-        if payload is not None:
-            self._submit([Line(1, Draft(*payload))])
+        self._count = 0
+        if payload is not UNSET:
+            self._submit([Line(1, Draft(payload))])
             return
         with opened(input) as file:
             lines = read(file)
             self._check(lines) if check else self._submit(lines)
 
     def _submit(self, lines: Iterable[Line]) -> None:
-        progress = self.live_line(on_stderr=True)
+        progress, started = self.live_line(on_stderr=True), time.monotonic()
         try:
             for batch, trouble in _batches(lines):
                 submitted, refused = self._send(batch)
                 self._count += len(submitted)
-                self._print(submitted)
-                progress.show(self._progress())
+                if submitted:
+                    texts = (as_json(one._asdict()) if self.is_json else one.id for one in submitted)
+                    self.stdout.write("\n".join(texts))
+                    self.stdout.flush()
+                rate = self._count / max(time.monotonic() - started, 0.001)
+                progress.show(f"{self._count:,} submitted, {rate:,.0f} a second")
                 if error := refused or trouble:
-                    before = f"{self._count:,} submitted before it, nothing from it on"
-                    msg = f"{error}; {before}"
+                    msg = f"{error}; {self._count:,} submitted before it, nothing from it on"
                     raise CommandError(msg)
         except KeyboardInterrupt:
             self.stderr.write(f"interrupted: {self._count:,} submitted")
@@ -82,20 +88,6 @@ class Command(EngineCommand):
         except (SubmissionError, IdTakenError) as error:
             before = [line.draft for line in batch[: error.index]]
             return transactions.submit_many(self._pipeline, before), LineError(batch[error.index].number, error)
-
-    def _print(self, submitted: list[Submitted]) -> None:
-        if submitted:
-            texts = (as_json(one._asdict()) if self.is_json else one.id for one in submitted)
-            self.stdout.write("\n".join(texts))
-            self.stdout.flush()
-
-    def _progress(self) -> str:
-        return f"{self._count:,} submitted, {self._count / max(time.monotonic() - self._started, 0.001):,.0f} a second"
-
-
-def _payload(text: str) -> tuple[Any]:
-    # In a tuple: null is a payload, and None says that none was given.
-    return (json_value(text),)
 
 
 def _batches(lines: Iterable[Line]) -> Iterator[tuple[list[Line], LineError | None]]:
