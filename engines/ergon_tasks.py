@@ -13,7 +13,7 @@ from django_tasks.utils import get_exception_traceback, get_module_path, normali
 import engines.connectors.builtin  # noqa: F401 (it registers them)
 from engines.core.errors import ExceptionType, TransactionException, raised
 from engines.drivers.attempts import current_attempt
-from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, result_of_attempt
+from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, make_result
 from engines.tasks.consumer import ConsumerTask
 from engines.tasks.registry import task
 from engines.tasks.transaction import Transaction
@@ -28,7 +28,12 @@ class RunDjangoTask(ConsumerTask):
         result = _result(transaction, status=TaskResultStatus.RUNNING)
         task_started.send_robust(type(call.task.get_backend()), task_result=result)
         context = [TaskContext(task_result=result)] if call.task.takes_context else []
-        return _plain(call.task.call(*context, *call.args, **call.kwargs))
+        value = call.task.call(*context, *call.args, **call.kwargs)
+        try:
+            return normalize_json(value)
+        except (TypeError, ValueError) as error:  # another attempt would not change that
+            msg = f"the task is done, but its result cannot be stored: {error}"
+            raise TransactionException(msg, ExceptionType.BUSINESS) from error
 
     def handle_transaction_success(self, transaction: Transaction, result: Any) -> None:
         _announce(_result(transaction, status=TaskResultStatus.SUCCESSFUL, _return_value=result))
@@ -36,39 +41,36 @@ class RunDjangoTask(ConsumerTask):
     def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> None:
         with suppress(UnregisteredTaskError):  # then nothing was called that could have failed
             error = raised(exc)
-            told = TaskError(
-                exception_class_path=get_module_path(type(error)), traceback=get_exception_traceback(error)
-            )
-            result = _result(transaction, status=TaskResultStatus.FAILED, errors=[told])
-            _announce_failure(result, error)
+            path, told = get_module_path(type(error)), get_exception_traceback(error)
+            errors = [TaskError(exception_class_path=path, traceback=told)]
+            result = _result(transaction, status=TaskResultStatus.FAILED, errors=errors)
+            try:
+                raise error
+            except type(error):
+                # Listeners that report errors look for the one that is being handled.
+                _announce(result)
 
 
 def _result(transaction: Transaction, status: TaskResultStatus, **known: Any) -> TaskResult[Any]:
-    attempts = current_attempt().number if status is TaskResultStatus.RUNNING else 1
-    if status is not TaskResultStatus.RUNNING:
+    """A call as the process knows that runs it."""
+    attempts, call = 1, call_in(transaction.payload)
+    if status is TaskResultStatus.RUNNING:
+        attempts = current_attempt().number
+    else:
         known["finished_at"] = timezone.now()
-    workers = [f"{socket.gethostname()}:{os.getpid()}"] * attempts
-    call = call_in(transaction.payload)
-    return result_of_attempt(call, transaction.id, transaction.created_at, workers, status=status, **known)
-
-
-def _plain(value: Any) -> Any:
-    """The result of a task, refused if it is not JSON; another attempt would not change that."""
-    try:
-        return normalize_json(value)
-    except (TypeError, ValueError) as error:
-        msg = f"the task is done, but its result cannot be stored: {error}"
-        raise TransactionException(msg, ExceptionType.BUSINESS) from error
+    return make_result(
+        call.task.backend,
+        call,
+        transaction.id,
+        status=status,
+        worker_ids=[f"{socket.gethostname()}:{os.getpid()}"] * attempts,
+        enqueued_at=transaction.created_at,
+        started_at=timezone.now(),
+        last_attempted_at=timezone.now(),
+        **known,
+    )
 
 
 def _announce(result: TaskResult[Any]) -> None:
     """A listener that fails is logged; the call came out as it did."""
     task_finished.send_robust(type(result.task.get_backend()), task_result=result)
-
-
-def _announce_failure(result: TaskResult[Any], error: BaseException) -> None:
-    try:
-        raise error
-    except type(error):
-        # Listeners that report errors look for the one that is being handled.
-        _announce(result)

@@ -27,7 +27,7 @@ from django_tasks.base import (
 )
 from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued
-from django_tasks.utils import normalize_json
+from django_tasks.utils import get_module_path, normalize_json
 
 from engines import pipelines, transactions
 from engines.core.errors import EngineError, ExceptionType, TransactionException
@@ -98,7 +98,7 @@ class ErgonBackend(BaseTaskBackend):
             available_at=task.run_after,
             metadata={"queue_name": task.queue_name, "run_after": task.run_after and task.run_after.isoformat()},
         )
-        result = _result(self.alias, call, submitted.id, status=TaskResultStatus.READY, enqueued_at=timezone.now())
+        result = make_result(self.alias, call, submitted.id, status=TaskResultStatus.READY, enqueued_at=timezone.now())
         task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -109,34 +109,43 @@ class ErgonBackend(BaseTaskBackend):
             call = call_in(record.payload if record.pipeline.task == RUNNER else None)
         except (TransactionUnknownError, UnregisteredTaskError) as error:
             raise TaskResultDoesNotExist(result_id) from error
-        return _result_of(self.alias, call, record)
+        tried = Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by("started_at")
+        attempts, run_after = list(tried), record.metadata.get("run_after")
+        as_enqueued = call.task.using(
+            priority=max(TASK_MIN_PRIORITY, min(record.priority, TASK_MAX_PRIORITY)),
+            queue_name=record.metadata.get("queue_name"),
+            run_after=datetime.fromisoformat(run_after) if run_after else None,
+            backend=self.alias,
+        )
+        return make_result(
+            self.alias,
+            call._replace(task=as_enqueued),
+            record.uid,
+            status=STATUS[State(record.state)],
+            enqueued_at=record.created_at,
+            started_at=attempts[0].started_at if attempts else record.started_at,
+            last_attempted_at=attempts[-1].started_at if attempts else record.started_at,
+            finished_at=record.finished_at,
+            errors=_errors(record, attempts),
+            worker_ids=_workers([*(one.worker for one in attempts), record.lease_owner]),
+            _return_value=record.result,
+        )
 
 
 def call_in(payload: Any) -> Call:
+    """The call in a payload. Its task is of an installed app or a module that is loaded: nothing else is imported."""
     match payload:
         case {"task": str(path), "args": list(args), "kwargs": dict(kwargs)}:
-            return Call(registered(path), args, kwargs)
-    msg = "the payload must be an object with the fields task, args and kwargs"
+            module, found = path.rpartition(".")[0], None
+            if module in sys.modules or apps.get_containing_app_config(module) is not None:
+                with suppress(ImportError):
+                    found = import_string(path)
+            if isinstance(found, Task) and found.module_path == path:
+                return Call(found, args, kwargs)
+            msg = f"there is no function {path!r} that is marked as a task"
+        case _:
+            msg = "the payload must be an object with the fields task, args and kwargs"
     raise UnregisteredTaskError(msg)
-
-
-def registered(path: str) -> Task[Any, Any]:
-    """The task at a path: of an installed app, or of a module that is loaded already. Nothing else is imported."""
-    module = path.rpartition(".")[0]
-    found = None
-    if module in sys.modules or apps.get_containing_app_config(module) is not None:
-        with suppress(ImportError):
-            found = import_string(path)
-    if not isinstance(found, Task) or found.module_path != path:
-        msg = f"there is no function {path!r} that is marked as a task"
-        raise UnregisteredTaskError(msg)
-    return found
-
-
-def result_of_attempt(call: Call, uid: str, created_at: datetime, worker_ids: list[str], **known: Any) -> Result:
-    """A call as the process knows that runs it."""
-    times = {"enqueued_at": created_at, "started_at": timezone.now(), "last_attempted_at": timezone.now()}
-    return _result(call.task.backend, call, uid, worker_ids=worker_ids, **{**times, **known})
 
 
 def _pipeline(queue: str) -> str:
@@ -154,46 +163,21 @@ def _pipeline(queue: str) -> str:
     return name
 
 
-def _result(alias: str, call: Call, uid: str, **known: Any) -> Result:
+def make_result(alias: str, call: Call, uid: str, **known: Any) -> Result:
     unknown: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
     unknown |= {"errors": [], "worker_ids": []}
     return Result(id=uid, backend=alias, **{**unknown, **call._asdict(), **known})
 
 
-def _result_of(alias: str, call: Call, record: TransactionRecord) -> Result:
-    tried = list(Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by("started_at"))
-    return _result(
-        alias,
-        call._replace(task=_as_enqueued(call.task, alias, record)),
-        record.uid,
-        status=STATUS[State(record.state)],
-        enqueued_at=record.created_at,
-        started_at=tried[0].started_at if tried else record.started_at,
-        last_attempted_at=tried[-1].started_at if tried else record.started_at,
-        finished_at=record.finished_at,
-        errors=_errors(record, tried),
-        worker_ids=_workers([*(one.worker for one in tried), record.lease_owner]),
-        _return_value=record.result,
-    )
-
-
-def _as_enqueued(task: Task[Any, Any], alias: str, record: TransactionRecord) -> Task[Any, Any]:
-    run_after = record.metadata.get("run_after")
-    return task.using(
-        priority=max(TASK_MIN_PRIORITY, min(record.priority, TASK_MAX_PRIORITY)),
-        queue_name=record.metadata.get("queue_name"),
-        run_after=datetime.fromisoformat(run_after) if run_after else None,
-        backend=alias,
-    )
-
-
 def _errors(record: TransactionRecord, tried: Iterable[Attempt]) -> list[TaskError]:
     failed = [one for one in tried if one.outcome == AttemptOutcome.FAILURE]
     if record.state == State.CANCELLED:
-        return [TaskError(exception_class_path=_path_of(TaskCancelledError), traceback="cancelled before it ran")]
+        return [
+            TaskError(exception_class_path=get_module_path(TaskCancelledError), traceback="cancelled before it ran")
+        ]
     if record.state == State.FAILED and not failed:
         told = (record.error or {}).get("message", "")
-        return [TaskError(exception_class_path=_path_of(TransactionException), traceback=told)]
+        return [TaskError(exception_class_path=get_module_path(TransactionException), traceback=told)]
     return [TaskError(exception_class_path=_class_in(one), traceback=one.traceback or "") for one in failed]
 
 
@@ -203,10 +187,6 @@ def _class_in(attempt: Attempt) -> str:
     lines = re.findall(rf"^((?:\w+\.)*{re.escape(name)})(?::|$)", attempt.traceback or "", flags=re.MULTILINE)
     path: str = lines[-1] if lines else name
     return path if "." in path else f"builtins.{path}"
-
-
-def _path_of(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _workers(ids: Iterable[int | None]) -> list[str]:

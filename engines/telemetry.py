@@ -9,6 +9,7 @@ of a producer: `produce_transactions` › `start_producing` › `produce`, `hand
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from opentelemetry import metrics, trace
@@ -55,23 +56,16 @@ ERROR_MESSAGE = "exception.message"
 tracer = trace.get_tracer("ergon.engines")
 _meter = metrics.get_meter("ergon.engines")
 _SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300]
+_duration = partial(_meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
 LONGEST_TEXT = 4096
 
 transactions = _meter.create_counter("ergon.transactions", description="Transactions that ended, by outcome")
-transaction_duration = _meter.create_histogram(
-    "ergon.transaction.duration",
-    unit="s",
-    description="A transaction from its first step to its last",
-    explicit_bucket_boundaries_advisory=_SECONDS,
+transaction_duration = _duration(
+    "ergon.transaction.duration", description="A transaction from its first step to its last"
 )
 in_flight = _meter.create_up_down_counter("ergon.transactions.in_flight", description="Transactions that are running")
 attempts = _meter.create_counter("ergon.attempts", description="Attempts, by step and outcome")
-attempt_duration = _meter.create_histogram(
-    "ergon.attempt.duration",
-    unit="s",
-    description="One attempt of one step",
-    explicit_bucket_boundaries_advisory=_SECONDS,
-)
+attempt_duration = _duration("ergon.attempt.duration", description="One attempt of one step")
 abandoned = _meter.create_counter(
     "ergon.attempts.abandoned", description="Attempts that are still running after their time limit"
 )
@@ -147,9 +141,9 @@ def is_metering() -> bool:
 
 def links_to(trace_context: Any) -> list[Link]:
     """A link to the trace that a transaction was made in, if it carries one."""
-    if not trace_context:
+    if not trace_context or not isinstance(trace_context, Mapping):
         return []
-    if not isinstance(trace_context, Mapping) or not all(isinstance(value, str) for value in trace_context.values()):
+    if not all(isinstance(value, str) for value in trace_context.values()):
         return []
     context = TraceContextTextMapPropagator().extract(dict(trace_context))
     origin = trace.get_current_span(context).get_span_context()

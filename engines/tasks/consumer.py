@@ -13,7 +13,7 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.tasks.registry import Stoppable, Task, untouched
+from engines.tasks.registry import Stoppable, Task, hooks_of
 from engines.tasks.transaction import Transaction
 
 HOOKS = {
@@ -81,17 +81,13 @@ def _work(task: Any, policy: Any, *, is_async: bool) -> Work:
         msg = f"a consumer takes a ConsumerPolicy, not {type(policy).__name__}"
         raise TypeError(msg)
     connector = require_connector(_choose(task.connectors, policy.steps.fetch.connector_name), is_async=is_async)
-    handlers = {stage: getattr(task, name) for stage, name in HOOKS.items()}
-    if not is_async:
-        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
     return Work(
         task=task,
         connector=connector,
         policy=policy,
         loop=partial(consumption, is_prefetching=connector.is_prefetching, starts_left=connector.starts_left),
-        handlers=handlers,
         timeout_error=ConsumerLoopTimeout,
-        silent=untouched(task, HOOKS, ConsumerMixin, AsyncConsumerMixin),
+        **hooks_of(task, HOOKS, connector, ConsumerMixin, AsyncConsumerMixin, is_async=is_async),
     )
 
 

@@ -68,21 +68,18 @@ def forget() -> None:
 
 @cache
 def _discover() -> None:
-    for named_by, name in _modules():
+    # Each module, and where it is named if a variable does.
+    modules = [
+        ("", f"{app.name}.{MODULE}")
+        for app in apps.get_app_configs()
+        if app.module is not None and module_has_submodule(app.module, MODULE)
+    ]
+    for named_by, name in [*modules, *(("ERGON_TASKS: ", name) for name in settings().tasks)]:
         try:
             import_module(name)
         except Exception as error:
             msg = f"{named_by}the module {name!r} cannot be imported: {type(error).__name__}: {error_text(error)}"
             raise DiscoveryError(msg) from error
-
-
-def _modules() -> Iterator[tuple[str, str]]:
-    """Each module, and where it is named if a variable does."""
-    for app in apps.get_app_configs():
-        if app.module is not None and module_has_submodule(app.module, MODULE):
-            yield "", f"{app.name}.{MODULE}"
-    for name in settings().tasks:
-        yield "ERGON_TASKS: ", name
 
 
 @cache

@@ -13,7 +13,7 @@ from engines.core.steps import Stage
 from engines.drivers.aio import AsyncDriver
 from engines.drivers.threads import ThreadDriver
 from engines.drivers.work import Work
-from engines.tasks.registry import Stoppable, Task, untouched
+from engines.tasks.registry import Stoppable, Task, hooks_of
 from engines.tasks.transaction import Transaction
 
 HOOKS = {
@@ -106,36 +106,29 @@ def _work(
         raise TypeError(msg)
     is_connector = isinstance(transactions, AsyncConnector) or hasattr(transactions, "acknowledge")
     connector = require_connector(transactions, is_async=is_async) if is_connector else Connector()
-    handlers = {stage: getattr(task, name) for stage, name in HOOKS.items()}
-    if not is_async:
-        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
 
     def loop(in_force: Any) -> Any:
         if not isinstance(transactions, AsyncConnector):
             # What is at hand as a whole needs no limit; anything else might make the loop wait beyond its time.
             is_slow = policy.loop.timeout is not None and not isinstance(transactions, Collection)
             return production(policy, _checked(transactions), is_slow=is_slow)
-        return consumption(
-            lambda: _as_consumer(in_force(), is_streaming=is_streaming),
-            is_prefetching=connector.is_prefetching,
-            starts_left=connector.starts_left,
-        )
+
+        def as_consumer() -> ConsumerPolicy:
+            """The rules by which a producer fetches from a connector."""
+            now = in_force().loop
+            shared = {one.name: getattr(now, one.name) for one in fields(now)}
+            return ConsumerPolicy(loop=ConsumerLoopPolicy(**shared, streaming=is_streaming, empty_queue=EMPTY))
+
+        return consumption(as_consumer, is_prefetching=connector.is_prefetching, starts_left=connector.starts_left)
 
     return Work(
         task=task,
         connector=connector,
         policy=policy,
         loop=loop,
-        handlers=handlers,
         timeout_error=ProducerLoopTimeout,
-        silent=untouched(task, HOOKS, ProducerMixin, AsyncProducerMixin),
+        **hooks_of(task, HOOKS, connector, ProducerMixin, AsyncProducerMixin, is_async=is_async),
     )
-
-
-def _as_consumer(policy: ProducerPolicy, *, is_streaming: bool) -> ConsumerPolicy:
-    """The rules by which a producer fetches from a connector."""
-    shared = {one.name: getattr(policy.loop, one.name) for one in fields(policy.loop)}
-    return ConsumerPolicy(loop=ConsumerLoopPolicy(**shared, streaming=is_streaming, empty_queue=EMPTY))
 
 
 def _checked(transactions: Iterable[Any]) -> Iterator[Transaction]:

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from engines.connectors.base import Connector
+from engines.core.steps import Stage
 from engines.drivers.timeouts import CANCEL_GRACE, Abandoned
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class RegistryError(LookupError):
@@ -80,13 +83,17 @@ class Task(Stoppable):
             setattr(self, f"{name}_service", service)
 
 
-def untouched(task: Any, hooks: Mapping[Any, str], *mixins: type) -> frozenset[Any]:
-    """The hooks that the author of a task has left as they came."""
-    return frozenset(
-        key
-        for key, name in hooks.items()
+def hooks_of(task: Any, hooks: Mapping[Stage, str], connector: Connector, *mixins: type, is_async: bool) -> Any:
+    """The handlers of a task's stages, and as `silent` those that its author has left as they came."""
+    handlers = {stage: getattr(task, name) for stage, name in hooks.items()}
+    if not is_async:
+        handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
+    silent = {
+        stage
+        for stage, name in hooks.items()
         if any(getattr(type(task), name, None) is vars(mixin).get(name) for mixin in mixins)
-    )
+    }
+    return {"handlers": handlers, "silent": frozenset(silent)}
 
 
 class Registry:
@@ -114,6 +121,15 @@ class Registry:
     def names(self) -> list[str]:
         return sorted(self._things)
 
+    def register(self, name: str) -> Callable[[T], T]:
+        """A decorator that adds what it decorates."""
+
+        def register(thing: T) -> T:
+            self.add(name, thing)
+            return thing
+
+        return register
+
 
 tasks = Registry("task")
 services = Registry("service")
@@ -122,32 +138,17 @@ connectors = Registry("connector")
 
 def task(name: str) -> Callable[[C], C]:
     """Register a task class under a name: `@engines.task("invoices.import")`."""
-
-    def register(cls: C) -> C:
-        tasks.add(name, cls)
-        return cls
-
-    return register
+    return tasks.register(name)
 
 
 def service(name: str) -> Callable[[F], F]:
     """Register a factory of a service under a name: `@engines.service("mail")`."""
-
-    def register(factory: F) -> F:
-        services.add(name, factory)
-        return factory
-
-    return register
+    return services.register(name)
 
 
 def connector(name: str) -> Callable[[F], F]:
     """Register a factory of connectors under a name: `@engines.connector("inbox")`. It is given a pipeline's name."""
-
-    def register(factory: F) -> F:
-        connectors.add(name, factory)
-        return factory
-
-    return register
+    return connectors.register(name)
 
 
 def _where(thing: Any) -> str:
