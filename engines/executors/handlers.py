@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from engines.executors.protocol import ExecutionContext
 
 F = TypeVar("F", bound=Callable[..., Any])
+Handler = Callable[[ExecutionContext, list[Any], dict[str, Any]], Any]
 
 
 class RetryJob(Exception):  # noqa: N818 (it reads as what a handler asks for)
@@ -17,24 +18,7 @@ class RetryJob(Exception):  # noqa: N818 (it reads as what a handler asks for)
         self.message, self.after = message, after
 
 
-class Handler:
-    """A function, and how it wants to be called."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        try:
-            self._wants_context = next(iter(inspect.signature(function).parameters), None) == "ctx"
-        except ValueError:  # some functions of C do not tell
-            self._wants_context = False
-
-    def __call__(self, context: ExecutionContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        given = [context, *args] if self._wants_context else args
-        return self.function(*given, **kwargs)
-
-
 class HandlerRegistry:
-    """Handlers by name."""
-
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
 
@@ -48,7 +32,13 @@ class HandlerRegistry:
             if name in self._handlers:
                 msg = f"there is a handler named {name!r} already"
                 raise ValueError(msg)
-            self._handlers[name] = Handler(function)
+            try:
+                wants_context = next(iter(inspect.signature(function).parameters), None) == "ctx"
+            except ValueError:  # some functions of C do not tell
+                wants_context = False
+            self._handlers[name] = lambda context, args, kwargs: function(
+                *([context, *args] if wants_context else args), **kwargs
+            )
             return function
 
         return register

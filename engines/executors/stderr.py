@@ -137,18 +137,15 @@ class Listener:
             for fileno, _ in self._poll.poll():
                 if fileno == self._woken:
                     os.read(self._woken, 4096)
-                elif fileno in self._voices:
-                    self._read(self._voices[fileno])
+                elif voice := self._voices.get(fileno):
+                    with suppress(OSError):
+                        if voice.read():
+                            continue
+                    self._end(voice)
             while self._left:
                 self._end(self._left.pop())
-        for voice in list(self._voices.values()):
-            self._end(voice)
-
-    def _read(self, voice: Voice) -> None:
-        with suppress(OSError):
-            if voice.read():
-                return
-        self._end(voice)
+        for left in list(self._voices.values()):
+            self._end(left)
 
     def _end(self, voice: Voice) -> None:
         with self._lock:

@@ -140,7 +140,11 @@ class ExecutorProcess:
             is_last = self._child.death in ready or self._is_deaf
             outcome = self._receive(job_id, LEFT if is_last else 1)
             if outcome is None and (is_last or self._is_output_over):
-                outcome = self._unended(job_id)
+                # One that has ended may not have ended its last line: half an answer is never whole JSON.
+                unended = read_outcome(self._lines.begun, job_id)
+                if isinstance(unended, Unusable):
+                    self._broken_line = unended.reason
+                outcome = unended if isinstance(unended, ExecutionOutcome) else None
             if outcome is not None:
                 self._is_spent = self._is_spent or bool(rest)  # the next job would begin in the middle of this one
                 return outcome
@@ -208,13 +212,6 @@ class ExecutorProcess:
                 if self._skipped_now <= SKIPS_TOLD:
                     log.info("executor_line_skipped", executor=self._name, pid=self.pid, job=awaited, why=reason)
         return None
-
-    def _unended(self, awaited: str) -> ExecutionOutcome | None:
-        """The answer of one that ended without ending its last line: half of one is never whole JSON."""
-        outcome = read_outcome(self._lines.begun, awaited)
-        if isinstance(outcome, Unusable):
-            self._broken_line = outcome.reason
-        return outcome if isinstance(outcome, ExecutionOutcome) else None
 
     def _broken(self, reason: str) -> ExecutorDied:
         return ExecutorDied(f"executor {self._name!r} was ended: {reason}", self._last_words(0))

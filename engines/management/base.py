@@ -1,7 +1,7 @@
 """Shared by the commands of the engines: errors, and files with JSON."""
 
 from argparse import ArgumentTypeError
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -30,7 +30,6 @@ __all__ = [
     "moment",
     "one_line",
     "pretty",
-    "told_in_one_line",
     "warn_if_unrunnable",
 ]
 
@@ -60,10 +59,6 @@ class VerbsCommand(EngineCommand, commands.VerbsCommand):
 
     def run(self, *, verb: str | None, **options: Any) -> None:
         super().run(verb=verb and verb.replace("-", "_"), **options)
-
-
-def told_in_one_line() -> AbstractContextManager[None]:
-    return commands.told_in_one_line(EngineError, hint=hint_for)
 
 
 def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:

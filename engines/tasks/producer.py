@@ -21,6 +21,7 @@ HOOKS = {
     Stage.SUCCESS: "handle_produce_success",
     Stage.EXCEPTION: "handle_produce_exception",
 }
+Source = Iterable[Transaction] | AsyncConnector
 # How long a producer that streams from a connector waits after an empty fetch, unless the connector wakes it.
 EMPTY = EmptyQueuePolicy(backoff=1.0, backoff_multiplier=1.0)
 
@@ -40,11 +41,7 @@ class ProducerMixin(Stoppable):
         """Called once the work has failed for good; may be left as it is."""
 
     def produce_transactions(
-        self,
-        transactions: Iterable[Transaction] | AsyncConnector,
-        policy: ProducerPolicy | None = None,
-        *,
-        is_streaming: bool = False,
+        self, transactions: Source, policy: ProducerPolicy | None = None, *, is_streaming: bool = False
     ) -> Report:
         """Produce them all, batch by batch, or until the limit is reached or somebody stops it.
 
@@ -72,17 +69,9 @@ class AsyncProducerMixin(Stoppable):
         """Called once the work has failed for good; may be left as it is."""
 
     async def produce_transactions(
-        self,
-        transactions: Iterable[Transaction] | AsyncConnector,
-        policy: ProducerPolicy | None = None,
-        *,
-        is_streaming: bool = False,
+        self, transactions: Source, policy: ProducerPolicy | None = None, *, is_streaming: bool = False
     ) -> Report:
-        """Produce them all, batch by batch, or until the limit is reached or somebody stops it.
-
-        Transactions of a connector are fetched from it and acknowledged to it; with `is_streaming` the loop waits for
-        more when there are none.
-        """
+        """Produce them all, as `ProducerMixin` does."""
         work = _work(self, transactions, policy or self.producer_policy, is_streaming=is_streaming, is_async=True)
         driver = AsyncDriver(work)
         with self._running(driver):
@@ -97,9 +86,7 @@ class AsyncProducerTask(AsyncProducerMixin, Task):
     """An async task that produces."""
 
 
-def _work(
-    task: Any, transactions: Iterable[Transaction] | AsyncConnector, policy: Any, *, is_streaming: bool, is_async: bool
-) -> Work:
+def _work(task: Any, transactions: Source, policy: Any, *, is_streaming: bool, is_async: bool) -> Work:
     policy = ProducerPolicy() if policy is None else policy
     if not isinstance(policy, ProducerPolicy):
         msg = f"a producer takes a ProducerPolicy, not {type(policy).__name__}"

@@ -7,10 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A unit of work. The id identifies it, wherever it travels."""
@@ -22,7 +18,7 @@ class Transaction:
     correlation_id: str | None = None
     parent_id: str | None = None
     source: str | None = None
-    created_at: datetime = field(default_factory=_now)
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     trace_context: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

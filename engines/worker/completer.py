@@ -158,8 +158,26 @@ class Completer:
             self._settle_singly(batch, error)
             return
         self._in_hand = 0
-        if stale is not None:
-            self._account(batch, stale)
+        if stale is None:
+            return
+        lost = {transaction.lease.id for transaction in stale}
+        for leased, outcome in batch:
+            counts = self.counts[leased.lease.pipeline_id]
+            if leased.lease.id in lost:
+                counts.stale += 1
+            elif isinstance(outcome, Success):
+                counts.succeeded += 1
+            elif isinstance(outcome, Later):
+                counts.postponed += 1
+            else:
+                counts.failed += 1
+                if isinstance(outcome, Failure):
+                    pipeline = self.names.get(leased.lease.pipeline_id, "")
+                    log_failure(pipeline, leased.id, outcome, [attempted for attempted, _ in leased.lease.attempts])
+        for leased in stale:
+            telemetry.stale.add(1)
+            log.warning("outcome_came_after_its_lease", transaction=leased.id)
+        self._done([one.transaction for one in batch])
 
     def _write(self, batch: list[Settlement]) -> list[LeasedTransaction]:
         """Ends, and beginnings of a wait; written twice, the second time changes nothing."""
@@ -192,26 +210,6 @@ class Completer:
         failure.__cause__ = error
         leased.lease.attempts.clear()
         self._settle([Settlement(leased, Failure(failure))])
-
-    def _account(self, batch: list[Settlement], stale: list[LeasedTransaction]) -> None:
-        lost = {transaction.lease.id for transaction in stale}
-        for leased, outcome in batch:
-            counts = self.counts[leased.lease.pipeline_id]
-            if leased.lease.id in lost:
-                counts.stale += 1
-            elif isinstance(outcome, Success):
-                counts.succeeded += 1
-            elif isinstance(outcome, Later):
-                counts.postponed += 1
-            else:
-                counts.failed += 1
-                if isinstance(outcome, Failure):
-                    pipeline = self.names.get(leased.lease.pipeline_id, "")
-                    log_failure(pipeline, leased.id, outcome, [attempted for attempted, _ in leased.lease.attempts])
-        for leased in stale:
-            telemetry.stale.add(1)
-            log.warning("outcome_came_after_its_lease", transaction=leased.id)
-        self._done([one.transaction for one in batch])
 
 
 def _ask_anything() -> None:

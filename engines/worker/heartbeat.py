@@ -50,7 +50,7 @@ class Heartbeat:
         # Leases that were held when the database came back from its last outage.
         self._outlasting: frozenset[tuple[int, int]] = frozenset()
         self._renewing = threading.Lock()
-        self._on_lost: dict[int, OnLost] = {}
+        self._on_lost: dict[int, OnLost | None] = {}
         self._untold: Counter[tuple[int, bool]] = Counter()
         self._errands: list[Callable[[], None]] = []
         self._elsewhere: list[Callable[[], int]] = []
@@ -159,10 +159,7 @@ class Heartbeat:
 
     def on_lost(self, pipeline_id: int, callback: OnLost | None) -> None:
         """Call this with transactions of the pipeline whose lease is lost; None for nobody."""
-        if callback is None:
-            self._on_lost.pop(pipeline_id, None)
-        else:
-            self._on_lost[pipeline_id] = callback
+        self._on_lost[pipeline_id] = callback
 
     def confirm(self, lease: Lease) -> bool:
         """Ask the database whether a lease is still ours, and about all others by the way."""

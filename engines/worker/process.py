@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import Self
 
 from engines import telemetry
 from engines.conf import settings
@@ -36,7 +36,16 @@ class WorkerProcess:
         self.pools = Pools(settings().executors, settings().executor_environment)
         self._stack.callback(self.pools.close)
         self._stack.enter_context(telemetry.watching_executors(self.pools.snapshot))
-        self.heartbeat = self._stack.enter_context(Heartbeat(names, self._abandoned, self._executors, self._is_wanted))
+        heartbeat = Heartbeat(
+            names,
+            lambda: sum(runner.task.abandoned_attempts for runner in self.runners),
+            # In text that a column takes.
+            lambda: [
+                {**one, "last_fault": failures.without_secrets(one["last_fault"])} for one in self.pools.snapshot()
+            ],
+            self._is_wanted,
+        )
+        self.heartbeat = self._stack.enter_context(heartbeat)
         if not self._is_wanted():
             return self
         try:
@@ -108,10 +117,3 @@ class WorkerProcess:
         with suppress(Empty):
             while True:
                 yield self._ended.get_nowait()
-
-    def _abandoned(self) -> int:
-        return sum(runner.task.abandoned_attempts for runner in self.runners)
-
-    def _executors(self) -> list[dict[str, Any]]:
-        """The state of the executors for the worker's row, in text that a column takes."""
-        return [{**one, "last_fault": failures.without_secrets(one["last_fault"])} for one in self.pools.snapshot()]

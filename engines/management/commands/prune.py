@@ -29,23 +29,18 @@ class Command(EngineCommand):
         add_reason(parser, required=False)
 
     def run(self, *, older_than: timedelta | None, yes: bool, reason: str, **_: Any) -> None:
-        if older_than is not None and not yes:
-            self._confirm(older_than)
+        if older_than is not None and not yes and (count := transactions.prunable(older_than)):
+            counted = f"more than {MOST_COUNTED:,}" if count > MOST_COUNTED else f"{count:,}"
+            noun = "transaction" if count == 1 else "transactions"
+            what = f"this deletes {counted} {noun}, whatever the pipelines keep"
+            if not sys.stdin.isatty():
+                msg = f"{what}: repeat it with --yes"
+                raise CommandError(msg, returncode=os.EX_USAGE)
+            self.stderr.write(f"{what}.", str)
+            if input("Type 'yes' to go on: ") != "yes":
+                msg = "nothing was deleted"
+                raise CommandError(msg)
         pruned = transactions.prune(older_than=older_than, by=actor(), reason=reason)
         counts = pruned._asdict()
         text = ", ".join(f"{count:,} {state}" for state, count in counts.items())
         self.tell({**counts, "total": pruned.total}, f"deleted {text}")
-
-    def _confirm(self, older_than: timedelta) -> None:
-        count = transactions.prunable(older_than)
-        if not count:
-            return
-        counted = f"more than {MOST_COUNTED:,}" if count > MOST_COUNTED else f"{count:,}"
-        what = f"this deletes {counted} {'transaction' if count == 1 else 'transactions'}, whatever the pipelines keep"
-        if not sys.stdin.isatty():
-            msg = f"{what}: repeat it with --yes"
-            raise CommandError(msg, returncode=os.EX_USAGE)
-        self.stderr.write(f"{what}.", str)
-        if input("Type 'yes' to go on: ") != "yes":
-            msg = "nothing was deleted"
-            raise CommandError(msg)
