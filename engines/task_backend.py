@@ -65,8 +65,6 @@ class TaskCancelledError(EngineError):
 
 
 class Call(NamedTuple):
-    """The payload of a django-tasks call: a task and its arguments."""
-
     task: Task[Any, Any]
     args: list[Any]
     kwargs: dict[str, Any]

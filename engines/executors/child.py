@@ -100,14 +100,14 @@ class Child:
             name = f"signal {-code}"
         return f"{128 - code} ({name})"
 
-    def kill(self, grace: float = GRACE) -> None:
+    def kill(self) -> None:
         """SIGTERM to the whole group, a second, SIGKILL to all that it has started; returns when nothing is left."""
         with self._ending:
             if self._keeper.returncode is not None:
                 return
-            if grace and not self.has_ended():
+            if not self.has_ended():
                 self._order(b"T")
-                self.has_ended(grace)
+                self.has_ended(GRACE)
             self._order(b"K")
             self.has_ended(GRACE)
             if self._keeper.wait() != 0:  # it was killed, and could not do it

@@ -131,7 +131,6 @@ def end_everything(executor: int) -> None:
 
 
 def children() -> list[int]:
-    """The processes whose parent this is."""
     found, own = [], b"%d" % os.getpid()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208 (pathlib takes its time to load)
         if name.isdigit():

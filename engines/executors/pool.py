@@ -36,8 +36,6 @@ log = structlog.get_logger("ergon.executor")
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of a pool since its worker started."""
-
     started: int = 0
     answered: int = 0
     died: int = 0
@@ -176,7 +174,6 @@ class Pool:
             self._changed.wait_for(lambda: self._coming == 0)
 
     def snapshot(self) -> dict[str, Any]:
-        """The status of a pool, for operators."""
         with self._changed:
             wait = max(0.0, self._not_before - time.monotonic())
             processes = [

@@ -20,8 +20,6 @@ MOST_OBJECTS = 32
 
 
 class Status(StrEnum):
-    """The status of a job, as the executor reports it."""
-
     SUCCESS = "success"
     RETRY = "retry"
     TIMEOUT = "timeout"
@@ -56,8 +54,6 @@ class ExecutionContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequest:
-    """A job for an executor."""
-
     job_id: str
     function_name: str
     args: list[Any] = field(default_factory=list)
@@ -67,8 +63,6 @@ class ExecutionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOutcome:
-    """The outcome of a job."""
-
     job_id: str
     status: Status
     result: Any = None
@@ -91,8 +85,6 @@ class Unusable(NamedTuple):
 
 
 class Target(NamedTuple):
-    """An executor and one of its handlers."""
-
     executor: str
     handler: str
 

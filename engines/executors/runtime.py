@@ -60,7 +60,6 @@ class Runtime:
         self._is_waiting = self._is_running = False
 
     def run(self) -> None:
-        """Until the end of the input, or SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGALRM, self._expire)
         with suppress(Stopped):

@@ -19,8 +19,6 @@ class ExecutorConfigurationError(EngineError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSettings:
-    """The settings of one executor."""
-
     name: str
     command: tuple[str, ...]
     pool_size: int = 1

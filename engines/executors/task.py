@@ -56,8 +56,6 @@ class JobRefused(JobFailed):
 
 
 class Place(NamedTuple):
-    """A process that is held for one attempt of one job."""
-
     pool: Pool
     process: ExecutorProcess
     handler: str

@@ -46,8 +46,6 @@ def hint_for(error: Exception) -> str:
 
 
 class EngineCommand(commands.VerbCommand):
-    """A command that calls a verb of the engines."""
-
     refusals = (EngineError,)
 
     def hint_for(self, error: Exception) -> str:
@@ -55,8 +53,6 @@ class EngineCommand(commands.VerbCommand):
 
 
 class VerbsCommand(EngineCommand, commands.VerbsCommand):
-    """A command with several verbs of the engines."""
-
     def run(self, *, verb: str | None, **options: Any) -> None:
         super().run(verb=verb and verb.replace("-", "_"), **options)
 

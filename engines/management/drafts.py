@@ -14,15 +14,11 @@ LONGEST_LINE = 16 * 1024 * 1024
 
 
 class LineError(EngineError):
-    """A line that is no transaction."""
-
     def __init__(self, number: int, why: object) -> None:
         super().__init__(f"line {number}: {why}")
 
 
 class Line(NamedTuple):
-    """A draft, and where it stands."""
-
     number: int
     draft: Draft
 

@@ -46,9 +46,8 @@ class ServingCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         given, count = django_settings, whole(1, MOST)
-        parser.add_argument(
-            "--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when no transaction is due"
-        )
+        add = parser.add_argument
+        add("--drain", action="store_true", default=given.ERGON_DRAIN, help="stop when no transaction is due")
         at_once = "transactions at once in each pipeline, instead of the policy's number"
         claimed = "transactions claimed at once, instead of the policy's number"
         after = "how long running transactions may go on after SIGTERM (default 25); then they are given back"
@@ -60,10 +59,10 @@ class ServingCommand(BaseCommand):
             ("--processes", "N", count, given.ERGON_PROCESSES, "number of processes (default 1)"),
             ("--grace", "SECONDS", seconds, given.ERGON_GRACE, after),
         ):
-            parser.add_argument(option, metavar=metavar, type=kind, default=default, help=what)
+            add(option, metavar=metavar, type=kind, default=default, help=what)
         add_metrics_port(parser, default=given.ERGON_METRICS_PORT)
-        parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
-        parser.add_argument(
+        add("--supervised", action="store_true", help=argparse.SUPPRESS)
+        add(
             "--json",
             action="store_true",
             default=given.ERGON_JSON,
@@ -149,7 +148,6 @@ class ServingCommand(BaseCommand):
         return chosen
 
     def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
-        """The pipelines that can run on this host."""
         missing = {pipeline.pk: missing_here(pipeline) for pipeline in enabled}
         known = [pipeline for pipeline in enabled if missing[pipeline.pk] is None]
         for pipeline in enabled:

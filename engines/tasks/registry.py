@@ -97,8 +97,6 @@ def hooks_of(task: Any, hooks: Mapping[Stage, str], connector: Connector, *mixin
 
 
 class Registry:
-    """Things by name."""
-
     def __init__(self, noun: str) -> None:
         self._noun = noun
         self._things: dict[str, Any] = {}

@@ -33,8 +33,6 @@ class OutcomeNotWrittenError(TransactionException):
 
 @dataclass
 class Counts:
-    """Counts of settled transactions."""
-
     succeeded: int = 0
     failed: int = 0
     postponed: int = 0
@@ -49,10 +47,7 @@ class Completer:
     """A thread that settles. An outage of the database is waited out; nothing is dropped but what lost its lease."""
 
     def __init__(
-        self,
-        worker: int,
-        done: Callable[[Sequence[LeasedTransaction]], None],
-        on_return: Callable[[], None] = lambda: None,
+        self, worker: int, done: Callable[[Sequence[LeasedTransaction]], None], on_return: Callable[[], None]
     ) -> None:
         """`done` is told what needs no lease any more; `on_return` that the database is back from an outage."""
         self.counts: defaultdict[int, Counts] = defaultdict(Counts)
@@ -73,10 +68,6 @@ class Completer:
     @property
     def settled(self) -> int:
         return sum(counts.settled for counts in list(self.counts.values()))
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
 
     @property
     def is_cut_off(self) -> bool:
@@ -108,7 +99,7 @@ class Completer:
             self._is_hurried = False
         self.refuse_after_fault()
         if not is_written:
-            count = self.waiting + self._in_hand
+            count = len(self._waiting) + self._in_hand
             msg = f"{count:,} outcomes were not written within {limit:g} s; their transactions will run again"
             raise ConnectorError(msg)
 

@@ -59,8 +59,6 @@ class Options:
 
 
 class PipelineRunner:
-    """Runs one pipeline in this process."""
-
     def __init__(self, pipeline: Pipeline, connector: PipelineConnector, options: Options, pools: Pools) -> None:
         self.pipeline, self._options = pipeline, options
         self.connector = connector

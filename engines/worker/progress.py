@@ -31,7 +31,6 @@ def alone(output: Any) -> Any:
 
 
 def banner(command: str, pipelines: Sequence[Pipeline], *, concurrency: int | None, processes: int) -> list[str]:
-    """The banner of a process: its pipelines with their tasks, and the database."""
     count = f"{len(pipelines)} {'pipeline' if len(pipelines) == 1 else 'pipelines'}"
     within = f" in {processes} processes" if processes > 1 else ""
     headings = ["pipeline", "runs", "connector", "concurrency", "policy"]

@@ -27,7 +27,6 @@ class SharedLimit:
             self._started += change
 
     def share(self) -> "Share":
-        """The slots of one loop."""
         made = Share(self)
         self.shares.append(made)
         return made

@@ -24,7 +24,6 @@ class StopSignals:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody wants an end."""
         return self._asked_at is not None
 
     def stop_with(self, stop: Callable[[], None]) -> None:

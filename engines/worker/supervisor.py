@@ -30,8 +30,6 @@ log = structlog.get_logger("ergon.supervisor")
 
 
 class Child:
-    """A child process, and what it has reported."""
-
     def __init__(self, argv: Sequence[str]) -> None:
         # In a session of its own: what a terminal tells everybody in the foreground, the parent passes on.
         self.process = subprocess.Popen(  # noqa: S603 (ours)
@@ -195,7 +193,6 @@ class Supervisor:
 
 
 def _event_in(line: str) -> dict[str, Any] | None:
-    """The event that a line tells; None if it is something else."""
     try:
         told = json.loads(line)
     except ValueError:

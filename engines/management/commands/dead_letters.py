@@ -177,19 +177,12 @@ class Command(VerbsCommand):
 
 def _add_filters(parser: ArgumentParser, *, state: str = SUPPRESS, limit: int | str = SUPPRESS) -> None:
     nothing = SUPPRESS if state == SUPPRESS else None
-    parser.add_argument(
-        "--source", default=nothing, metavar="NAME", help="only dead letters of this pipeline or provider"
-    )
-    parser.add_argument(
-        "--category", default=nothing, choices=[*ExceptionType], help="only dead letters of this category"
-    )
+    add = parser.add_argument
+    add("--source", default=nothing, metavar="NAME", help="only dead letters of this pipeline or provider")
+    add("--category", default=nothing, choices=[*ExceptionType], help="only dead letters of this category")
     states = [*LetterState, EVERY_STATE]
-    parser.add_argument(
-        "--state", default=state, choices=states, help="only dead letters in this state; open if not given"
-    )
-    parser.add_argument(
-        "--limit", default=limit, type=whole(1, MOST), metavar="N", help=f"list at most N; {SHOWN} if not given"
-    )
+    add("--state", default=state, choices=states, help="only dead letters in this state; open if not given")
+    add("--limit", default=limit, type=whole(1, MOST), metavar="N", help=f"list at most N; {SHOWN} if not given")
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from engines.tasks import discovery, registry
 from ergon_site.access.cli.options import MOST_DAYS, add_reason, text, whole
 
 PLANNED = tuple(field.name for field in fields(Plan))
+KEPT = ("paused_by", "paused_at", "pause_reason", "keep_succeeded_days", "keep_failed_days", "redacted")
 LONGEST_PATH = 200
 
 
@@ -48,27 +49,26 @@ class Command(VerbsCommand):
 
 
 def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
-    parser.add_argument(
-        "name", metavar="NAME", help="the pipeline's name: letters, digits, '.', '_' and '-', at most 100"
-    )
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the pipeline's name: letters, digits, '.', '_' and '-', at most 100")
     runs = parser.add_mutually_exclusive_group(required=is_new)
     runs.add_argument("--task", type=text(200), metavar="NAME", help="the task that runs its transactions")
     runs.add_argument(
         "--executor", type=text(100), metavar="NAME", help="the executor that runs its handlers, instead of a task"
     )
-    parser.add_argument(
+    add(
         "--direction",
         choices=["inbound", "outbound"],
         help=f"consume (inbound) or produce (outbound){_default('inbound', is_new)}",
     )
-    parser.add_argument(
+    add(
         "--connector",
         type=text(100),
         metavar="NAME",
         help=f"where transactions come from{_default('database', is_new)}",
     )
-    parser.add_argument("--policy", metavar="NAME", help=f"the policy to run with{_default('the shipped one', is_new)}")
-    parser.add_argument(
+    add("--policy", metavar="NAME", help=f"the policy to run with{_default('the shipped one', is_new)}")
+    add(
         "--priority",
         type=whole(-(2**31), 2**31 - 1),
         metavar="N",
@@ -85,10 +85,9 @@ def _add_keeping(parser: ArgumentParser) -> None:
     served.add_argument("--disable", dest="is_enabled", action="store_false", default=None, help=f"not {what}")
     for state in ("succeeded", "failed"):
         option, field = f"--keep-{state}", f"keep_{state}_days"
-        parser.add_argument(
-            option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"prune {state} transactions after DAYS"
-        )
-    parser.add_argument(
+        add = parser.add_argument
+        add(option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"prune {state} transactions after DAYS")
+    add(
         "--redacted",
         type=text(LONGEST_PATH),
         nargs="*",
@@ -115,12 +114,7 @@ def _as_json(pipeline: Pipeline) -> dict[str, Any]:
         "priority": pipeline.priority,
         "enabled": pipeline.is_enabled,
         "paused": pipeline.is_paused,
-        "paused_by": pipeline.paused_by,
-        "paused_at": pipeline.paused_at,
-        "pause_reason": pipeline.pause_reason,
-        "keep_succeeded_days": pipeline.keep_succeeded_days,
-        "keep_failed_days": pipeline.keep_failed_days,
-        "redacted": pipeline.redacted,
+        **{name: getattr(pipeline, name) for name in KEPT},
     }
 
 

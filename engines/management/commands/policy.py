@@ -24,11 +24,10 @@ class Command(VerbsCommand):
         put = self.add_verb(
             "set", help="write a new version and activate it; fields that are left out take their defaults"
         )
-        put.add_argument("name", metavar="NAME", help="the policy's name; a new one needs --kind")
-        put.add_argument("--kind", choices=["consumer", "producer"], help="the kind of a new policy")
-        put.add_argument(
-            "--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input"
-        )
+        add = put.add_argument
+        add("name", metavar="NAME", help="the policy's name; a new one needs --kind")
+        add("--kind", choices=["consumer", "producer"], help="the kind of a new policy")
+        add("--file", default="-", metavar="F", help="the policy's JSON; '-', the default, is standard input")
         add_reason(put)
         activate = self.add_verb("activate", help="activate an earlier version")
         activate.add_argument("name", metavar="NAME", help="the policy's name")

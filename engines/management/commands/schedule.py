@@ -16,14 +16,11 @@ class Command(VerbsCommand):
 
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="submit a payload to a pipeline at the times of a cron expression")
-        create.add_argument(
-            "name", metavar="NAME", help="the schedule's name: letters, digits, '.', '_' and '-', at most 100"
-        )
-        create.add_argument("pipeline", metavar="PIPELINE", help="the pipeline that the transactions are submitted to")
-        create.add_argument(
-            "cron", metavar="CRON", help="minute, hour, day of month, month, day of week: '0 7 * * 1-5'"
-        )
-        create.add_argument(
+        add = create.add_argument
+        add("name", metavar="NAME", help="the schedule's name: letters, digits, '.', '_' and '-', at most 100")
+        add("pipeline", metavar="PIPELINE", help="the pipeline that the transactions are submitted to")
+        add("cron", metavar="CRON", help="minute, hour, day of month, month, day of week: '0 7 * * 1-5'")
+        add(
             "--time-zone",
             default="UTC",
             metavar="Z",
@@ -34,7 +31,7 @@ class Command(VerbsCommand):
             "--payload", type=json_value, metavar="JSON", help="the payload to submit; null if not given"
         )
         payload.add_argument("--file", metavar="F", help="a file with the payload; '-' is standard input")
-        create.add_argument(
+        add(
             "--catch-up",
             choices=["one", "all", "none"],
             default="one",
