@@ -109,6 +109,8 @@ class ErgonBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id) from error
         tried = Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by("started_at")
         attempts, run_after = list(tried), record.metadata.get("run_after")
+        workers = [one for one in (*(each.worker for each in attempts), record.lease_owner) if one is not None]
+        rows = Worker.objects.in_bulk(set(workers))
         as_enqueued = call.task.using(
             priority=max(TASK_MIN_PRIORITY, min(record.priority, TASK_MAX_PRIORITY)),
             queue_name=record.metadata.get("queue_name"),
@@ -125,7 +127,8 @@ class ErgonBackend(BaseTaskBackend):
             last_attempted_at=attempts[-1].started_at if attempts else record.started_at,
             finished_at=record.finished_at,
             errors=_errors(record, attempts),
-            worker_ids=_workers([*(one.worker for one in attempts), record.lease_owner]),
+            # The host and process of each attempt, or the worker's number once its row is gone.
+            worker_ids=[f"{rows[one].host}:{rows[one].pid}" if one in rows else str(one) for one in workers],
             _return_value=record.result,
         )
 
@@ -185,10 +188,3 @@ def _class_in(attempt: Attempt) -> str:
     lines = re.findall(rf"^((?:\w+\.)*{re.escape(name)})(?::|$)", attempt.traceback or "", flags=re.MULTILINE)
     path: str = lines[-1] if lines else name
     return path if "." in path else f"builtins.{path}"
-
-
-def _workers(ids: Iterable[int | None]) -> list[str]:
-    """The host and process of each attempt, or the worker's number once its row is gone."""
-    known = [one for one in ids if one is not None]
-    rows = Worker.objects.in_bulk(set(known))
-    return [f"{rows[one].host}:{rows[one].pid}" if one in rows else str(one) for one in known]

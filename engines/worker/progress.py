@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,8 +74,8 @@ class ProgressReporter:
                 self._event("waiting", pipeline)
             self._seen[pipeline.name] = ended
         if self._is_live:
-            total = total_of(self._counts(pipeline.pk) for pipeline in self._worker.pipelines)
-            self._live.show(total, f", {self._worker.heartbeat.in_flight} in flight")
+            counted = (self._counts(pipeline.pk) for pipeline in self._worker.pipelines)
+            self._live.show(counted, f", {self._worker.heartbeat.in_flight} in flight")
 
     def stopped(self, code: int) -> None:
         if self._is_live:
@@ -110,7 +111,10 @@ class LiveTotal:
     def __init__(self) -> None:
         self._count, self._at, self._rate = 0, time.monotonic(), 0.0
 
-    def show(self, total: dict[str, int], after: str = "", *, before: str = "") -> None:
+    def show(self, counts: Iterable[Mapping[str, int]], after: str = "", *, before: str = "") -> None:
+        total: Counter[str] = Counter()
+        for one in counts:
+            total.update(one)
         now, count = time.monotonic(), total["succeeded"] + total["failed"]
         fresh = (count - self._count) / max(now - self._at, 1e-6)
         self._rate = fresh if self._rate == 0 else 0.6 * self._rate + 0.4 * fresh
@@ -123,11 +127,6 @@ class LiveTotal:
         sys.stderr.write(CLEAR)
 
 
-def total_of(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    listed = list(counts)
-    return {name: sum(one[name] for one in listed) for name in COUNTED}
-
-
-def summary(counts: dict[str, int]) -> str:
+def summary(counts: Mapping[str, int]) -> str:
     text = f"{counts['succeeded']:,} succeeded, {counts['failed']:,} failed"
     return f"{text}, {counts['stale']:,} after their lease was lost" if counts["stale"] else text

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,7 @@ import structlog
 
 from engines import transactions, workers
 from engines.worker.database_retry import DatabaseRetry
-from engines.worker.progress import COUNTED, EVERY, LiveTotal, summary, total_of
+from engines.worker.progress import COUNTED, EVERY, LiveTotal, summary
 from engines.worker.signals import NUMBERS, deaf_at_exit
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
@@ -24,7 +25,6 @@ LAST_LINES = 2.0  # for what a process told last, which somebody that it has sta
 LAST_WORDS = 5.0  # for processes to be gone and their leases to be given back, once that is in a hurry
 ENDS = {0, 1, 2, 3, 69, 78}  # a child that ended so has said why; after any other end it is replaced
 ORDERLY = {0, 3}
-
 
 log = structlog.get_logger("ergon.supervisor")
 
@@ -53,10 +53,6 @@ class Place:
         self._wait = FIRST_WAIT
         self.child: Child | None = None
         self.due_at: float | None = 0.0
-
-    @property
-    def is_done(self) -> bool:
-        return self.child is None and self.due_at is None
 
     def vacate(self, *, is_wanted: bool) -> None:
         """Its process has ended; another one soon, later the more often it happens."""
@@ -90,11 +86,11 @@ class Supervisor:
             signal.signal(number, self._stop)
         deaf_at_exit()
         places = [Place(command) for command in self._commands]
-        while not all(place.is_done for place in places) and time.monotonic() < self._ends_at:
+        while any(one.child or one.due_at is not None for one in places) and time.monotonic() < self._ends_at:
             for place in places:
                 self._look_at(place)
             if not self._as_json and sys.stderr.isatty():
-                self._live.show(total_of(self._totals().values()), before=f"{len(self._commands)} processes: ")
+                self._live.show(self._totals().values(), before=f"{len(self._commands)} processes: ")
             time.sleep(EVERY / 5)
         # Until the database has taken what they give back; after an order not for long.
         while any(burial.is_alive() for burial in self._burials) and time.monotonic() < self._ends_at:
@@ -182,13 +178,11 @@ class Supervisor:
             if child.process.poll() is None:
                 child.tell(number)
 
-    def _totals(self) -> dict[str, dict[str, int]]:
-        totals: dict[str, dict[str, int]] = {}
+    def _totals(self) -> dict[str, Counter[str]]:
+        totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for child in self._children:
             for pipeline, counts in child.counts.items():
-                total = totals.setdefault(pipeline, dict.fromkeys(counts, 0))
-                for name, count in counts.items():
-                    total[name] += count
+                totals[pipeline].update(counts)
         return totals
 
 

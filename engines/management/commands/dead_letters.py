@@ -1,7 +1,7 @@
 """`manage.py dead_letters [list|show|replay|discard|…]`: one by one, by group, and by bulk operation."""
 
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partialmethod
 from typing import Any
 
@@ -56,9 +56,12 @@ class Command(VerbsCommand):
     def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
         asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}
         letters = DeadLetter.objects.filter(**{name: value for name, value in asked.items() if value is not None})
-        rows = list(letters.defer("payload", "traceback")[:limit])
+        found = letters.defer("payload", "traceback")[:limit]
         headings = ["id", "since (UTC)", "source", "step", "category", "state", "transaction", "error"]
-        self.tell([_as_json(letter) for letter in rows], self.table(headings, map(_row, rows)))
+        names = ("id", "created_at", "source", "step", "category", "state", "transaction")
+        told = [_as_json(letter) for letter in found]
+        rows = ([*_cells(one, names), f"{one['error_type']}: {one['message']}"] for one in told)
+        self.tell(told, self.table(headings, rows))
 
     def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
         letter = dead_letters.find(id)
@@ -132,7 +135,10 @@ class Command(VerbsCommand):
     def groups(self, *, state: str | None, **_: Any) -> None:
         found = DeadLetterGroup.objects.filter(**{"state": state} if state else {})[:SHOWN]
         headings = ["group", "last seen (UTC)", "source", "step", "category", "state", "open", "total", "error"]
-        self.tell([told_group(one) for one in found], self.table(headings, map(_group_row, found)))
+        names = ("id", "last_seen_at", "source", "step", "category", "state", "open_count", "total")
+        told = [told_group(one) for one in found]
+        rows = ([*_cells(one, names), str(group)] for one, group in zip(told, found, strict=True))
+        self.tell(told, self.table(headings, rows))
 
     def group(self, *, number: int, **_: Any) -> None:
         told = told_group(dead_letters.find_group(number))
@@ -192,9 +198,8 @@ def _as_json(letter: DeadLetter) -> dict[str, Any]:
     return {"id": letter.pk, "transaction": letter.uid, "group": letter.group_id, **kept}
 
 
-def _row(letter: DeadLetter) -> list[Any]:
-    told = [getattr(letter, name) for name in ("source", "step", "category", "state", "uid")]
-    return [letter.pk, moment(letter.created_at), *told, f"{letter.error_type}: {letter.message}"]
+def _cells(told: dict[str, Any], names: Iterable[str]) -> list[Any]:
+    return [moment(told[name]) if name.endswith("_at") else told[name] for name in names]
 
 
 def _lines(document: dict[str, Any], *, is_stderr: bool) -> Iterator[str]:
@@ -228,11 +233,6 @@ def _number(parser: ArgumentParser) -> ArgumentParser:
         "number", metavar="NUMBER", type=whole(1, LARGEST), help="the number of the group or of the bulk operation"
     )
     return parser
-
-
-def _group_row(group: DeadLetterGroup) -> list[Any]:
-    told = [getattr(group, name) for name in ("source", "step", "category", "state", "open_count", "total")]
-    return [group.pk, moment(group.last_seen_at), *told, str(group)]
 
 
 def _operation_row(operation: BulkOperation) -> list[Any]:

@@ -79,13 +79,12 @@ def _add_plan(parser: ArgumentParser, *, is_new: bool) -> None:
 
 
 def _add_keeping(parser: ArgumentParser) -> None:
-    served = parser.add_mutually_exclusive_group()
+    add, served = parser.add_argument, parser.add_mutually_exclusive_group()
     what = "run by a consumer that names no pipelines"
     served.add_argument("--enable", dest="is_enabled", action="store_true", default=None, help=what)
     served.add_argument("--disable", dest="is_enabled", action="store_false", default=None, help=f"not {what}")
     for state in ("succeeded", "failed"):
         option, field = f"--keep-{state}", f"keep_{state}_days"
-        add = parser.add_argument
         add(option, dest=field, type=whole(0, MOST_DAYS), metavar="DAYS", help=f"prune {state} transactions after DAYS")
     add(
         "--redacted",

@@ -37,7 +37,9 @@ class Command(VerbsCommand):
     def list(self, **_: Any) -> None:
         rows = Policy.objects.select_related("active").annotate(governed=Count("pipelines"))
         headings = ["name", "kind", "version", "pipelines", "since (UTC)", "by", "reason"]
-        self.tell([_as_json(policy) for policy in rows], self.table(headings, map(_row, rows)))
+        told = [_as_json(policy) for policy in rows]
+        table = ([moment(value) if name == "created_at" else value for name, value in one.items()] for one in told)
+        self.tell(told, self.table(headings, table))
 
     def show(self, *, name: str, **_: Any) -> None:
         policy = policies.find(name)
@@ -70,8 +72,3 @@ def _as_json(policy: Any) -> dict[str, Any]:
     kept = {name: version[name] for name in ("created_at", "author", "reason")}
     counts = {"version": version["number"], "pipelines": policy.governed}
     return {"name": policy.name, "kind": policy.kind, **counts, **kept}
-
-
-def _row(policy: Any) -> list[Any]:
-    told = _as_json(policy)
-    return [*list(told.values())[:4], moment(told["created_at"]), told["author"], told["reason"]]
