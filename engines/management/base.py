@@ -16,22 +16,8 @@ from engines.tasks.discovery import DiscoveryError
 from engines.transactions import PipelineUnknownError, payloads
 from engines.worker.pipeline import missing_here
 from ergon_site.access.cli import commands
-from ergon_site.access.cli.commands import actor, as_json, moment, one_line, opened, pretty
+from ergon_site.access.cli.commands import one_line, opened
 from ergon_site.access.cli.tables import printable
-
-__all__ = [
-    "EngineCommand",
-    "VerbsCommand",
-    "actor",
-    "as_json",
-    "hint_for",
-    "json_file",
-    "json_value",
-    "moment",
-    "one_line",
-    "pretty",
-    "warn_if_unrunnable",
-]
 
 
 def hint_for(error: Exception) -> str:

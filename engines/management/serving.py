@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from engines import pipelines
 from engines.core import failures
 from engines.core.errors import DependencyError, EngineError, LoopTimeout, UnreachableError, UnrunnableError
-from engines.management.base import hint_for, one_line
+from engines.management.base import hint_for
 from engines.models import Pipeline
 from engines.tasks.registry import RegistryError
 from engines.worker.event_loop import is_anybody_left
@@ -24,7 +24,7 @@ from engines.worker.process import WorkerProcess
 from engines.worker.progress import EVERY, ProgressReporter, alone, banner
 from engines.worker.signals import StopSignals
 from engines.worker.supervisor import Supervisor
-from ergon_site.access.cli.commands import told_in_one_line
+from ergon_site.access.cli.commands import one_line, told_in_one_line
 from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
 from ergon_site.access.cli.options import seconds, some_seconds, whole
 

@@ -11,10 +11,9 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.test import Client
 
 from engines import pipelines, transactions, workers
-from engines.management.base import actor
 from engines.models import Pipeline
 from ergon_site.access.cli import tables
-from ergon_site.access.cli.commands import LiveLine
+from ergon_site.access.cli.commands import LiveLine, actor
 from ergon_site.access.models import AuditEntry
 from tests import processes
 from tests.commands import ask, run

@@ -4,8 +4,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from engines import bulk, transactions
-from engines.management.base import actor
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
+from ergon_site.access.cli.commands import actor
 from ergon_site.access.models import AuditEntry
 from tests.commands import ask, run
 from tests.durable_transactions import claim, failed, settle

@@ -9,8 +9,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from engines import pipelines, transactions, workers
-from engines.management.base import actor
 from engines.models import Attempt, DeadLetter, TransactionRecord
+from ergon_site.access.cli.commands import actor
 from ergon_site.access.models import AuditEntry
 from tests.commands import ask, on_terminal, run
 from tests.durable_transactions import claim, failed, settle, states, submit

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from engines import transactions
-from engines.management import drafts
+from engines.management.commands import submit
 from engines.models import TransactionRecord
 from tests.commands import run, running
 from tests.factories import make_pipeline
@@ -124,9 +124,9 @@ def test_a_file_that_is_not_there_or_not_text_is_refused_by_name(tmp_path: Path)
 
 @pytest.mark.once
 def test_a_line_without_end_is_refused_before_it_is_read() -> None:
-    endless = io.BytesIO(b" " * (drafts.LONGEST_LINE + 10))
-    with pytest.raises(drafts.LineError, match="line 1: longer than 16,777,216 bytes"):
-        next(drafts.read(endless))
+    endless = io.BytesIO(b" " * (submit.LONGEST_LINE + 10))
+    with pytest.raises(submit.LineError, match="line 1: longer than 16,777,216 bytes"):
+        next(submit.read(endless))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,9 +9,10 @@ from engines import bulk, dead_letters, transactions
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState, LetterState
 from engines.dead_letters import AS_IT_WAS
-from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
+from engines.management.base import VerbsCommand, json_file
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
 from engines.reads import executors
+from ergon_site.access.cli.commands import actor, moment, pretty
 from ergon_site.access.cli.options import add_reason, whole
 from ergon_site.access.cli.tables import printable
 

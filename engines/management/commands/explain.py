@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from engines.core.explanation import span
-from engines.management.base import EngineCommand, pretty
+from engines.management.base import EngineCommand
 from engines.reads import explain
+from ergon_site.access.cli.commands import pretty
 from ergon_site.access.cli.tables import cell_text, printable
 
 LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}

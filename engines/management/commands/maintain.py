@@ -12,9 +12,10 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from engines.management.base import EngineCommand, as_json
+from engines.management.base import EngineCommand
 from engines.reads import doctor
 from engines.worker.maintenance import DatabaseLostError, Maintenance
+from ergon_site.access.cli.commands import as_json
 from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
 
 # The log on standard error tells these already.

@@ -4,7 +4,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from engines import pipelines
-from engines.management.base import EngineCommand, actor
+from engines.management.base import EngineCommand
+from ergon_site.access.cli.commands import actor
 from ergon_site.access.cli.options import add_reason
 
 

@@ -5,10 +5,11 @@ from dataclasses import fields
 from typing import Any
 
 from engines import pipelines
-from engines.management.base import VerbsCommand, actor, moment, one_line, warn_if_unrunnable
+from engines.management.base import VerbsCommand, warn_if_unrunnable
 from engines.models import Pipeline
 from engines.pipelines import Plan
 from engines.tasks import discovery, registry
+from ergon_site.access.cli.commands import actor, moment, one_line
 from ergon_site.access.cli.options import MOST_DAYS, add_reason, text, whole
 
 PLANNED = tuple(field.name for field in fields(Plan))

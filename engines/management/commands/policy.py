@@ -6,9 +6,10 @@ from typing import Any
 from django.db.models import Count
 
 from engines import policies
-from engines.management.base import VerbsCommand, actor, json_file, moment, pretty
+from engines.management.base import VerbsCommand, json_file
 from engines.models import Policy, PolicyVersion
 from ergon_site.access.cli import policies as shown
+from ergon_site.access.cli.commands import actor, moment, pretty
 from ergon_site.access.cli.options import add_reason, whole
 from ergon_site.access.cli.tables import printable
 from ergon_site.access.core.differences import changes

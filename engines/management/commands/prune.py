@@ -9,8 +9,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from engines import transactions
-from engines.management.base import EngineCommand, actor
+from engines.management.base import EngineCommand
 from engines.transactions import MOST_COUNTED
+from ergon_site.access.cli.commands import actor
 from ergon_site.access.cli.options import add_reason, days
 
 

@@ -6,8 +6,9 @@ from typing import Any
 from engines import transactions
 from engines.core.states import State
 from engines.dead_letters import AS_IT_WAS
-from engines.management.base import EngineCommand, actor, json_file
+from engines.management.base import EngineCommand, json_file
 from engines.models import DeadLetter
+from ergon_site.access.cli.commands import actor
 from ergon_site.access.cli.options import add_reason
 
 

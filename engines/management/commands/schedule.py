@@ -5,9 +5,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from engines import schedules
-from engines.management.base import VerbsCommand, actor, json_file, json_value
+from engines.management.base import VerbsCommand, json_file, json_value
 from engines.models import Schedule
 from engines.schedules import Plan
+from ergon_site.access.cli.commands import actor
 from ergon_site.access.cli.options import add_reason
 
 

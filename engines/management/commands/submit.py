@@ -3,19 +3,33 @@
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import count, islice
+from typing import IO, Any, NamedTuple
 
 from django.core.management.base import CommandError
 
 from engines import pipelines, transactions, workers
-from engines.management.base import EngineCommand, as_json, json_value, warn_if_unrunnable
-from engines.management.drafts import Line, LineError, read
-from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted
-from ergon_site.access.cli.commands import opened
+from engines.core.errors import EngineError
+from engines.management.base import EngineCommand, json_value, warn_if_unrunnable
+from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted, payloads
+from ergon_site.access.cli.commands import as_json, opened
 
 BATCH = 1000
+FIELDS = ("payload", "id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")
+LONGEST_LINE = 16 * 1024 * 1024
 UNSET: Any = object()  # null is a payload
+
+
+class LineError(EngineError):
+    def __init__(self, number: int, why: object) -> None:
+        super().__init__(f"line {number}: {why}")
+
+
+class Line(NamedTuple):
+    number: int
+    draft: Draft
 
 
 class Command(EngineCommand):
@@ -88,6 +102,48 @@ class Command(EngineCommand):
         except (SubmissionError, IdTakenError) as error:
             before = [line.draft for line in batch[: error.index]]
             return transactions.submit_many(self._pipeline, before), LineError(batch[error.index].number, error)
+
+
+def read(file: IO[bytes]) -> Iterator[Line]:
+    """The drafts of a file, one by one; blank lines are passed over."""
+    for number in count(1):
+        line = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        if len(line) > LONGEST_LINE:
+            raise LineError(number, f"longer than {LONGEST_LINE:,} bytes")
+        if not line.strip():
+            continue
+        try:
+            made = _draft(payloads.decode(line.decode("utf-8-sig")))
+        except UnicodeDecodeError as error:
+            raise LineError(number, f"not UTF-8 at byte {error.start + 1}") from None
+        except RecursionError:
+            raise LineError(number, "nested too deeply") from None
+        except ValueError as error:
+            raise LineError(number, error) from None
+        yield Line(number, made)
+
+
+def _draft(value: Any) -> Draft:
+    """The draft that a JSON value says."""
+    if not isinstance(value, dict):
+        msg = "must be an object with a payload"
+        raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
+    if unknown := [name for name in value if name not in FIELDS]:
+        msg = f"unknown field {unknown[0]!r}; there are: {', '.join(FIELDS)}"
+        raise ValueError(msg)
+    if "payload" not in value:
+        msg = "has no payload"
+        raise ValueError(msg)
+    if (text := value.get("available_at")) is not None:
+        with suppress(TypeError, ValueError, OverflowError):
+            time = datetime.fromisoformat(text)
+            value["available_at"] = time.astimezone(UTC) if time.tzinfo else None
+        if not isinstance(value["available_at"], datetime):
+            msg = f"available_at must be a time with a zone, such as 2030-01-31T08:00:00Z, not {text!r}"
+            raise ValueError(msg)
+    return Draft(**value)
 
 
 def _batches(lines: Iterable[Line]) -> Iterator[tuple[list[Line], LineError | None]]:
