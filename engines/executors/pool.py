@@ -3,10 +3,9 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import structlog
@@ -47,12 +46,9 @@ class Pool:
     """At most `pool_size` processes of one executor, one job at a time in each."""
 
     def __init__(self, settings: ExecutorSettings, environment: Mapping[str, str], listener: Listener) -> None:
-        self.settings = settings
+        self.settings, self._environment, self._listener = settings, environment, listener
         self.counts = Counts()
         self._said: deque[str] = deque(maxlen=SAID)
-        self._make: Callable[[], ExecutorProcess] = partial(
-            ExecutorProcess, settings, environment, listener, self._said
-        )
         self._changed = threading.Condition()
         self._idle: list[ExecutorProcess] = []
         self._busy: set[ExecutorProcess] = set()
@@ -219,7 +215,7 @@ class Pool:
 
     def _begin(self) -> ExecutorProcess | None:
         try:
-            process = self._make()
+            process = ExecutorProcess(self.settings, self._environment, self._listener, self._said)
         except Exception as error:
             msg = f"executor {self.settings.name!r} cannot be started: {error}"
             failure = error if isinstance(error, ExecutorStartError) else ExecutorStartError(msg)

@@ -81,13 +81,15 @@ def _work(task: Any, policy: Any, *, is_async: bool) -> Work:
         msg = f"a consumer takes a ConsumerPolicy, not {type(policy).__name__}"
         raise TypeError(msg)
     connector = require_connector(_choose(task.connectors, policy.steps.fetch.connector_name), is_async=is_async)
+    handlers, silent = hooks_of(task, HOOKS, connector, ConsumerMixin, AsyncConsumerMixin, is_async=is_async)
     return Work(
         task=task,
         connector=connector,
         policy=policy,
         loop=partial(consumption, is_prefetching=connector.is_prefetching, starts_left=connector.starts_left),
         timeout_error=ConsumerLoopTimeout,
-        **hooks_of(task, HOOKS, connector, ConsumerMixin, AsyncConsumerMixin, is_async=is_async),
+        handlers=handlers,
+        silent=silent,
     )
 
 

@@ -93,6 +93,7 @@ def _work(task: Any, transactions: Source, policy: Any, *, is_streaming: bool, i
         raise TypeError(msg)
     is_connector = isinstance(transactions, AsyncConnector) or hasattr(transactions, "acknowledge")
     connector = require_connector(transactions, is_async=is_async) if is_connector else Connector()
+    handlers, silent = hooks_of(task, HOOKS, connector, ProducerMixin, AsyncProducerMixin, is_async=is_async)
 
     def loop(in_force: Any) -> Any:
         if not isinstance(transactions, AsyncConnector):
@@ -114,7 +115,8 @@ def _work(task: Any, transactions: Source, policy: Any, *, is_streaming: bool, i
         policy=policy,
         loop=loop,
         timeout_error=ProducerLoopTimeout,
-        **hooks_of(task, HOOKS, connector, ProducerMixin, AsyncProducerMixin, is_async=is_async),
+        handlers=handlers,
+        silent=silent,
     )
 
 

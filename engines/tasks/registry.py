@@ -83,17 +83,19 @@ class Task(Stoppable):
             setattr(self, f"{name}_service", service)
 
 
-def hooks_of(task: Any, hooks: Mapping[Stage, str], connector: Connector, *mixins: type, is_async: bool) -> Any:
-    """The handlers of a task's stages, and as `silent` those that its author has left as they came."""
-    handlers = {stage: getattr(task, name) for stage, name in hooks.items()}
+def hooks_of(
+    task: Any, names: Mapping[Stage, str], connector: Connector, *mixins: type, is_async: bool
+) -> tuple[dict[Stage, Callable[..., Any]], frozenset[Stage]]:
+    """The handler of each stage, and the stages whose hook the author of the task has left as it came."""
+    handlers = {stage: getattr(task, name) for stage, name in names.items()}
     if not is_async:
         handlers = {stage: connector.wrap_handler(handler) for stage, handler in handlers.items()}
-    silent = {
+    silent = frozenset(
         stage
-        for stage, name in hooks.items()
+        for stage, name in names.items()
         if any(getattr(type(task), name, None) is vars(mixin).get(name) for mixin in mixins)
-    }
-    return {"handlers": handlers, "silent": frozenset(silent)}
+    )
+    return handlers, silent
 
 
 class Registry:
