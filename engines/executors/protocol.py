@@ -283,15 +283,14 @@ class _Fields:
         return value
 
     def time(self, name: str) -> datetime | None:
-        text = self.take(name, str)
-        try:
-            found = None if text is None else datetime.fromisoformat(text.upper())
-        except ValueError:
-            found = None
-        if text is not None and (found is None or found.tzinfo is None):
-            msg = f"{self._within}{name} is not a time of RFC 3339: {text!r}"
-            raise ProtocolError(msg, job_id=self._job_id)
-        return found
+        if (text := self.take(name, str)) is None:
+            return None
+        with suppress(ValueError):
+            found = datetime.fromisoformat(text.upper())
+            if found.tzinfo is not None:
+                return found
+        msg = f"{self._within}{name} is not a time of RFC 3339: {text!r}"
+        raise ProtocolError(msg, job_id=self._job_id)
 
 
 def _context(fields: _Fields, job_id: str) -> ExecutionContext:

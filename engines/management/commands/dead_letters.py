@@ -51,49 +51,15 @@ class Command(VerbsCommand):
         )
         add_reason(replay)
         add_reason(self._add("discard", "close a dead letter without a replay"))
-        self.add_group_verbs()
-        self.add_operation_verbs()
-
-    def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
-        asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}
-        letters = DeadLetter.objects.filter(**{name: value for name, value in asked.items() if value is not None})
-        found = letters.defer("payload", "traceback")[:limit]
-        headings = ["id", "since (UTC)", "source", "step", "category", "state", "transaction", "error"]
-        names = ("id", "created_at", "source", "step", "category", "state", "transaction")
-        told = [_as_json(letter) for letter in found]
-        rows = ([*_cells(one, names), f"{one['error_type']}: {one['message']}"] for one in told)
-        self.tell(told, self.table(headings, rows))
-
-    def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
-        letter = dead_letters.find(id)
-        pipeline = Pipeline.objects.filter(name=letter.source).first()
-        # A pipeline may hide fields of the payload: only the console reveals those.
-        is_hidden = pipeline is not None and pipeline.redacted != []
-        document = _as_json(letter) | {
-            "traceback": letter.traceback,
-            "details": letter.details,
-            "payload": None if is_hidden else dead_letters.payload_of(letter),
-            "is_payload_hidden": is_hidden,
-        }
-        is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
-        self.tell(document, _lines(document, is_stderr=is_stderr))
-
-    def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
-        letter = dead_letters.find(id)
-        body = json_file(payload) if payload else AS_IT_WAS
-        new = transactions.replay_letter(letter.pk, by=actor(), reason=reason, payload=body)
-        self.tell({"dead_letter": letter.pk, "id": new}, new)
-
-    def discard(self, *, id: str, reason: str, **_: Any) -> None:  # noqa: A002
-        letter = dead_letters.discard(dead_letters.find(id).pk, by=actor(), reason=reason)
-        self.tell(_as_json(letter), f"discarded the dead letter {letter.pk} of {letter.uid}")
+        self._add_group_verbs()
+        self._add_operation_verbs()
 
     def _add(self, verb: str, what: str) -> ArgumentParser:
         parser = self.add_verb(verb, help=what)
         parser.add_argument("id", metavar="ID", help="the dead letter's number, or its transaction's id")
         return parser
 
-    def add_group_verbs(self) -> None:
+    def _add_group_verbs(self) -> None:
         groups = self.add_verb("groups", help="list groups of dead letters, most recent failure first")
         groups.add_argument("--state", choices=[*GroupState], help="only those in this state")
         _number(self.add_verb("group", help="show one group of dead letters"))
@@ -124,7 +90,7 @@ class Command(VerbsCommand):
             )
             add_reason(parser)
 
-    def add_operation_verbs(self) -> None:
+    def _add_operation_verbs(self) -> None:
         operations = self.add_verb("operations", help="list bulk operations, newest first")
         operations.add_argument(
             "--state", choices=[word for word, _ in BulkOperation.STATES], help="only those in this state"
@@ -133,21 +99,55 @@ class Command(VerbsCommand):
         for verb, (what, _) in TURNS.items():
             add_reason(_number(self.add_verb(verb, help=what)))
 
+    def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
+        asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}
+        letters = DeadLetter.objects.filter(**{name: value for name, value in asked.items() if value is not None})
+        found = letters.defer("payload", "traceback")[:limit]
+        headings = ["id", "since (UTC)", "source", "step", "category", "state", "transaction", "error"]
+        names = ("id", "created_at", "source", "step", "category", "state", "transaction")
+        told = [_letter_as_json(letter) for letter in found]
+        rows = ([*_cells(one, names), f"{one['error_type']}: {one['message']}"] for one in told)
+        self.tell(told, self.table(headings, rows))
+
+    def show(self, *, id: str, **_: Any) -> None:  # noqa: A002 (its name on the command line)
+        letter = dead_letters.find(id)
+        pipeline = Pipeline.objects.filter(name=letter.source).first()
+        # A pipeline may hide fields of the payload: only the console reveals those.
+        is_hidden = pipeline is not None and pipeline.redacted != []
+        document = _letter_as_json(letter) | {
+            "traceback": letter.traceback,
+            "details": letter.details,
+            "payload": None if is_hidden else dead_letters.payload_of(letter),
+            "is_payload_hidden": is_hidden,
+        }
+        is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
+        self.tell(document, _lines(document, is_stderr=is_stderr))
+
+    def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
+        letter = dead_letters.find(id)
+        body = json_file(payload) if payload else AS_IT_WAS
+        new = transactions.replay_letter(letter.pk, by=actor(), reason=reason, payload=body)
+        self.tell({"dead_letter": letter.pk, "id": new}, new)
+
+    def discard(self, *, id: str, reason: str, **_: Any) -> None:  # noqa: A002
+        letter = dead_letters.discard(dead_letters.find(id).pk, by=actor(), reason=reason)
+        self.tell(_letter_as_json(letter), f"discarded the dead letter {letter.pk} of {letter.uid}")
+
     def groups(self, *, state: str | None, **_: Any) -> None:
         found = DeadLetterGroup.objects.filter(**{"state": state} if state else {})[:SHOWN]
         headings = ["group", "last seen (UTC)", "source", "step", "category", "state", "open", "total", "error"]
         names = ("id", "last_seen_at", "source", "step", "category", "state", "open_count", "total")
-        told = [told_group(one) for one in found]
+        told = [_group_as_json(one) for one in found]
         rows = ([*_cells(one, names), str(group)] for one, group in zip(told, found, strict=True))
         self.tell(told, self.table(headings, rows))
 
     def group(self, *, number: int, **_: Any) -> None:
-        told = told_group(dead_letters.find_group(number))
-        self.tell(told, field_lines(told))
+        told = _group_as_json(dead_letters.find_group(number))
+        self.tell(told, _field_lines(told))
 
     def _decide(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
         group = dead_letters.decide(number, DECISIONS[verb][1], by=actor(), reason=reason)
-        self.tell(told_group(group), printable(f"the group {group.pk} is {group.state}: {group}"))
+        self.tell(_group_as_json(group), printable(f"the group {group.pk} is {group.state}: {group}"))
 
     mute = partialmethod(_decide, "mute")
     resolve = partialmethod(_decide, "resolve")
@@ -162,20 +162,20 @@ class Command(VerbsCommand):
     def operations(self, *, state: str | None, **_: Any) -> None:
         found = BulkOperation.objects.select_related("group").filter(**{"state": state} if state else {})[:SHOWN]
         headings = ["operation", "begun (UTC)", "what", "state", "done", "skipped", "failed", "of", "by", "reason"]
-        self.tell([told_operation(one) for one in found], self.table(headings, map(_operation_row, found)))
+        self.tell([_operation_as_json(one) for one in found], self.table(headings, map(_operation_row, found)))
 
     def operation(self, *, number: int, **_: Any) -> None:
-        told = told_operation(bulk.find(number))
-        self.tell(told, field_lines(told))
+        told = _operation_as_json(bulk.find(number))
+        self.tell(told, _field_lines(told))
 
     def _begin(self, verb: str, number: int, terms: bulk.Terms, reason: str) -> None:
         begun = bulk.begin(verb, number, terms, by=actor(), reason=reason)
         line = f"started the bulk operation {begun.pk}: {verb} of {begun.expected:,}; manage.py maintain runs it"
-        self.tell(told_operation(bulk.find(begun.pk)), line)
+        self.tell(_operation_as_json(bulk.find(begun.pk)), line)
 
     def _turn(self, verb: str, *, number: int, reason: str, **_: Any) -> None:
         operation = bulk.turn(number, TURNS[verb][1], by=actor(), reason=reason)
-        self.tell(told_operation(operation), f"the bulk operation {operation.pk} is {operation.state}")
+        self.tell(_operation_as_json(operation), f"the bulk operation {operation.pk} is {operation.state}")
 
     pause = partialmethod(_turn, "pause")
     resume = partialmethod(_turn, "resume")
@@ -192,7 +192,7 @@ def _add_filters(parser: ArgumentParser, *, state: str = SUPPRESS, limit: int | 
     add("--limit", default=limit, type=whole(1, MOST), metavar="N", help=f"list at most N; {SHOWN} if not given")
 
 
-def _as_json(letter: DeadLetter) -> dict[str, Any]:
+def _letter_as_json(letter: DeadLetter) -> dict[str, Any]:
     names = ("source", "step", "category", "error_type", "message", "state", "created_at")
     settled = ("settled_at", "settled_by", "reason", "replayed_as")
     kept = {name: getattr(letter, name) for name in (*names, *settled)}
@@ -205,7 +205,7 @@ def _cells(told: dict[str, Any], names: Iterable[str]) -> list[Any]:
 
 def _lines(document: dict[str, Any], *, is_stderr: bool) -> Iterator[str]:
     long = {"traceback", "details", "payload", "is_payload_hidden"}
-    yield from field_lines({name: value for name, value in document.items() if name not in long})
+    yield from _field_lines({name: value for name, value in document.items() if name not in long})
     yield from ["", "details:", *pretty(document["details"])]
     if document["is_payload_hidden"]:
         yield from ["", "this pipeline hides payload fields; the console can reveal them"]
@@ -216,13 +216,13 @@ def _lines(document: dict[str, Any], *, is_stderr: bool) -> Iterator[str]:
         yield from map(printable, document["traceback"].splitlines())
 
 
-def told_group(group: DeadLetterGroup) -> dict[str, Any]:
+def _group_as_json(group: DeadLetterGroup) -> dict[str, Any]:
     names = ("source", "step", "category", "error_type", "message", "state", "open_count", "total")
     more = ("first_seen_at", "last_seen_at", "decided_by", "decision_reason")
     return {"id": group.pk, **{name: getattr(group, name) for name in (*names, *more)}}
 
 
-def told_operation(operation: BulkOperation) -> dict[str, Any]:
+def _operation_as_json(operation: BulkOperation) -> dict[str, Any]:
     names = ("verb", "state", "note", "by", "reason", "filter", "expected", "cap", "canary", "rate")
     more = ("done", "skipped", "failed", "created_at", "finished_at")
     kept = {name: getattr(operation, name) for name in (*names, *more)}
@@ -242,7 +242,7 @@ def _operation_row(operation: BulkOperation) -> list[Any]:
     return [*told, *counts, operation.by, operation.note or operation.reason]
 
 
-def field_lines(told: dict[str, Any]) -> list[str]:
+def _field_lines(told: dict[str, Any]) -> list[str]:
     """The fields of a document that have a value, one a line."""
     short = {name: value for name, value in told.items() if value not in (None, "", {})}
     longest = max(map(len, short))
