@@ -287,12 +287,10 @@ class Pools:
             return self._pools[name]
 
     def halt(self) -> None:
-        """End what runs a job, of every executor."""
         for pool in self._all():
             pool.halt()
 
     def halt_job(self, job_id: str) -> None:
-        """End whatever runs a job."""
         for pool in self._all():
             pool.halt_job(job_id)
 

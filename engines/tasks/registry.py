@@ -122,8 +122,6 @@ class Registry:
         return sorted(self._things)
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that adds what it decorates."""
-
         def register(thing: T) -> T:
             self.add(name, thing)
             return thing

@@ -95,7 +95,6 @@ class Maintenance:
         return not self._failing
 
     def run(self, each_turn: Callable[[], None] = lambda: None) -> None:
-        """Until `stop`."""
         every = {name: chore.every for name, chore in self._chores.items()}
         quick = Intervals({name: seconds for name, seconds in every.items() if seconds < LEISURELY})
         slow = Intervals({name: seconds for name, seconds in every.items() if seconds >= LEISURELY})
