@@ -47,10 +47,22 @@ class Services(Mapping[str, Any]):
         return len(self._factories)
 
 
+@cache
 def discover() -> None:
     """Import every module with tasks, once in a process; one that fails is named and tried again the next time."""
+    # Each module, and where it is named if a variable does.
+    modules = [
+        ("", f"{app.name}.{MODULE}")
+        for app in apps.get_app_configs()
+        if app.module is not None and module_has_submodule(app.module, MODULE)
+    ]
     with _lock:
-        _discover()
+        for named_by, name in [*modules, *(("ERGON_TASKS: ", name) for name in settings().tasks)]:
+            try:
+                import_module(name)
+            except Exception as error:
+                msg = f"{named_by}the module {name!r} cannot be imported: {type(error).__name__}: {error_text(error)}"
+                raise DiscoveryError(msg) from error
 
 
 def services() -> Mapping[str, Any]:
@@ -62,24 +74,8 @@ def services() -> Mapping[str, Any]:
 
 def forget() -> None:
     """Look again the next time."""
-    _discover.cache_clear()
+    discover.cache_clear()
     _services.cache_clear()
-
-
-@cache
-def _discover() -> None:
-    # Each module, and where it is named if a variable does.
-    modules = [
-        ("", f"{app.name}.{MODULE}")
-        for app in apps.get_app_configs()
-        if app.module is not None and module_has_submodule(app.module, MODULE)
-    ]
-    for named_by, name in [*modules, *(("ERGON_TASKS: ", name) for name in settings().tasks)]:
-        try:
-            import_module(name)
-        except Exception as error:
-            msg = f"{named_by}the module {name!r} cannot be imported: {type(error).__name__}: {error_text(error)}"
-            raise DiscoveryError(msg) from error
 
 
 @cache
