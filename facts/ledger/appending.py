@@ -1,51 +1,22 @@
 """VERBS: append, append_many. Offsets come from a counter that is locked until the commit, so they have no gaps."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
+from ergon_site.access.database import pooler
 from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.ledger import boundaries, postgresql, references, remembering
-from facts.ledger.connections import Lane, Own
 from facts.ledger.entries import Entry, prepare
-from facts.ledger.group_commit import Group
+from facts.ledger.group_commit import Group, Lane
 from facts.models import Boundary, Fact
-
-
-class Preparing:
-    """Drafts on their way into a buffer."""
-
-    def __init__(self, drafts: Sequence[Mapping[str, Any] | Entry]) -> None:
-        self._prepared: list[Entry | FactError] = []
-        self._drafts = iter(drafts)
-
-    def stream(self) -> Iterator[Entry]:
-        """Entries, each prepared when it is asked for."""
-        for draft in self._drafts:
-            try:
-                entry = draft if isinstance(draft, Entry) else prepare(draft)
-            except FactError as error:
-                self._prepared.append(error)
-                continue
-            self._prepared.append(entry)
-            yield entry
-
-    def entries(self) -> list[Entry]:
-        """All of them, those of the stream included."""
-        for _ in self.stream():
-            pass
-        return [one for one in self._prepared if isinstance(one, Entry)]
-
-    def results(self, written: Sequence[Any]) -> list[Any]:
-        """The results of the entries, and between them the refusals, in the order of the drafts."""
-        outcomes = iter(written)
-        return [next(outcomes) if isinstance(one, Entry) else one for one in self._prepared]
-
 
 ROUND_TRIP = 1000
 
@@ -58,13 +29,22 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
+Draft: TypeAlias = Mapping[str, Any] | Entry
 Result: TypeAlias = Appended | FactError
+OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
 
 
-def append(draft: Mapping[str, Any] | Entry) -> Appended:
+class Own(threading.local):
+    """The connection of this thread, found once: to ask Django each time costs as much as half of the checks."""
+
+    def __init__(self) -> None:
+        self.connection = connections[DEFAULT_DB_ALIAS]
+
+
+def append(draft: Draft) -> Appended:
     """Keep a fact. It is confirmed by returning; inside the caller's transaction, by that one's commit."""
     with telemetry.Appending():
-        result = _append_few([draft])[0] if _own.connection.in_atomic_block else _group.put(draft)
+        result = _write([draft])[0] if _own.connection.in_atomic_block else _group.put(draft)
         if isinstance(result, FactError):
             raise result
         if result.is_duplicate:
@@ -77,7 +57,7 @@ def release_connection() -> None:
     _lane.close()
 
 
-def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
+def append_many(drafts: Iterable[Draft]) -> list[Result]:
     """Keep many, each on its own: for each what `append` would have returned or raised, in their order."""
     results: list[Result] = []
     given = iter(drafts)
@@ -87,67 +67,72 @@ def append_many(drafts: Iterable[Mapping[str, Any] | Entry]) -> list[Result]:
     return results
 
 
-def _append_few(drafts: Sequence[Mapping[str, Any] | Entry], lane: Lane | None = None) -> list[Result]:
-    preparing = Preparing(drafts)
-    return preparing.results(_write(preparing.entries(), lane))
+def _append_some(drafts: Sequence[Draft]) -> list[Result]:
+    if connection.vendor != "postgresql" or len(drafts) < postgresql.COPIED_FROM:
+        return _write(drafts)
+    left, prepared = iter(drafts), list[Entry | FactError]()
+    first = postgresql.copy(connection, _prepared_in_turn(left, prepared))
+    if first is None:
+        return _write([*prepared, *left])
+    offsets = count(first)
+    return [one if isinstance(one, FactError) else _new(next(offsets), one) for one in prepared]
 
 
-def _append_some(drafts: Sequence[Mapping[str, Any] | Entry]) -> list[Result]:
-    preparing = Preparing(drafts)
-    first = None
-    if connection.vendor == "postgresql" and len(drafts) >= postgresql.COPIED_FROM:
-        first = postgresql.copy(connection, preparing.stream())
-    entries = preparing.entries()
-    return preparing.results(_write(entries) if first is None else _new(entries, first))
+def _prepared_in_turn(drafts: Iterable[Draft], prepared: list[Entry | FactError]) -> Iterator[Entry]:
+    """Entries, each prepared when it is asked for; `prepared` receives them, and the refusals between them."""
+    for draft in drafts:
+        prepared.append(one := _prepared(draft))
+        if isinstance(one, Entry):
+            yield one
 
 
-def _write(entries: Sequence[Entry], lane: Lane | None = None) -> list[Result]:
-    """Write them, boundary by boundary, each in a transaction of its own."""
-    zones = {entry[:2] for entry in entries}
-    if len(zones) == 1:
-        return list(_write_to_one(entries, lane))
-    if connection.in_atomic_block:
-        boundaries.hold(zones)
-    results: list[Any] = [None] * len(entries)
-    for places in _by_boundary(entries):
-        mine = [entries[place] for place in places]
-        for place, result in zip(places, _write_to_one(mine, lane), strict=True):
+def _prepared(draft: Draft | FactError) -> Entry | FactError:
+    if isinstance(draft, Entry | FactError):
+        return draft
+    try:
+        return prepare(draft)
+    except FactError as error:
+        return error
+
+
+def _on_own_connection(work: Callable[[Any], int | None]) -> int | None:
+    carried = partial(work, connection)
+    return pooler.carry_out(connection, carried, carried)
+
+
+def _write(drafts: Sequence[Draft | FactError], carry_out: OnConnection = _on_own_connection) -> list[Result]:
+    """Write them, boundary by boundary, each in a transaction of its own: at once, if all are new and there is room."""
+    results: list[Any] = [_prepared(draft) for draft in drafts]
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, entry in enumerate(results):
+        if isinstance(entry, Entry):
+            places.setdefault(entry[:2], []).append(place)
+    if len(places) > 1 and connection.in_atomic_block:
+        boundaries.hold(places)
+    for zones, mine in places.items():
+        entries: list[Entry] = [results[place] for place in mine]
+        first = None
+        if connection.vendor == "postgresql" and not any(entry.references for entry in entries):
+            first = carry_out(partial(postgresql.append, entries=entries))
+        if first is None:
+            written = _write_one_by_one(zones, entries)
+        else:
+            written = [_new(offset, entry) for offset, entry in enumerate(entries, first)]
+        for place, result in zip(mine, written, strict=True):
             results[place] = result
     return results
 
 
-def _by_boundary(entries: Sequence[Entry]) -> Iterable[Sequence[int]]:
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, entry in enumerate(entries):
-        places.setdefault(entry.zones, []).append(place)
-    return places.values()
+def _new(offset: int, entry: Entry) -> Appended:
+    return Appended(offset, entry.message_id, False)  # noqa: FBT003
 
 
-def _write_to_one(entries: Sequence[Entry], lane: Lane | None) -> Sequence[Result]:
-    if connection.vendor == "postgresql" and not any(entry.references for entry in entries):
-        written = _write_new(entries, lane)
-        if written is not None:
-            return written
-    boundary = boundaries.seek(*entries[0].zones)
-    if boundary is None or boundary.is_remote:
-        refusal = boundaries.missing(*entries[0].zones) if boundary is None else boundaries.pulled(boundary)
+def _write_one_by_one(zones: tuple[str, str], entries: Sequence[Entry]) -> Sequence[Result]:
+    try:
+        boundary = boundaries.find_open(*zones)
+    except FactError as refusal:
         return [refusal] * len(entries)
-    if boundary.is_retired:
-        return [boundaries.retired(boundary)] * len(entries)
     return _write_known(boundary.pk, entries)
-
-
-def _write_new(entries: Sequence[Entry], lane: Lane | None) -> list[Result] | None:
-    """At once, if all are new and there is room; None if not."""
-    if lane is None:
-        first = postgresql.append(connection, entries)
-    else:
-        first = lane.carry_out(lambda wrapper: postgresql.append(wrapper, entries))
-    return None if first is None else _new(entries, first)
-
-
-def _new(entries: Sequence[Entry], first: int) -> list[Result]:
-    return [Appended(offset, entry.message_id, False) for offset, entry in enumerate(entries, first)]  # noqa: FBT003
 
 
 @retry_conflicts
@@ -158,12 +143,10 @@ def _write_known(boundary_id: int, entries: Sequence[Entry]) -> list[Result]:
     if boundary.removed_offset is not None:
         postgresql.note_truncated(entries[0].zones)
     ids = {entry.message_id for entry in entries}
-    known_rows = Fact.objects.filter(boundary_id=boundary_id, message_id__in=ids).values_list(
-        "message_id", "offset", "digest", "content"
-    )
+    rows = Fact.objects.filter(boundary_id=boundary_id, message_id__in=ids)
     known: dict[str, tuple[int, str, str | None]] = {
         **{message_id: (*place, None) for message_id, place in remembering.known(boundary, ids).items()},
-        **{message_id: (offset, digest, content) for message_id, offset, digest, content in known_rows},
+        **{row[0]: row[1:] for row in rows.values_list("message_id", "offset", "digest", "content")},
     }
     artifacts = references.lock(entries)
     results: list[Result] = []
@@ -200,24 +183,21 @@ def _judge(entry: Entry, boundary: Boundary, known: Mapping[str, Any], artifacts
 
 
 def _difference(entry: Entry, content: str | None) -> str:
+    used = f"the message id {entry.message_id!r} was already used with different content"
     if content is None:
-        return f"the message id {entry.message_id!r} was already used with different content, since truncated"
+        return f"{used}, since truncated"
     before, now = orjson.loads(content), orjson.loads(entry.text)
-    names = sorted(_differing(before, now))
-    msg = f"the message id {entry.message_id!r} was already used with different content: {', '.join(names)} differ"
-    if names == ["produced_at_unix_ms"]:
-        msg += "; a retry must repeat the original time, not use a new one"
-    return msg
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    for part in ("envelope", "fact"):
-        for name in {*before[part], *now[part]}:
-            # As they are written: true and 1 are the same to Python, and other contents.
-            if orjson.dumps(before[part].get(name)) != orjson.dumps(now[part].get(name)):
-                yield name
+    names = sorted(
+        name
+        for part in ("envelope", "fact")
+        for name in {*before[part], *now[part]}
+        # As they are written: true and 1 are the same to Python, and other contents.
+        if orjson.dumps(before[part].get(name)) != orjson.dumps(now[part].get(name))
+    )
+    hint = "; a retry must repeat the original time, not use a new one" if names == ["produced_at_unix_ms"] else ""
+    return f"{used}: {', '.join(names)} differ{hint}"
 
 
 _lane, _own = Lane(), Own()
 # Whoever writes for all also prepares for all: one thread does in a row what many would do in turns, for longer.
-_group: Group[Mapping[str, Any] | Entry, Result] = Group(lambda drafts: _append_few(drafts, _lane))
+_group: Group[Draft, Result] = Group(partial(_write, carry_out=_lane.carry_out))

@@ -5,22 +5,39 @@ from collections.abc import Iterable
 from django.db.models import Q, QuerySet
 
 from ergon_site.access.core.texts import is_storable
-from facts.core.errors import FactError, NotAuthorizedError, UnknownBoundaryError, UnknownZoneError
+from facts.core.errors import NotAuthorizedError, UnknownBoundaryError, UnknownZoneError
 from facts.models import Boundary, Zone
 
 
 def find(from_zone: str, to_zone: str) -> Boundary:
-    boundary = seek(from_zone, to_zone)
-    if boundary is None:
-        raise missing(from_zone, to_zone)
-    return boundary
-
-
-def seek(from_zone: str, to_zone: str) -> Boundary | None:
-    if not (is_storable(from_zone) and is_storable(to_zone)):
-        return None
+    """The boundary between two zones; raises what is missing if there is none."""
+    names = [name for name in (from_zone, to_zone) if is_storable(name)]
     named = Boundary.objects.filter(from_zone__name=from_zone, to_zone__name=to_zone)
-    return named.select_related("from_zone", "to_zone").first()
+    boundary = named.select_related("from_zone", "to_zone").first() if [from_zone, to_zone] == names else None
+    if boundary is not None:
+        return boundary
+    known = set(Zone.objects.filter(name__in=names).values_list("name", flat=True))
+    for field, name in (("from_zone", from_zone), ("to_zone", to_zone)):
+        if name not in known:
+            msg = f"there is no zone named {name!r}"
+            raise UnknownZoneError(msg, f"/envelope/{field}")
+    msg = f"there is no boundary from {from_zone!r} to {to_zone!r}"
+    raise UnknownBoundaryError(msg, "/envelope/to_zone")
+
+
+def find_open(from_zone: str, to_zone: str) -> Boundary:
+    """A boundary that facts can be appended to."""
+    boundary = find(from_zone, to_zone)
+    if boundary.is_remote:
+        # Where the peer is, is no producer's business.
+        msg = (
+            f"the facts of {boundary} are pulled from a peer: append them at the boundary of {boundary.from_zone},"
+            " and they arrive here"
+        )
+        raise NotAuthorizedError(msg, "/envelope/from_zone")
+    if boundary.is_retired:
+        raise retired(boundary)
+    return boundary
 
 
 def in_use() -> QuerySet[Boundary]:
@@ -40,25 +57,6 @@ def hold(pairs: Iterable[tuple[str, str]]) -> None:
     for from_zone, to_zone in pairs:
         named |= Q(from_zone__name=from_zone, to_zone__name=to_zone)
     list(Boundary.objects.filter(named).select_for_update(of=("self",)).order_by("pk"))
-
-
-def missing(from_zone: str, to_zone: str) -> FactError:
-    """Why there is no such boundary."""
-    names = [name for name in (from_zone, to_zone) if is_storable(name)]
-    known = set(Zone.objects.filter(name__in=names).values_list("name", flat=True))
-    for field, name in (("from_zone", from_zone), ("to_zone", to_zone)):
-        if name not in known:
-            return UnknownZoneError(f"there is no zone named {name!r}", f"/envelope/{field}")
-    return UnknownBoundaryError(f"there is no boundary from {from_zone!r} to {to_zone!r}", "/envelope/to_zone")
-
-
-def pulled(boundary: Boundary) -> FactError:
-    """Why nothing is appended to a boundary whose facts come from a peer. Where that is, is no producer's business."""
-    msg = (
-        f"the facts of {boundary} are pulled from a peer: append them at the boundary of {boundary.from_zone},"
-        " and they arrive here"
-    )
-    return NotAuthorizedError(msg, "/envelope/from_zone")
 
 
 def arrow(from_zone: str, to_zone: str) -> str:

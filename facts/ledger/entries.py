@@ -1,15 +1,16 @@
 """A fact on its way into a buffer: checked, and in its canonical form."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import orjson
 
-from facts.canonical import canonical, content_of
+from facts.canonical import canonical, content_of, size_of
 from facts.conf import settings
 from facts.core import drafts
 from facts.core.drafts import Reference
 from facts.core.errors import PayloadTooLargeError
+from facts.models import Fact
 
 FIELDS = ("message_id", "subject", "predicate", "correlation_id", "causation_id", "content", "digest")
 
@@ -28,6 +29,12 @@ class Entry(NamedTuple):
     digest: str
     references: tuple[Reference, ...]
     size: int
+
+    @classmethod
+    def from_row(cls, row: Fact, from_zone: str, to_zone: str) -> Self:
+        """The entry that a row of the store buffer was written from, without its references."""
+        columns = (row.message_id, row.subject, row.predicate, row.correlation_id, row.causation_id)
+        return cls(from_zone, to_zone, *columns, row.content, row.digest, (), size_of(row.content))
 
     @property
     def zones(self) -> tuple[str, str]:
@@ -69,7 +76,11 @@ def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
     text, digest, size = content_of(draft, numbers, is_stored=is_stored)
     # The whole is larger than its parts: only a large whole needs a second look.
     if size > limits.object_json:
-        _check_size(fact["object_json"], limits.object_json, is_stored=is_stored)
+        own_size = len(canonical(fact["object_json"], is_stored=is_stored))
+        if own_size > limits.object_json:
+            taken = f"object_json takes {own_size:,} bytes; {limits.object_json:,} are allowed"
+            msg = f"{taken}: store it as an artifact and refer to it"
+            raise PayloadTooLargeError(msg, "/fact/object_json")
     if size > drafts.LONGEST_INDEXED:
         drafts.check_indexed(draft)
     return Entry(
@@ -85,10 +96,3 @@ def prepare(draft: Mapping[str, Any], *, is_stored: bool = False) -> Entry:
         drafts.references_in(fact, is_stored=is_stored) if drafts.may_refer(text) else (),
         size,
     )
-
-
-def _check_size(value: Any, limit: int, *, is_stored: bool) -> None:
-    size = len(canonical(value, is_stored=is_stored))
-    if size > limit:
-        msg = f"object_json takes {size:,} bytes; {limit:,} are allowed: store it as an artifact and refer to it"
-        raise PayloadTooLargeError(msg, "/fact/object_json")

@@ -2,10 +2,17 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
+
+from django.db import OperationalError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ergon_site.access.database import pooler
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+T = TypeVar("T")
 
 MOST_AT_ONCE = 1000
 
@@ -42,25 +49,21 @@ class Group(Generic[Item, Result]):
         if not leads:
             ticket.turn.acquire()
         if not ticket.is_written:
-            self._lead()
+            with self._lock:
+                batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            results: Sequence[Result | None] = [None] * len(batch)
+            failure: BaseException | None = None
+            try:
+                results = self._write([one.item for one in batch])
+            except BaseException as error:  # noqa: BLE001 (told to everybody who waits)
+                failure = error
+            self._pass_on()
+            for one, result in zip(batch, results, strict=True):
+                one.result, one.error, one.is_written = result, failure, True
+                one.turn.release()
         if ticket.error is not None:
             raise ticket.error
         return ticket.result  # type: ignore[return-value]
-
-    def _lead(self) -> None:
-        with self._lock:
-            batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-        try:
-            results = self._write([ticket.item for ticket in batch])
-        except BaseException as error:  # noqa: BLE001 (told to everybody who waits)
-            self._pass_on()
-            _tell(batch, error)
-            return
-        self._pass_on()
-        for ticket, result in zip(batch, results, strict=True):
-            ticket.result = result
-            ticket.is_written = True
-            ticket.turn.release()
 
     def _pass_on(self) -> None:
         """The next one begins to write before those who are done wake up."""
@@ -71,7 +74,28 @@ class Group(Generic[Item, Result]):
             following.turn.release()
 
 
-def _tell(batch: "Sequence[Ticket[Item, Result]]", error: BaseException) -> None:
-    for ticket in batch:
-        ticket.error, ticket.is_written = error, True
-        ticket.turn.release()
+class Lane:
+    """A connection of the group's own: whichever thread leads uses it, one at a time, so that it is always warm."""
+
+    def __init__(self) -> None:
+        self._wrapper: BaseDatabaseWrapper | None = None
+
+    def carry_out(self, work: Callable[[BaseDatabaseWrapper], T]) -> T:
+        """Carry out what may be carried out twice; a connection that was lost is made anew."""
+        while True:
+            is_new = self._wrapper is None
+            if self._wrapper is None:
+                self._wrapper = connection.copy()
+                self._wrapper.inc_thread_sharing()
+            carried = partial(work, self._wrapper)
+            try:
+                return pooler.carry_out(self._wrapper, carried, carried)
+            except OperationalError:
+                self.close()
+                if is_new:
+                    raise
+
+    def close(self) -> None:
+        wrapper, self._wrapper = self._wrapper, None
+        if wrapper is not None:
+            wrapper.close()

@@ -1,15 +1,19 @@
 """Appends new facts on PostgreSQL: few in one statement, many by COPY. All of them or none."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from functools import cache
 from itertools import chain
-from typing import Any, cast
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 from django.db import DatabaseError, IntegrityError, transaction
+from psycopg import OperationalError, errors
+from psycopg.pq import ConnStatus, ExecStatus
 
 from ergon_site.access.database import pooler
-from facts.ledger import libpq
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -62,6 +66,8 @@ APPEND = APPENDING.format(counted=COUNTED.format(more=NEVER_TRUNCATED))
 APPEND_UNKNOWN = APPENDING.format(counted=COUNTED.format(more=UNKNOWN))
 # Boundaries that have been truncated, as far as this process knows: to look at ids makes an append an eighth slower.
 _truncated: set[tuple[str, str]] = set()
+_NAMED = re.compile(r"%\((\w+)\)s")
+_prepared: WeakKeyDictionary[Any, set[bytes]] = WeakKeyDictionary()
 
 
 class UnfitError(Exception):
@@ -74,9 +80,66 @@ def note_truncated(zones: tuple[str, str]) -> None:
 
 
 def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
-    """The offset of the first; None, and nothing has changed, if one is known or the boundary does not take them."""
-    write = _copy_all if len(entries) >= COPIED_FROM else _append_few
-    return pooler.carry_out(wrapper, lambda: write(wrapper, entries), lambda: write(wrapper, entries))
+    """The offset of the first; None, and nothing has changed, if one is known or the boundary does not take them.
+
+    Few are appended by libpq itself where the connection is in autocommit: where dozens of threads wait for one that
+    writes for all, each microsecond of Python in that one is everybody's, and a cursor's are most of them.
+    """
+    if len(entries) >= COPIED_FROM:
+        return _copy_all(wrapper, entries)
+    wrapper.ensure_connection()
+    zones, raw = entries[0].zones, wrapper.connection
+    statement = APPEND_UNKNOWN if zones in _truncated else APPEND
+    rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)]).decode()
+    given = _counted(zones, len(entries), sum(entry.size for entry in entries)) | {"rows": rows}
+    try:
+        with wrapper.wrap_database_errors:
+            if wrapper.in_atomic_block or not wrapper.autocommit or not pooler.may_prepare(wrapper):
+                with transaction.atomic(wrapper.alias) if wrapper.in_atomic_block else nullcontext():
+                    found = _execute(wrapper, statement, given).fetchone()
+                return found and int(found[0])
+            name, order = _prepare(raw, statement)
+            values = [str(given[one]).encode() for one in order]
+            try:
+                result = _checked(raw, raw.pgconn.exec_prepared(name, values))
+            except errors.InvalidSqlStatementName:
+                _prepared[raw].clear()
+                _prepare(raw, statement)
+                result = _checked(raw, raw.pgconn.exec_prepared(name, values))
+            return int(result.get_value(0, 0)) if result.ntuples else None
+    except IntegrityError:
+        return None
+
+
+def _prepare(raw: Any, statement: str) -> tuple[bytes, list[str]]:
+    """The name of a statement on the server, and the names of its values in their order.
+
+    psycopg does not know what is prepared here. After a rollback it deallocates all that the session has, so a
+    statement that the server does not know is prepared again, once.
+    """
+    name, text, order = _numbered(statement)
+    known = _prepared.setdefault(raw, set())
+    if name not in known:
+        _checked(raw, raw.pgconn.prepare(name, text))
+        known.add(name)
+    return name, order
+
+
+@cache
+def _numbered(statement: str) -> tuple[bytes, bytes, list[str]]:
+    """Its name on the server, its text with numbers for names, and the names in the order of the numbers."""
+    order = list(dict.fromkeys(_NAMED.findall(statement)))
+    text = _NAMED.sub(lambda found: f"${order.index(found[1]) + 1}", statement)
+    return f"ergon_{abs(hash(statement)):x}".encode(), text.encode(), order
+
+
+def _checked(raw: Any, result: Any) -> Any:
+    if raw.pgconn.status == ConnStatus.BAD:
+        msg = f"the connection is lost: {raw.pgconn.get_error_message()}"
+        raise OperationalError(msg)
+    if result.status not in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
+        raise errors.error_from_result(result, encoding=raw.info.encoding)
+    return result
 
 
 def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
@@ -89,80 +152,44 @@ def copy(wrapper: Any, entries: Iterable[Entry]) -> int | None:
         raise
 
 
-def _append_few(wrapper: Any, entries: Sequence[Entry]) -> int | None:
-    wrapper.ensure_connection()
-    try:
-        with (
-            wrapper.wrap_database_errors,
-            transaction.atomic(wrapper.alias) if wrapper.in_atomic_block else nullcontext(),
-        ):
-            return _insert(wrapper, entries)
-    except IntegrityError:
-        return None
-
-
 def _copy_all(wrapper: Any, entries: Iterable[Entry]) -> int | None:
     wrapper.ensure_connection()
+    is_inner = wrapper.in_atomic_block
+    all_or_none = transaction.atomic(wrapper.alias) if is_inner else wrapper.connection.transaction()
     try:
-        with wrapper.wrap_database_errors, _all_or_none(wrapper):
+        with wrapper.wrap_database_errors, all_or_none:
             return _copy(wrapper, iter(entries))
     except (IntegrityError, UnfitError):
         return None
-
-
-def _all_or_none(wrapper: Any) -> AbstractContextManager[Any]:
-    if wrapper.in_atomic_block:
-        return cast("AbstractContextManager[Any]", transaction.atomic(wrapper.alias))
-    return cast("AbstractContextManager[Any]", wrapper.connection.transaction())
-
-
-def _insert(wrapper: Any, entries: Sequence[Entry]) -> int | None:
-    rows = orjson.dumps([entry.row(place) for place, entry in enumerate(entries)])
-    given = _given(entries) | {"rows": rows.decode()}
-    statement = APPEND_UNKNOWN if entries[0].zones in _truncated else APPEND
-    if wrapper.in_atomic_block or not wrapper.autocommit or not pooler.may_prepare(wrapper):
-        found = _execute(wrapper, statement, given).fetchone()
-        return found and int(found[0])
-    return libpq.number(wrapper.connection, statement, given)
 
 
 def _copy(wrapper: Any, entries: Iterator[Entry]) -> int | None:
     opening = next(entries, None)
     if opening is None:
         return None
-    zones = opening.zones
-    held = _execute(wrapper, HOLD, _named(zones)).fetchone()
+    held = _execute(wrapper, HOLD, {"from": opening.from_zone, "to": opening.to_zone}).fetchone()
     if held is None:
         raise UnfitError
     boundary_id, first, removed = held
     offset = size = 0
     with wrapper.connection.cursor() as cursor, cursor.copy(COPY) as copying:
         for offset, entry in enumerate(chain([opening], entries), first):
-            if entry.references or entry.zones != zones:
+            if entry.references or entry.zones != opening.zones:
                 raise UnfitError
             copying.write_row((boundary_id, offset, *entry.columns))
             size += entry.size
-    if removed is not None and _has_repeats(wrapper, boundary_id, first):
-        raise UnfitError
-    counted = _named(zones) | {"count": offset - first + 1, "bytes": size}
-    if _execute(wrapper, COUNT, counted).fetchone() is None:
+    if removed is not None:
+        # Planned for the table as it is now.
+        new = {"boundary": boundary_id, "first": first}
+        if wrapper.connection.execute(REPEATED, new, prepare=False).fetchone()[0]:
+            raise UnfitError
+    if _execute(wrapper, COUNT, _counted(opening.zones, offset - first + 1, size)).fetchone() is None:
         raise UnfitError
     return int(first)
 
 
-def _has_repeats(wrapper: Any, boundary_id: int, first: int) -> bool:
-    """Whether one of the facts from an offset on has an id that is remembered. Planned for the table as it is now."""
-    given = {"boundary": boundary_id, "first": first}
-    found = wrapper.connection.execute(REPEATED, given, prepare=False).fetchone()
-    return bool(found[0])
-
-
-def _given(entries: Sequence[Entry]) -> dict[str, Any]:
-    return _named(entries[0].zones) | {"count": len(entries), "bytes": sum(entry.size for entry in entries)}
-
-
-def _named(zones: tuple[str, str]) -> dict[str, Any]:
-    return {"from": zones[0], "to": zones[1]}
+def _counted(zones: tuple[str, str], count: int, size: int) -> dict[str, Any]:
+    return {"from": zones[0], "to": zones[1], "count": count, "bytes": size}
 
 
 def _execute(wrapper: Any, statement: str, given: dict[str, Any]) -> Any:
