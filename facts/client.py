@@ -10,16 +10,16 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from http import HTTPStatus
-from typing import IO, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import IO, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from ergon_site.access.deadlines import keep_to_deadlines
-from facts.core import answers
+from facts.core import steps as rules
 from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
 from facts.core.peers import is_token
@@ -44,13 +44,40 @@ FAULTS = (httpx.RequestError, httpx.InvalidURL)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 Rule = Callable[Concatenate[Exchange, P], Steps[T]]
+
+
+class Done(NamedTuple):
+    """The result of a rule."""
+
+    value: Any
+
+
+class Failed(NamedTuple):
+    """What a step raised; the rule decides what it means."""
+
+    error: Exception
+
+
+def _next(steps: Steps[Any], outcome: Any) -> Any:
+    """The step that a rule wants after the outcome of the last one."""
+    try:
+        return steps.throw(outcome.error) if isinstance(outcome, Failed) else steps.send(outcome)
+    except StopIteration as end:
+        return Done(end.value)
 
 
 def _waiting(rule: "Rule[P, T]") -> "Callable[Concatenate[BoundaryClient, P], T]":
     @wraps(rule)
     def verb(client: "BoundaryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return client._perform(rule(client._exchange, *args, **kwargs))  # noqa: SLF001
+        steps, outcome = rule(client._exchange, *args, **kwargs), None  # noqa: SLF001
+        while not isinstance(step := _next(steps, outcome), Done):
+            try:
+                outcome = client._do(step)  # noqa: SLF001
+            except Exception as error:  # noqa: BLE001
+                outcome = Failed(error)
+        return step.value  # type: ignore[no-any-return]
 
     return verb
 
@@ -58,7 +85,13 @@ def _waiting(rule: "Rule[P, T]") -> "Callable[Concatenate[BoundaryClient, P], T]
 def _awaiting(rule: "Rule[P, T]") -> "Callable[Concatenate[AsyncBoundaryClient, P], Awaitable[T]]":
     @wraps(rule)
     async def verb(client: "AsyncBoundaryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await client._perform(rule(client._exchange, *args, **kwargs))  # noqa: SLF001
+        steps, outcome = rule(client._exchange, *args, **kwargs), None  # noqa: SLF001
+        while not isinstance(step := _next(steps, outcome), Done):
+            try:
+                outcome = await client._do(step)  # noqa: SLF001
+            except Exception as error:  # noqa: BLE001
+                outcome = Failed(error)
+        return step.value  # type: ignore[no-any-return]
 
     return verb
 
@@ -81,7 +114,29 @@ class Download:
         return chunk[:size]
 
 
-class BoundaryClient:
+class _Client(Generic[H]):
+    """Both clients have this in common."""
+
+    def __init__(self, http: Callable[..., H], url: str, token: str, consumer: str | None) -> None:
+        if not is_token(token):
+            msg = "the token holds characters that no token has"  # and that are not to be told
+            raise ProvisioningError(msg)
+        base = url.rstrip("/").removesuffix(API) + API
+        try:
+            self._http: H = http(base_url=base, headers={"Authorization": f"Bearer {token}"})
+        except httpx.InvalidURL as error:
+            msg = f"{url!r} is not the address of a boundary: {error}"
+            raise ProvisioningError(msg) from error
+        self._exchange = Exchange(consumer)
+        self._end_is_wanted: Any = None
+
+    def stop(self) -> None:
+        """Let `consume` end: after the fact at hand, or the wait for the next one."""
+        self._exchange.is_stopping = True
+        self._end_is_wanted.set()
+
+
+class BoundaryClient(_Client[httpx.Client]):
     """For threads. Any number of them may share one, but for `consume`, which is one at a time."""
 
     put_object = _waiting(Exchange.put_object)
@@ -96,8 +151,8 @@ class BoundaryClient:
     consume = _waiting(Exchange.consume)
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
-        self._exchange = Exchange(consumer)
-        self._http = keep_to_deadlines(_made(httpx.Client, url, token))
+        super().__init__(httpx.Client, url, token, consumer)
+        keep_to_deadlines(self._http)
         self._end_is_wanted = threading.Event()
 
     @contextmanager
@@ -114,13 +169,8 @@ class BoundaryClient:
             raise UnreachableError(msg) from error
         with closing(response):
             if response.status_code != HTTPStatus.OK:
-                answers.read(_answer(response), lambda _: None)
+                rules.read(_answer(response), lambda _: None)
             yield Download(response)
-
-    def stop(self) -> None:
-        """Let `consume` end: after the fact at hand, or the wait for the next one."""
-        self._exchange.is_stopping = True
-        self._end_is_wanted.set()
 
     def close(self) -> None:
         self._http.close()
@@ -130,19 +180,6 @@ class BoundaryClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _perform(self, steps: Steps[T]) -> T:
-        give, value = steps.send, None
-        while True:
-            try:
-                step = give(value)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                give, value = steps.send, self._do(step)
-            except Exception as error:  # noqa: BLE001 (the rules decide what it means)
-                give, value = steps.throw, error
 
     def _do(self, step: Ask | Pause | Hand) -> Any:
         match step:
@@ -156,7 +193,7 @@ class BoundaryClient:
             raise _silence(error) from error
 
 
-class AsyncBoundaryClient:
+class AsyncBoundaryClient(_Client[httpx.AsyncClient]):
     """For asyncio; a handler may be a coroutine function."""
 
     put_object = _awaiting(Exchange.put_object)
@@ -171,14 +208,8 @@ class AsyncBoundaryClient:
     consume = _awaiting(Exchange.consume)
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
-        self._exchange = Exchange(consumer)
-        self._http = _made(httpx.AsyncClient, url, token)
+        super().__init__(httpx.AsyncClient, url, token, consumer)
         self._end_is_wanted = asyncio.Event()
-
-    def stop(self) -> None:
-        """Let `consume` end: after the fact at hand, or the wait for the next one."""
-        self._exchange.is_stopping = True
-        self._end_is_wanted.set()
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -189,50 +220,21 @@ class AsyncBoundaryClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _perform(self, steps: Steps[T]) -> T:
-        give, value = steps.send, None
-        while True:
-            try:
-                step = give(value)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                give, value = steps.send, await self._do(step)
-            except Exception as error:  # noqa: BLE001 (the rules decide what it means)
-                give, value = steps.throw, error
-
     async def _do(self, step: Ask | Pause | Hand) -> Any:
         match step:
             case Hand(handler, fact):
                 handled = handler(fact)
                 return await handled if inspect.isawaitable(handled) else handled
             case Pause(seconds):
-                return await self._rest(seconds)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._end_is_wanted.wait(), seconds)
+                return None
         is_plain = step.content is None or isinstance(step.content, bytes)
         content = step.content if is_plain else _chunks(step.content)
         try:
             return _answer(await self._http.request(content=content, **_request(step)))
         except FAULTS as error:
             raise _silence(error) from error
-
-    async def _rest(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._end_is_wanted.wait(), seconds)
-        except TimeoutError:
-            return
-
-
-def _made(kind: Callable[..., T], url: str, token: str) -> T:
-    base = url.rstrip("/").removesuffix(API) + API
-    if not is_token(token):
-        msg = "the token holds characters that no token has"  # and that are not to be told
-        raise ProvisioningError(msg)
-    try:
-        return kind(base_url=base, headers={"Authorization": f"Bearer {token}"})
-    except httpx.InvalidURL as error:
-        msg = f"{url!r} is not the address of a boundary: {error}"
-        raise ProvisioningError(msg) from error
 
 
 def _request(ask: Ask) -> dict[str, Any]:

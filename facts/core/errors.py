@@ -16,14 +16,10 @@ class FactError(Exception):
 
 
 class InvalidFactError(FactError):
-    """The draft is not a valid fact."""
-
     code = "invalid_fact"
 
 
 class PayloadTooLargeError(FactError):
-    """The body is larger than a limit allows."""
-
     code = "payload_too_large"
 
 
@@ -40,8 +36,6 @@ class NotAuthorizedError(FactError):
 
 
 class UnknownZoneError(FactError):
-    """No such zone has been registered."""
-
     code = "unknown_zone"
 
 
@@ -54,26 +48,18 @@ class UnusableZoneError(UnknownZoneError):
 
 
 class UnknownBoundaryError(FactError):
-    """No boundary leads from the one zone to the other."""
-
     code = "unknown_boundary"
 
 
 class UnknownFactError(FactError):
-    """No fact with this message id has been appended."""
-
     code = "unknown_fact"
 
 
 class UnknownConsumerError(FactError):
-    """No consumer of this name has been provisioned."""
-
     code = "unknown_consumer"
 
 
 class UnknownObjectError(FactError):
-    """There is no such artifact."""
-
     code = "unknown_object"
 
 
@@ -96,8 +82,6 @@ class OffsetOutOfRangeError(FactError):
 
 
 class HistoryTruncatedError(FactError):
-    """The requested facts have been truncated."""
-
     code = "history_truncated"
 
 
@@ -120,8 +104,6 @@ class DigestMismatchError(FactError):
 
 
 class BufferFullError(FactError):
-    """The store buffer has reached its ceiling."""
-
     code = "buffer_full"
     may_pass = True
     retry_after = 5
@@ -134,8 +116,6 @@ class ProvisioningError(FactError):
 
 
 class UnauthenticatedError(FactError):
-    """The boundary does not know the token."""
-
     code = "unauthenticated"
 
 
@@ -161,9 +141,7 @@ class AlarmError(FactError):
 
 def error_for(code: str, message: str, pointer: str = "") -> FactError:
     """The error that a problem's code stands for; one with that code if it has no class."""
-    for kind in FactError.__subclasses__():
-        if kind.code == code:
-            return kind(message, pointer)
-    error = FactError(message, pointer)
+    kind = next((one for one in FactError.__subclasses__() if one.code == code), FactError)
+    error = kind(message, pointer)
     error.code = code
     return error

@@ -1,4 +1,4 @@
-"""The requests of a client of the boundary, its retries, and how it reads the answers.
+"""The requests of a client of the boundary, its retries, and how it reads the steps.
 
 Written once as generators that yield what is to be done; a client performs it, waiting or awaiting.
 """
@@ -11,26 +11,9 @@ from hashlib import sha256
 from typing import IO, Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from facts.core import answers
-from facts.core.errors import (
-    FactError,
-    InvalidFactError,
-    PayloadTooLargeError,
-    ProvisioningError,
-    UnreachableError,
-)
-from facts.core.steps import (
-    PATIENCE,
-    Appended,
-    Ask,
-    Fetched,
-    Hand,
-    NoAnswerError,
-    Page,
-    Pause,
-    Reader,
-    Stored,
-)
+from facts.core import steps
+from facts.core.errors import FactError, InvalidFactError, PayloadTooLargeError, ProvisioningError, UnreachableError
+from facts.core.steps import PATIENCE, Appended, Ask, Fetched, Hand, NoAnswerError, Page, Pause, Reader, Stored
 
 # After a failure, at once; then a little later each time.
 WAITS = (0.0, 0.1, 0.2)
@@ -58,11 +41,11 @@ class Exchange:
         digest, size = _measured(content)
         headers = {"Content-Type": media_type, "Content-Digest": f"sha-256=:{digest}:", "Content-Length": str(size)}
         path = f"/objects/{quote(bucket, safe='')}/{quote(key)}"
-        return (yield from _insist(Ask("PUT", path, content, headers), answers.stored))
+        return (yield from _insist(Ask("PUT", path, content, headers), steps.stored))
 
     def append(self, draft: Draft) -> Steps[Appended]:
         """Append `{envelope, fact}`. A failure is followed by up to three more tries with the very same bytes."""
-        return (yield from _insist(_post("/facts", draft), answers.appended))
+        return (yield from _insist(_post("/facts", _written(draft)), steps.appended))
 
     def append_many(self, drafts: Iterable[Draft]) -> Steps[list[Appended | FactError]]:
         """Append many, each on its own: for each where it stands, or the error that `append` would have raised."""
@@ -75,7 +58,7 @@ class Exchange:
         """In one request, or in several where the boundary finds it too large: then it has kept none of them."""
         body = b'{"facts":[' + b",".join(chunk) + b"]}"
         try:
-            return (yield from _insist(_post_bytes("/facts/batch", body), answers.results))
+            return (yield from _insist(_post("/facts/batch", body), steps.results))
         except PayloadTooLargeError as error:
             if len(chunk) == 1:
                 return [error]
@@ -101,7 +84,7 @@ class Exchange:
         """The fact that was appended under this id; for a producer that does not remember."""
         zones = {"from_zone": from_zone, "to_zone": to_zone}
         ask = Ask("GET", f"/facts/{quote(message_id, safe='')}", params=zones)
-        return (yield from _insist(ask, answers.fetched))
+        return (yield from _insist(ask, steps.fetched))
 
     def consumers(self) -> Steps[list[str]]:
         """The names of the consumers that this token may read as."""
@@ -110,19 +93,19 @@ class Exchange:
     def reader(self, consumer: str | None = None) -> Steps[Reader]:
         """The position of a consumer."""
         name = yield from self._named(consumer)
-        return (yield from _insist(Ask("GET", f"/consumers/{quote(name, safe='')}"), answers.reader))
+        return (yield from _insist(Ask("GET", f"/consumers/{quote(name, safe='')}"), steps.reader))
 
     def fetch(self, limit: int = 100, wait: float = 0.0, *, consumer: str | None = None) -> Steps[Page]:
         """The facts after the cursor, in order; with `wait`, seconds to wait for the first. Nothing changes by it."""
         name = yield from self._named(consumer)
         params = {"limit": str(limit), "wait": f"{wait:g}"}
         path = f"/consumers/{quote(name, safe='')}/facts"
-        return (yield from _insist(Ask("GET", path, params=params, timeout=PATIENCE + wait), answers.page))
+        return (yield from _insist(Ask("GET", path, params=params, timeout=PATIENCE + wait), steps.page))
 
     def confirm(self, offset: int, *, consumer: str | None = None) -> Steps[int]:
         """Everything up to here has been dealt with; where the cursor stands now."""
         name = yield from self._named(consumer)
-        ask = _post(f"/consumers/{quote(name, safe='')}/confirm", {"offset": offset})
+        ask = _post(f"/consumers/{quote(name, safe='')}/confirm", _written({"offset": offset}))
         return (yield from _insist(ask, lambda told: int(told["cursor_advanced_to"])))
 
     def consume(
@@ -162,17 +145,14 @@ class Exchange:
                 yield Hand(handler, fact)
                 done, count = fact.offset, count + 1
         except Exception:
-            if count:
-                yield from self._confirm_if_answered(done, name)
+            # If that fails the same facts come again: what the handler raised matters more.
+            with suppress(FactError):
+                if count:
+                    yield from self.confirm(done, consumer=name)
             raise
         if count:
             yield from self._until_answered(lambda: self.confirm(done, consumer=name))
         return count
-
-    def _confirm_if_answered(self, offset: int, name: str) -> Steps[None]:
-        """Otherwise the same facts come again: what the handler raised matters more."""
-        with suppress(FactError):
-            yield from self.confirm(offset, consumer=name)
 
     def _until_answered(self, ask: "Callable[[], Steps[T]]") -> "Steps[T | None]":
         """None if somebody wanted an end before there was an answer."""
@@ -222,7 +202,7 @@ def _once(ask: Ask, parse: Callable[[Any], T], start: int | None) -> Steps[T]:
     except NoAnswerError as silence:
         msg = f"the boundary does not answer: {silence}"
         raise UnreachableError(msg) from silence
-    return answers.read(answer, parse)
+    return steps.read(answer, parse)
 
 
 def _chunks(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -238,11 +218,7 @@ def _chunks(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _post(path: str, body: Any) -> Ask:
-    return _post_bytes(path, _written(body))
-
-
-def _post_bytes(path: str, content: bytes) -> Ask:
+def _post(path: str, content: bytes) -> Ask:
     return Ask("POST", path, content, {"Content-Type": "application/json"})
 
 

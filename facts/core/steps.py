@@ -1,10 +1,17 @@
-"""The steps of a client of the boundary, and the values that answer them."""
+"""The steps of a client of the boundary, the values that answer them, and how an answer is read."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
+
+from facts.core.errors import FactError, UnreachableError, error_for
 
 PATIENCE = 30.0
+ERRORS, SERVER_ERRORS, TOO_MANY = 400, 500, 429
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +92,57 @@ class Reader(NamedTuple):
     to_zone: str
     cursor: int
     newest: int
+
+
+def read(answer: Answer, parse: Callable[[Any], T]) -> T:
+    """The content of an answer; raises the error that it describes."""
+    try:
+        told = json.loads(answer.body)
+        if answer.status < ERRORS:
+            return parse(told)
+        error = _error_in(told)
+    except UNREADABLE:
+        unreadable = f"the answer ({answer.status}) does not come from a boundary: is the address right?"
+        error = UnreachableError(unreadable)
+        error.may_pass = answer.status >= SERVER_ERRORS or answer.status == TOO_MANY
+        raise error from None
+    if answer.status >= SERVER_ERRORS:
+        msg = f"the boundary failed: {error.message}"
+        raise UnreachableError(msg)
+    error.may_pass = answer.status == TOO_MANY
+    if answer.retry_after and answer.retry_after.isdecimal():
+        error.retry_after = int(answer.retry_after)
+    raise error
+
+
+def _error_in(problem: Mapping[str, Any]) -> FactError:
+    faults = problem.get("errors") or [{}]
+    error = error_for(str(problem["code"]), str(problem["detail"]), faults[0].get("pointer", ""))
+    # One of many has no header of its own that would tell.
+    if type(wait := problem.get("retry_after")) is int:
+        error.retry_after = wait
+    return error
+
+
+def stored(told: Mapping[str, Any]) -> Stored:
+    return Stored(*(told[name] for name in Stored._fields))
+
+
+def appended(told: Mapping[str, Any]) -> Appended:
+    return Appended(told["offset"], told["message_id"], told["duplicate"])
+
+
+def results(told: Mapping[str, Any]) -> list[Appended | FactError]:
+    return [_error_in(one["problem"]) if "problem" in one else appended(one) for one in told["results"]]
+
+
+def fetched(told: Mapping[str, Any]) -> Fetched:
+    return Fetched(told["offset"], told["envelope"], told["fact"])
+
+
+def page(told: Mapping[str, Any]) -> Page:
+    return Page([fetched(one) for one in told["facts"]], told["cursor"])
+
+
+def reader(told: Mapping[str, Any]) -> Reader:
+    return Reader(*(told[name] for name in Reader._fields))

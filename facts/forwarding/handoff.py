@@ -50,27 +50,14 @@ def _receive(boundary: Boundary, source: Source, batch: Batch, holder: str) -> H
         source.confirm(reached)
     if trouble is not None:
         raise trouble
-    _check_for_gaps(batch, received.frontier)
-    head = source.head()
-    gate = gating.note_success(boundary.pk, head=head)
-    newest = _newest(boundary, head)
-    backlog = max(0, newest - received.frontier)
-    return Handed(_fetched(batch), received.new, received.frontier, backlog, gate)
-
-
-def _fetched(batch: Batch) -> int:
-    """The facts after the cursor. All may be known, from a handoff that ended before its confirmation."""
-    return sum(offset > batch.cursor for offset in batch.offsets)
-
-
-def _check_for_gaps(batch: Batch, frontier: int) -> None:
-    """A source that leaves something out is asked again: what it leaves out may only be late."""
-    if max(batch.offsets, default=frontier) > frontier:
-        msg = f"the source skipped offset {frontier + 1:,}"
+    if max(batch.offsets, default=received.frontier) > received.frontier:
+        # It is asked again: what it leaves out may only be late.
+        msg = f"the source skipped offset {received.frontier + 1:,}"
         raise UnreachableError(msg)
-
-
-def _newest(boundary: Boundary, head: int | None) -> int:
-    if head is not None:
-        return head
-    return Boundary.objects.values_list("next_offset", flat=True).get(pk=boundary.pk) - 1
+    head = newest = source.head()
+    gate = gating.note_success(boundary.pk, head=head)
+    if newest is None:
+        newest = Boundary.objects.values_list("next_offset", flat=True).get(pk=boundary.pk) - 1
+    # All may be known, from a handoff that ended before its confirmation.
+    fetched = sum(offset > batch.cursor for offset in batch.offsets)
+    return Handed(fetched, received.new, received.frontier, max(0, newest - received.frontier), gate)

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from ergon_site.access.core import tokens
-from facts.canonical import size_of
 from facts.client import BoundaryClient, Download, Fetched
 from facts.conf import settings
 from facts.core import peers
@@ -59,7 +58,7 @@ class StoreBuffer:
     def fetch(self, boundary: Boundary, limit: int, wait: float) -> Batch:
         rows = Fact.objects.filter(boundary=boundary, offset__gt=boundary.frontier).order_by("offset")[:limit]
         zones = boundary.from_zone.name, boundary.to_zone.name
-        return Batch([Arrival(row.offset, _entry(row, *zones)) for row in rows], boundary.frontier)
+        return Batch([Arrival(row.offset, Entry.from_row(row, *zones)) for row in rows], boundary.frontier)
 
     def confirm(self, offset: int) -> None: ...
 
@@ -109,7 +108,10 @@ class PeerSource:
         passed: list[int] = []
         for fact in facts:
             try:
-                if _offset(fact) in skipped:
+                if type(fact.offset) is not int or not 0 <= fact.offset < MOST:
+                    msg = f"the peer sends a fact with the offset {fact.offset!r}"
+                    raise AlarmError(msg)  # noqa: TRY301
+                if fact.offset in skipped:
                     passed.append(fact.offset)
                 else:
                     arrivals.append(self._arrival(fact))
@@ -143,13 +145,6 @@ class PeerSource:
         return self._consumer
 
 
-def _offset(fact: Fetched) -> int:
-    if type(fact.offset) is not int or not 0 <= fact.offset < MOST:
-        msg = f"the peer sends a fact with the offset {fact.offset!r}"
-        raise AlarmError(msg)
-    return fact.offset
-
-
 def peer_token(name: str) -> str:
     """The token of that name. What its file holds is sent only if it has the form of a token, and is never repeated."""
     peers.check_token_name(name)
@@ -169,19 +164,3 @@ def peer_token(name: str) -> str:
 
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _entry(row: Fact, from_zone: str, to_zone: str) -> Entry:
-    return Entry(
-        from_zone,
-        to_zone,
-        row.message_id,
-        row.subject,
-        row.predicate,
-        row.correlation_id,
-        row.causation_id,
-        row.content,
-        row.digest,
-        (),
-        size_of(row.content),
-    )
