@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,11 +15,47 @@ from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from facts import provisioning
 from facts.api import rights
-from facts.api.boundary_serializers import BoundarySerializer, LimitSerializer
 from facts.api.problems import Refusing
 from facts.core.errors import UnknownBoundaryError
 from facts.models import Boundary
 from facts.provisioning import LARGEST, Allowance
+
+
+class BoundarySerializer(serializers.ModelSerializer[Boundary]):
+    from_zone = serializers.CharField(source="from_zone.name")
+    to_zone = serializers.CharField(source="to_zone.name")
+    gate = serializers.CharField(help_text="normal, autonomous (closed) or reconciling.")
+    backlog = serializers.SerializerMethodField(
+        help_text="Facts that have not been handed over, or not been confirmed by the slowest local consumer."
+    )
+    is_remote = serializers.BooleanField(help_text="Whether its facts are pulled from a peer.")
+
+    class Meta:
+        model = Boundary
+        fields: ClassVar[Any] = [
+            *("id", "from_zone", "to_zone", "gate", "gate_at", "gate_by", "gate_reason", "failures", "alarm"),
+            *("alarm_offset", "alarm_last", "heard_at", "retired_at"),
+            *("first_offset", "next_offset", "frontier", "backlog", "stored_bytes", "handed_over_at", "is_remote"),
+            *LARGEST,
+        ]
+
+    def get_backlog(self, boundary: Boundary) -> int:
+        return provisioning.unconfirmed(boundary)
+
+
+def _limit(name: str, help_text: str, **more: Any) -> serializers.IntegerField:
+    return serializers.IntegerField(required=False, min_value=1, max_value=LARGEST[name], help_text=help_text, **more)
+
+
+class LimitSerializer(DecisionSerializer):
+    row_ceiling = _limit("row_ceiling", "Maximum number of facts; null for no limit.", allow_null=True)
+    byte_ceiling = _limit("byte_ceiling", "Maximum bytes of canonical JSON; null for no limit.", allow_null=True)
+    keep_days = _limit("keep_days", "Days after which facts that every consumer has confirmed may be removed.")
+    dedupe_days = _limit(
+        "dedupe_days",
+        "Days that message ids are remembered after truncation; null for 30 days more than facts are kept.",
+        allow_null=True,
+    )
 
 
 class BoundariesView(Refusing, ListAPIView[Boundary]):
@@ -49,8 +86,9 @@ class GateView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=BoundarySerializer)
     def post(self, request: Request, boundary_id: int) -> Response:
-        zones, asked = _zones(request, boundary_id), shaped(DecisionSerializer, request.data)
-        return _answer(type(self).turn(*zones, by=api_identity.caller_of(request).actor, **asked))
+        boundary, asked = _found(request, boundary_id), shaped(DecisionSerializer, request.data)
+        zones, by = (boundary.from_zone.name, boundary.to_zone.name), api_identity.caller_of(request).actor
+        return Response(BoundarySerializer(type(self).turn(*zones, by=by, **asked)).data)
 
 
 class OpenGateView(GateView):
@@ -74,9 +112,10 @@ class LimitView(Refusing, APIView):
     @extend_schema(request=LimitSerializer, responses=BoundarySerializer)
     def post(self, request: Request, boundary_id: int) -> Response:
         boundary, asked = _found(request, boundary_id), shaped(LimitSerializer, request.data)
-        reason, zones = asked.pop("reason"), (boundary.from_zone.name, boundary.to_zone.name)
+        zones, by = (boundary.from_zone.name, boundary.to_zone.name), api_identity.caller_of(request).actor
         allowance = Allowance(**{name: asked.get(name, getattr(boundary, name)) for name in LARGEST})
-        return _answer(provisioning.limit(*zones, allowance, by=api_identity.caller_of(request).actor, reason=reason))
+        limited = provisioning.limit(*zones, allowance, by=by, reason=asked["reason"])
+        return Response(BoundarySerializer(limited).data)
 
 
 def _found(request: Request, boundary_id: int) -> Boundary:
@@ -86,12 +125,3 @@ def _found(request: Request, boundary_id: int) -> Boundary:
         raise UnknownBoundaryError(msg)
     rights.check_operation(api_identity.caller_of(request), boundary.from_zone.name, boundary.to_zone.name)
     return boundary
-
-
-def _zones(request: Request, boundary_id: int) -> tuple[str, str]:
-    boundary = _found(request, boundary_id)
-    return boundary.from_zone.name, boundary.to_zone.name
-
-
-def _answer(boundary: Any) -> Response:
-    return Response(BoundarySerializer(boundary).data)

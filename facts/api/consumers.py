@@ -48,7 +48,7 @@ class ConsumerView(Refusing, APIView):
 
     @extend_schema(responses=ConsumerSerializer)
     def get(self, request: Request, name: str) -> HttpResponse:
-        rights.check_named(api_identity.caller_of(request), "consumer", name, api_identity.caller_of(request).consumers)
+        rights.check_consumer(api_identity.caller_of(request), name)
         consumer = reading.find_consumer(name)
         boundary = consumer.boundary
         return answer(
@@ -79,7 +79,7 @@ class ConsumerFactsView(Refusing, APIView):
         responses={(200, JSON): FactPageSerializer, **also_refuses(410)},
     )
     def get(self, request: Request, name: str) -> HttpResponse:
-        rights.check_named(api_identity.caller_of(request), "consumer", name, api_identity.caller_of(request).consumers)
+        rights.check_consumer(api_identity.caller_of(request), name)
         limit = _number(request, "limit", int, default=100, least=1, most=reading.MOST)
         wait = _number(request, "wait", float, default=0.0, least=0, most=reading.LONGEST_WAIT)
         with patience(wait) as granted:
@@ -97,7 +97,7 @@ class ConfirmView(Refusing, APIView):
 
     @extend_schema(request=ConfirmSerializer, responses={(200, JSON): ConfirmedSerializer, **also_refuses(409, 410)})
     def post(self, request: Request, name: str) -> HttpResponse:
-        rights.check_named(api_identity.caller_of(request), "consumer", name, api_identity.caller_of(request).consumers)
+        rights.check_consumer(api_identity.caller_of(request), name)
         body = request.data
         if not isinstance(body, dict):
             msg = "the body must be an object with an offset"

@@ -58,8 +58,8 @@ class FactsView(Refusing, APIView):
         entry = _prepared(api_identity.caller_of(request), request.data)
         if isinstance(entry, FactError):
             raise entry
-        appended = ledger.append(entry)
-        return answer(appended_body(appended), status=_status(appended))
+        status, body = _told(ledger.append(entry))
+        return answer(body, status=status)
 
 
 class BatchView(Refusing, APIView):
@@ -76,7 +76,12 @@ class BatchView(Refusing, APIView):
     def post(self, request: Request) -> HttpResponse:
         caller = api_identity.caller_of(request)
         with freed(request) as body:
-            prepared = [_prepared(caller, draft) for draft in _drafts(body)]
+            drafts = body.get("facts") if isinstance(body, dict) else None
+            if not isinstance(drafts, list) or not 1 <= len(drafts) <= MOST:
+                msg = f"facts must be a list of 1 to {MOST:,} facts"
+                raise InvalidFactError(msg, "/facts")
+            refuse_others(body, "facts")
+            prepared = [_prepared(caller, draft) for draft in drafts]
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
         results = [next(appended) if isinstance(one, Entry) else one for one in prepared]
         return answer({"results": [_result(place, one) for place, one in enumerate(results)]})
@@ -105,9 +110,16 @@ class FactView(Refusing, APIView):
 
 
 def _found(request: Request, message_id: str) -> HttpResponse:
-    from_zone, to_zone = (_asked(request, name) for name in ("from_zone", "to_zone"))
-    rights.check_boundary(api_identity.caller_of(request), from_zone, to_zone)
-    found = ledger.look_up(message_id, from_zone, to_zone)
+    zones = [request.GET.get(name, "") for name in ("from_zone", "to_zone")]
+    for name, zone in zip(("from_zone", "to_zone"), zones, strict=True):
+        if not zone:
+            msg = f"the query needs {name}"
+            raise InvalidFactError(msg, f"/{name}")
+        if has_controls(zone):
+            msg = f"{name} must have no control characters"
+            raise InvalidFactError(msg, f"/{name}")
+    rights.check_boundary(api_identity.caller_of(request), *zones)
+    found = ledger.look_up(message_id, *zones)
     head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'
     return HttpResponse(head.encode() + found.content[1:].encode(), content_type=JSON)
 
@@ -116,21 +128,11 @@ def answer(value: Any, status: int = HTTPStatus.OK) -> HttpResponse:
     return HttpResponse(orjson.dumps(value), status=status, content_type=JSON)
 
 
-def appended_body(appended: Appended) -> dict[str, Any]:
-    return {"offset": appended.offset, "message_id": appended.message_id, "duplicate": appended.is_duplicate}
-
-
-def _status(appended: Appended) -> HTTPStatus:
-    return HTTPStatus.OK if appended.is_duplicate else HTTPStatus.CREATED
-
-
-def _drafts(body: Any) -> list[Any]:
-    drafts = body.get("facts") if isinstance(body, dict) else None
-    if not isinstance(drafts, list) or not 1 <= len(drafts) <= MOST:
-        msg = f"facts must be a list of 1 to {MOST:,} facts"
-        raise InvalidFactError(msg, "/facts")
-    refuse_others(body, "facts")
-    return drafts
+def _told(appended: Appended) -> tuple[int, dict[str, Any]]:
+    """The status and the body that answer an append."""
+    status = HTTPStatus.OK if appended.is_duplicate else HTTPStatus.CREATED
+    place = {"offset": appended.offset, "message_id": appended.message_id}
+    return int(status), {**place, "duplicate": appended.is_duplicate}
 
 
 def refuse_others(body: Mapping[str, Any], known: str) -> None:
@@ -158,15 +160,5 @@ def _result(place: int, result: Appended | FactError) -> dict[str, Any]:
         error.pointer = f"/facts/{place}{result.pointer}"
         problem = problem_of(error)
         return {"status": int(problem.status_code), "problem": problems.document(problem)}
-    return {"status": int(_status(result)), **appended_body(result)}
-
-
-def _asked(request: Request, name: str) -> str:
-    value = request.GET.get(name, "")
-    if not value:
-        msg = f"the query needs {name}"
-        raise InvalidFactError(msg, f"/{name}")
-    if has_controls(value):
-        msg = f"{name} must have no control characters"
-        raise InvalidFactError(msg, f"/{name}")
-    return value
+    status, body = _told(result)
+    return {"status": status, **body}

@@ -26,29 +26,6 @@ from facts.core.errors import InvalidFactError, LengthRequiredError
 from facts.core.ranges import Span, UnsatisfiableError, span_in
 from facts.models import Artifact
 
-
-def body_of(request: Request) -> tuple[Any, Announced]:
-    if "Content-Range" in request.headers:
-        msg = "an artifact is uploaded as a whole, not in parts"
-        raise InvalidFactError(msg, "/Content-Range")
-    header = request.headers.get("Content-Digest")
-    digest = rules.digest_in(header) if header else None
-    length = request.headers.get("Content-Length", "")
-    if length.isdecimal():
-        return request, Announced(int(length), digest)
-    return _unmeasured(request), Announced(None, digest, is_whole=digest is not None)
-
-
-def _unmeasured(request: Request) -> Any:
-    """A chunked body. Django reads none from WSGI; a server that marks its stream as ended can be read directly."""
-    if "wsgi.input" not in request.META:
-        return request
-    if not request.META.get("wsgi.input_terminated"):
-        msg = "the web server hands on no body without a Content-Length"
-        raise LengthRequiredError(msg)
-    return request.META["wsgi.input"]
-
-
 ANY = "*/*"
 BUCKET = OpenApiParameter("bucket", {"type": "string", "pattern": f"^{rules.BUCKET.pattern}$"}, OpenApiParameter.PATH)
 KEY = OpenApiParameter(
@@ -93,7 +70,7 @@ class ObjectView(Refusing, APIView):
     )
     def put(self, request: Request, bucket: str, key: str) -> HttpResponse:
         _check(request, bucket, key)
-        stream, announced = body_of(request)
+        stream, announced = _body(request)
         stored = artifacts.put(
             bucket,
             key,
@@ -122,23 +99,45 @@ class ObjectView(Refusing, APIView):
         try:
             span = _asked(request, artifact)
         except UnsatisfiableError:
-            raise _unsatisfiable(artifact) from None
-        bare = HttpResponse(status=_status(span), headers=_headers(artifact, span), content_type=artifact.media_type)
+            detail = f"The range starts after the end: the artifact has {artifact.size:,} bytes."
+            headers = {"Content-Range": f"bytes */{artifact.size}", **_described(artifact)}
+            status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+            raise Problem(status, "range_not_satisfiable", detail, headers=headers) from None
+        status = HTTPStatus.OK if span is None else HTTPStatus.PARTIAL_CONTENT
+        answered: Any = {"headers": _headers(artifact, span), "content_type": artifact.media_type}
+        bare = HttpResponse(status=status, **answered)
         told: HttpRequest = request._request  # noqa: SLF001 (conditions are judged by Django)
         if (settled := get_conditional_response(told, etag=_etag(artifact), response=bare)) is not bare:
             return settled or bare
         if request.method == "HEAD":
             artifacts.check_there(artifact)
             return bare
-        part = artifacts.open_slice(artifact, span)
-        return StreamingHttpResponse(
-            part, status=_status(span), headers=_headers(artifact, span), content_type=artifact.media_type
-        )
+        return StreamingHttpResponse(artifacts.open_slice(artifact, span), status=status, **answered)
 
 
 def _check(request: Request, bucket: str, key: str) -> None:
     rules.check_name(bucket, key)
-    rights.check_named(api_identity.caller_of(request), "bucket", bucket, api_identity.caller_of(request).buckets)
+    rights.check_bucket(api_identity.caller_of(request), bucket)
+
+
+def _body(request: Request) -> tuple[Any, Announced]:
+    """The stream of an upload, and what its headers say about it."""
+    if "Content-Range" in request.headers:
+        msg = "an artifact is uploaded as a whole, not in parts"
+        raise InvalidFactError(msg, "/Content-Range")
+    header = request.headers.get("Content-Digest")
+    digest = rules.digest_in(header) if header else None
+    length = request.headers.get("Content-Length", "")
+    if length.isdecimal():
+        return request, Announced(int(length), digest)
+    announced = Announced(None, digest, is_whole=digest is not None)
+    if "wsgi.input" not in request.META:
+        return request, announced
+    # A chunked body. Django reads none from WSGI; a server that marks its stream as ended can be read directly.
+    if not request.META.get("wsgi.input_terminated"):
+        msg = "the web server hands on no body without a Content-Length"
+        raise LengthRequiredError(msg)
+    return request.META["wsgi.input"], announced
 
 
 def _asked(request: Request, artifact: Artifact) -> Span | None:
@@ -147,16 +146,6 @@ def _asked(request: Request, artifact: Artifact) -> Span | None:
     if condition is not None and parse_etags(condition) != [_etag(artifact)]:
         return None
     return span_in(request.headers.get("Range", ""), artifact.size)
-
-
-def _unsatisfiable(artifact: Artifact) -> Problem:
-    headers = {"Content-Range": f"bytes */{artifact.size}", **_described(artifact)}
-    detail = f"The range starts after the end: the artifact has {artifact.size:,} bytes."
-    return Problem(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "range_not_satisfiable", detail, headers=headers)
-
-
-def _status(span: Span | None) -> HTTPStatus:
-    return HTTPStatus.OK if span is None else HTTPStatus.PARTIAL_CONTENT
 
 
 def _headers(artifact: Artifact, span: Span | None) -> dict[str, str]:

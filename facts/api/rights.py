@@ -1,7 +1,5 @@
 """The zones, consumers and buckets that a client may use. What is not granted is refused."""
 
-from collections.abc import Container
-
 from django.db.models import Q
 
 from ergon_site.access.api_identity import Caller
@@ -36,8 +34,12 @@ def at_boundaries(caller: Caller) -> Q:
     return Q() if _is_platform(caller) else Q(from_zone__name__in=zones) | Q(to_zone__name__in=zones)
 
 
-def check_named(caller: Caller, what: str, name: str, allowed: Container[str]) -> None:
-    _check(caller, name in allowed, f"use the {what} {name!r}")
+def check_consumer(caller: Caller, name: str) -> None:
+    _check(caller, name in caller.consumers, f"use the consumer {name!r}")
+
+
+def check_bucket(caller: Caller, name: str) -> None:
+    _check(caller, name in caller.buckets, f"use the bucket {name!r}")
 
 
 def _is_platform(caller: Caller) -> bool:

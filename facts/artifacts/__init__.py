@@ -4,9 +4,8 @@ Bytes lie in a storage of Django, the alias `artifacts`; a row says which they a
 last, so that there is no row without its bytes; bytes without a row are swept.
 """
 
-from facts.artifacts.incoming import Announced
 from facts.artifacts.reading import Slice, check_there, find, open_slice
-from facts.artifacts.storing import Put, put
+from facts.artifacts.storing import Announced, Put, put
 from facts.artifacts.sweeping import orphans, sweep
 from facts.artifacts.verifying import verify
 

@@ -59,14 +59,10 @@ def _settle(name: str) -> None:
         return
     root = Path(storage().path(""))
     for place in (path, *path.parents):
-        _sync(place)
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         if place == root.parent:
             return
-
-
-def _sync(place: Path) -> None:
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,8 +1,8 @@
 """VERB: put. The first bytes under a key stay; the same bytes again get the same answer, and mend damaged ones."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from django.db import transaction
@@ -10,15 +10,90 @@ from django.db.models.functions import Now
 
 from ergon_site.access.database.retrying import retry_conflicts
 from facts.artifacts import depot
-from facts.artifacts.incoming import CHUNK, NOTHING, Announced, Incoming, Readable, check_size
 from facts.conf import settings
 from facts.core import artifacts as rules
-from facts.core.errors import FactError, ObjectConflictError
+from facts.core.errors import (
+    DigestMismatchError,
+    FactError,
+    InvalidFactError,
+    ObjectConflictError,
+    PayloadTooLargeError,
+)
 from facts.models import Artifact
 
 log = structlog.get_logger("ergon.facts")
 # What an upload says of itself.
 TOLD = ("media_type", "created_by", "is_whole", "stored_as", "size", "digest")
+CHUNK = 256 * 1024
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Announced(NamedTuple):
+    """The facts about a stream that are known before its end."""
+
+    size: int | None = None
+    digest: str | None = None
+    # No if its end cannot be told from a break.
+    is_whole: bool = True
+
+
+NOTHING = Announced()
+
+
+class Incoming:
+    """A stream as storages want it. It ends with an error as soon as it is larger than allowed."""
+
+    closed = False
+
+    def __init__(self, stream: Readable, limit: int, announced: Announced = NOTHING) -> None:
+        self._stream, self._limit, self._announced = stream, limit, announced
+        self._hash = sha256()
+        self.size = 0
+        self._check_size(announced.size or 0)
+
+    @property
+    def digest(self) -> str:
+        return rules.PREFIX + self._hash.hexdigest()
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to so many bytes, fewer only at the end; without a size, all that are left."""
+        parts = []
+        while size and (part := self._take(size)):
+            parts.append(part)
+            size -= len(part) if size > 0 else 0
+        return b"".join(parts)
+
+    def chunks(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        while chunk := self._take(chunk_size or CHUNK):
+            yield chunk
+
+    def _take(self, most: int) -> bytes:
+        chunk = self._stream.read(min(most, CHUNK) if most > 0 else CHUNK)
+        self.size += len(chunk)
+        self._check_size(self.size)
+        self._hash.update(chunk)
+        return chunk
+
+    def seekable(self) -> bool:
+        return False
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limit:
+            msg = f"an artifact may have {self._limit:,} bytes"
+            raise PayloadTooLargeError(msg)
+
+    def check(self) -> None:
+        """Whether it is all, and what was announced."""
+        announced = self._announced
+        if announced.size not in {None, self.size}:
+            msg = f"the body ended after {self.size:,} of {announced.size:,} bytes"
+            raise InvalidFactError(msg)
+        if announced.digest not in {None, self.digest}:
+            msg = f"the digest of what arrived is {self.digest}, not {announced.digest}"
+            raise DigestMismatchError(msg)
 
 
 class Put(NamedTuple):
@@ -40,31 +115,22 @@ def put(
     """Keep what a stream holds, up to its end; refuse what is not as it was announced."""
     rules.check_name(bucket, key)
     rules.check_media_type(media_type)
-    limit = settings().limits.artifact
-    check_size(announced.size or 0, limit)
-    incoming = Incoming(stream, limit)
-    known = _meet_again(bucket, key)
+    incoming = Incoming(stream, settings().limits.artifact, announced)
+    # The artifact that is there already is wanted: its age as an orphan begins anew.
+    named = Artifact.objects.filter(bucket=bucket, key=key)
+    named.update(put_at=Now())
+    known = named.first()
     if known is not None and known.is_whole and not known.damage:
         # Nothing has to be stored to see whether it is the same.
         for _ in incoming.chunks():
             pass
-        incoming.check(announced)
+        incoming.check()
         return _judge(known, incoming)
     upload = Artifact(bucket=bucket, key=key, media_type=media_type, created_by=by, is_whole=announced.is_whole)
-    return _store(upload, incoming, announced)
-
-
-def _meet_again(bucket: str, key: str) -> Artifact | None:
-    """The artifact that is there already. It is wanted, so its age as an orphan begins anew."""
-    Artifact.objects.filter(bucket=bucket, key=key).update(put_at=Now())
-    return Artifact.objects.filter(bucket=bucket, key=key).first()
-
-
-def _store(upload: Artifact, incoming: Incoming, announced: Announced) -> Put:
     upload.stored_as = depot.new_name()
     depot.save(upload.stored_as, incoming)
     try:
-        incoming.check(announced)
+        incoming.check()
         upload.size, upload.digest = incoming.size, incoming.digest
         result = _record(upload, incoming)
     except FactError:
@@ -110,17 +176,14 @@ def _was_broken_off(there: Artifact, upload: Artifact) -> bool:
     Some web servers hide that a client went away. Such an upload was never confirmed, and its retry must not be
     told that the key is taken.
     """
-    is_open = not there.is_referenced and there.created_by == upload.created_by
-    return is_open and there.size < upload.size and _beginning(upload.stored_as, there.size) == there.digest
-
-
-def _beginning(name: str, size: int) -> str:
-    found = sha256()
-    with depot.storage().open(name) as file:
-        while size and (chunk := file.read(min(size, CHUNK))):
-            found.update(chunk)
-            size -= len(chunk)
-    return rules.PREFIX + found.hexdigest()
+    if there.is_referenced or there.created_by != upload.created_by or there.size >= upload.size:
+        return False
+    beginning, left = sha256(), there.size
+    with depot.storage().open(upload.stored_as) as file:
+        while left and (chunk := file.read(min(left, CHUNK))):
+            beginning.update(chunk)
+            left -= len(chunk)
+    return rules.PREFIX + beginning.hexdigest() == there.digest
 
 
 def _replace(artifact: Artifact, told: Mapping[str, Any]) -> None:

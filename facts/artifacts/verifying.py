@@ -34,7 +34,8 @@ def refusal(artifact: Artifact, damage: Damage) -> ArtifactUnavailableError:
 
 def damaged(artifact: Artifact, damage: Damage) -> ArtifactUnavailableError:
     """Write down that the bytes are damaged, raise the alarm, and return the refusal."""
-    _note(artifact, damage)
+    _row(artifact).update(damage=damage.value, verified_at=Now())
+    log.error("artifact_damaged", artifact=str(artifact), damage=damage.value, stored_as=artifact.stored_as)
     return refusal(artifact, damage)
 
 
@@ -61,30 +62,35 @@ def _damaged() -> Iterator[Artifact]:
 
 def _due() -> Iterator[Artifact]:
     """Each is no longer due once it has been verified; one that was passed by is due next time."""
-    seen: set[int] = set()
-    while some := list(_unverified().exclude(pk__in=seen)[:BATCH]):
-        yield from some
-        seen = set(_unverified().filter(pk__in=[*seen, *(one.pk for one in some)]).values_list("pk", flat=True))
-
-
-def _unverified() -> QuerySet[Artifact]:
     age = settings().verify_age
     if not age:
-        return Artifact.objects.none()
+        return
     is_due = Q(verified_at__isnull=True) | Q(verified_at__lt=Now() - timedelta(seconds=age))
-    return Artifact.objects.filter(is_due, damage="").order_by(F("verified_at").asc(nulls_first=True))
+    unverified = Artifact.objects.filter(is_due, damage="").order_by(F("verified_at").asc(nulls_first=True))
+    seen: set[int] = set()
+    while some := list(unverified.exclude(pk__in=seen)[:BATCH]):
+        yield from some
+        seen = set(unverified.filter(pk__in=[*seen, *(one.pk for one in some)]).values_list("pk", flat=True))
 
 
 def _verify(artifact: Artifact) -> bool:
     """Whether it is damaged."""
+    digest, left = sha256(), artifact.size
     try:
-        damage = _damage(artifact)
+        with depot.storage().open(artifact.stored_as) as file:
+            while left and (chunk := file.read(min(CHUNK, left))):
+                digest.update(chunk)
+                left -= len(chunk)
+        damage = None if PREFIX + digest.hexdigest() == artifact.digest else Damage.CORRUPT
+    except FileNotFoundError:
+        # Its row goes first: of an artifact that is being swept nothing is missing.
+        damage = Damage.MISSING if _row(artifact).exists() else None
     except OSError as error:
         # It may pass: the next sweep reads it, and the others do not have to wait for that.
         log.warning("artifact_unreadable", artifact=str(artifact), error=str(error))
         return bool(artifact.damage)
     if damage:
-        _note(artifact, damage)
+        damaged(artifact, damage)
         return True
     with transaction.atomic():
         # One that a fact is about to refer to is passed by, not waited for.
@@ -93,24 +99,6 @@ def _verify(artifact: Artifact) -> bool:
     if artifact.damage:
         log.warning("artifact_restored", artifact=str(artifact))
     return False
-
-
-def _damage(artifact: Artifact) -> Damage | None:
-    digest, left = sha256(), artifact.size
-    try:
-        with depot.storage().open(artifact.stored_as) as file:
-            while left and (chunk := file.read(min(CHUNK, left))):
-                digest.update(chunk)
-                left -= len(chunk)
-    except FileNotFoundError:
-        # Its row goes first: of an artifact that is being swept nothing is missing.
-        return Damage.MISSING if _row(artifact).exists() else None
-    return None if PREFIX + digest.hexdigest() == artifact.digest else Damage.CORRUPT
-
-
-def _note(artifact: Artifact, damage: Damage) -> None:
-    _row(artifact).update(damage=damage.value, verified_at=Now())
-    log.error("artifact_damaged", artifact=str(artifact), damage=damage.value, stored_as=artifact.stored_as)
 
 
 def _row(artifact: Artifact) -> QuerySet[Artifact]:

@@ -79,40 +79,47 @@ class Forwarder:
             try:
                 rest = self._turn()
             except (DatabaseError, InterfaceError) as error:
-                rest = self._lose_database(error)
+                told = str(error).partition("\n")[0]
+                log.error("database_refuses", boundary=self.name, error=told)  # noqa: TRY400 (no trace is needed)
+                self._hold_until, rest = 0.0, ASIDE
+                _forget_connection()
             except Exception as error:
                 log.exception("handoff_broke", boundary=self.name)
                 rest = self._stand(Standing.FAILING, f"{type(error).__name__}: {error}")
-            if self._is_draining and self._is_at_an_end():
+            is_patient = self.standing is Standing.HELD and time.monotonic() < self._patient_until
+            if self._is_draining and self.standing is not Standing.WORKING and not is_patient:
                 break
-        self._leave()
-
-    def _is_at_an_end(self) -> bool:
-        if self.standing is Standing.HELD:
-            return time.monotonic() >= self._patient_until
-        return self.standing is not Standing.WORKING
+        self._close_source()
+        with suppress(DatabaseError, InterfaceError):  # the term ends by itself
+            holding.let_go(Boundary(pk=self._id), self._holder)
+        _forget_connection()
 
     def _turn(self) -> float:
         """Make a handoff if one may be made; the time to rest."""
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=self._id)
         if boundary.is_retired:
-            return self._retire()
-        if not self._hold(boundary):
-            return self._stand_aside(boundary.held_by or "")
+            # One who brings it back finds it among the new ones.
+            self.stop()
+            return self._stand(Standing.RETIRED)
+        # The database is asked a few times in each term.
+        if time.monotonic() >= self._hold_until:
+            if not holding.hold(boundary, self._holder):
+                if self.standing is not Standing.HELD:
+                    self._patient_until = time.monotonic() + PATIENCE
+                return self._stand(Standing.HELD, boundary.held_by or "")
+            self._hold_until = time.monotonic() + holding.TERM.total_seconds() / 3
         if self.standing is Standing.HELD:
             self._go_on()
         is_closed = bool(boundary.gate_by)
-        if not gates.may_try(Gate(boundary.gate), is_closed_by_person=is_closed, is_alarmed=bool(boundary.alarm)):
-            if boundary.alarm:
-                return self._stand(Standing.ALARM, boundary.alarm)
-            return self._stand(Standing.CLOSED, f"{boundary.gate_by}: {boundary.gate_reason}")
-        return self._attempt(boundary)
+        if gates.may_try(Gate(boundary.gate), is_closed_by_person=is_closed, is_alarmed=bool(boundary.alarm)):
+            return self._attempt(boundary)
+        if boundary.alarm:
+            return self._stand(Standing.ALARM, boundary.alarm)
+        return self._stand(Standing.CLOSED, f"{boundary.gate_by}: {boundary.gate_reason}")
 
     def _attempt(self, boundary: Boundary) -> float:
         try:
-            if self._source is None:
-                self._source = source_of(boundary)
-            handed = self._hand_over(boundary, self._source)
+            handed = self._hand_over(boundary)
         except AlarmError as error:
             gating.raise_alarm(self._id, error)
             return self._stand(Standing.ALARM, error.message)
@@ -126,29 +133,29 @@ class Forwarder:
         except Exception as error:
             log.exception("handoff_broke", boundary=self.name)
             return self._fail(f"{type(error).__name__}: {error}")
-        self._note(handed.new, handed.frontier, handed.backlog)
+        telemetry.handed_over.add(handed.new)
+        self.handed += handed.new
+        self.backlog = handed.backlog
+        if self.standing not in (Standing.WORKING, Standing.DRAINED):
+            self._go_on()
+        if handed.new:
+            place = {"frontier": handed.frontier, "backlog": handed.backlog}
+            self._tell("handed_over", boundary=self.name, count=handed.new, **place)
         if handed.fetched:
             return 0.0
         if self._is_draining:
             return self._stand(Standing.DRAINED)
         return 0.0 if boundary.is_remote else LOOK
 
-    def _hand_over(self, boundary: Boundary, source: Source) -> Handed:
+    def _hand_over(self, boundary: Boundary) -> Handed:
         """Ask for fewer facts after a failure and for more after a success: a slow link carries few in the time."""
+        if self._source is None:
+            self._source = source_of(boundary)
         wait, at_once = 0.0 if self._is_draining else POLL, self._at_once
         self._at_once = max(1, at_once // 2)
-        handed = hand_over(boundary, source, holder=self._holder, wait=wait, at_once=at_once)
+        handed = hand_over(boundary, self._source, holder=self._holder, wait=wait, at_once=at_once)
         self._at_once = min(2 * at_once, AT_ONCE)
         return handed
-
-    def _note(self, count: int, frontier: int, backlog: int) -> None:
-        telemetry.handed_over.add(count)
-        self.handed += count
-        self.backlog = backlog
-        if self.standing not in (Standing.WORKING, Standing.DRAINED):
-            self._go_on()
-        if count:
-            self._tell("handed_over", boundary=self.name, count=count, frontier=frontier, backlog=backlog)
 
     def _go_on(self) -> None:
         self.standing, self.reason = Standing.WORKING, ""
@@ -162,43 +169,12 @@ class Forwarder:
             self._stand(Standing.FAILING, reason)
         return gates.wait_after(failures)
 
-    def _retire(self) -> float:
-        """A person has retired the boundary; one who brings it back finds it among the new ones."""
-        self.stop()
-        return self._stand(Standing.RETIRED)
-
-    def _stand_aside(self, holder: str) -> float:
-        if self.standing is not Standing.HELD:
-            self._patient_until = time.monotonic() + PATIENCE
-        return self._stand(Standing.HELD, holder)
-
     def _stand(self, standing: Standing, reason: str = "") -> float:
         """Report a standstill when it begins and when its reason changes."""
         if (standing, reason) != (self.standing, self.reason):
             self.standing, self.reason = standing, reason
             self._tell(standing.name.lower(), boundary=self.name, reason=reason)
         return ASIDE
-
-    def _hold(self, boundary: Boundary) -> bool:
-        """Asked of the database a few times in each term."""
-        if time.monotonic() < self._hold_until:
-            return True
-        if not holding.hold(boundary, self._holder):
-            return False
-        self._hold_until = time.monotonic() + holding.TERM.total_seconds() / 3
-        return True
-
-    def _lose_database(self, error: Exception) -> float:
-        log.error("database_refuses", boundary=self.name, error=str(error).partition("\n")[0])
-        self._hold_until = 0.0
-        _forget_connection()
-        return ASIDE
-
-    def _leave(self) -> None:
-        self._close_source()
-        with suppress(DatabaseError, InterfaceError):  # the term ends by itself
-            holding.let_go(Boundary(pk=self._id), self._holder)
-        _forget_connection()
 
     def _close_source(self) -> None:
         if self._source is not None:
@@ -232,7 +208,10 @@ class Forwarding:
             if self._is_draining and not any(one.is_running for one in self.forwarders):
                 break
             if self._is_all and not self._is_draining and time.monotonic() >= look_at:
-                self._look_for_new()
+                try:
+                    self._add(list(boundaries.in_use()))
+                except (DatabaseError, InterfaceError):
+                    _forget_connection()  # each thread says so by itself
                 look_at = time.monotonic() + LOOK_FOR_NEW
         for forwarder in self.forwarders:
             forwarder.stop()
@@ -243,12 +222,6 @@ class Forwarding:
     def stop(self) -> None:
         """Let the handoffs at hand end."""
         self._is_over.set()
-
-    def _look_for_new(self) -> None:
-        try:
-            self._add(list(boundaries.in_use()))
-        except (DatabaseError, InterfaceError):
-            _forget_connection()  # each thread says so by itself
 
     def _add(self, found: Sequence[Boundary]) -> None:
         for boundary in found:

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from facts import artifacts, conf, ledger
 from facts.artifacts import Announced, Put
-from facts.artifacts.incoming import Incoming
+from facts.artifacts.storing import Incoming
 from facts.core.errors import (
     DigestMismatchError,
     FactError,
