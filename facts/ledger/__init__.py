@@ -4,9 +4,8 @@ Each is one database transaction and joins the caller's if there is one.
 """
 
 from facts.ledger.appending import Appended, append, append_many, release_connection
-from facts.ledger.confirming import confirm
 from facts.ledger.entries import Entry, prepare
-from facts.ledger.reading import Page, fetch, look_up
+from facts.ledger.reading import Page, confirm, fetch, look_up
 from facts.ledger.receiving import Arrival, Received, receive
 from facts.ledger.remembering import forget
 from facts.ledger.skipping import MOST_AT_ONCE, skip

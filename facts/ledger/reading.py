@@ -1,14 +1,22 @@
-"""VERBS that change nothing: look up, fetch. Facts leave as the canonical text that they came in."""
+"""VERBS of those who read: look up, fetch, confirm. Facts leave as the canonical text that they came in."""
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.canonical import size_of
-from facts.core.errors import HistoryTruncatedError, UnknownConsumerError, UnknownFactError
+from facts.core.errors import (
+    HistoryTruncatedError,
+    InvalidFactError,
+    OffsetOutOfRangeError,
+    UnknownConsumerError,
+    UnknownFactError,
+)
 from facts.core.texts import has_controls
 from facts.ledger import boundaries, remembering
 from facts.models import Boundary, Consumer, Fact, ForwardedFact
@@ -65,13 +73,42 @@ def fetch(name: str, *, limit: int = 100, wait: float = 0.0) -> Page:
         time.sleep(min(LOOK, left))
 
 
+@retry_conflicts
+@transaction.atomic
+def confirm(name: str, offset: Any) -> int:
+    """Move the cursor forward, never back; where it stands."""
+    telemetry.confirms.add(1)
+    if type(offset) is not int or offset < 0:
+        msg = "offset must be a whole number from 0"
+        raise InvalidFactError(msg, "/offset")
+    consumer = find_consumer(name)
+    if offset == consumer.cursor:
+        return offset  # even if it has been removed since
+    boundary = consumer.boundary
+    if not boundary.is_remote and offset < boundary.first_offset:
+        msg = f"facts before offset {boundary.first_offset:,} have been removed"
+        raise HistoryTruncatedError(msg, "/offset")
+    if offset > newest(boundary):
+        msg = f"there is no offset {offset:,} yet; the newest is {newest(boundary):,}"
+        raise OffsetOutOfRangeError(msg, "/offset")
+    # In one statement, so that a late confirmation never takes back an earlier one.
+    Consumer.objects.filter(pk=consumer.pk, cursor__lt=offset).update(cursor=offset, confirmed_at=Now())
+    return Consumer.objects.values_list("cursor", flat=True).get(pk=consumer.pk)
+
+
 def after(boundary: Boundary, cursor: int, limit: int) -> list[Found]:
     """The facts after an offset: of the forward buffer if they come from a peer, else of the store buffer."""
     if not boundary.is_remote and cursor + 1 < boundary.first_offset:
         msg = f"facts before offset {boundary.first_offset:,} have been removed; the cursor is at {cursor:,}"
         raise HistoryTruncatedError(msg)
     rows = readable(boundary).filter(offset__gt=cursor).order_by("offset").values_list("offset", "content")
-    return _bounded([Found(*row) for row in rows[: min(limit, MOST)]])
+    facts, size = [Found(*row) for row in rows[: min(limit, MOST)]], 0
+    for index, fact in enumerate(facts):
+        size += size_of(fact.content)
+        # As many as fit into an answer, and at least one.
+        if size > MOST_BYTES and index:
+            return facts[:index]
+    return facts
 
 
 def readable(boundary: Boundary) -> QuerySet[Fact] | QuerySet[ForwardedFact]:
@@ -96,13 +133,3 @@ def find_consumer(name: str) -> Consumer:
         msg = f"the consumer {name!r} was retired"
         raise UnknownConsumerError(msg)
     return consumer
-
-
-def _bounded(facts: list[Found]) -> list[Found]:
-    """As many as fit into an answer, and at least one."""
-    size = 0
-    for index, fact in enumerate(facts):
-        size += size_of(fact.content)
-        if size > MOST_BYTES and index:
-            return facts[:index]
-    return facts

@@ -48,10 +48,19 @@ def receive(boundary_id: int, arrivals: Sequence[Arrival], *, cursor: int, holde
     if boundary.held_by != holder:
         msg = f"another process forwards this boundary: {boundary.held_by}"
         raise NotHoldingError(msg)
-    trouble = _begin(boundary, cursor)
-    new, confirmed, trouble = _sort(boundary, arrivals) if trouble is None else ([], [], trouble)
+    is_empty = boundary.frontier == -1 and not ForwardedFact.objects.filter(boundary=boundary).exists()
+    if boundary.is_remote and is_empty and cursor > -1:
+        boundary.frontier, boundary.first_offset = cursor, cursor + 1
+    if cursor > boundary.frontier:
+        msg = (
+            f"the source has offset {cursor:,} as confirmed, but only {boundary.frontier:,} has arrived here:"
+            " another process reads as this consumer"
+        )
+        trouble = AlarmError(msg, offset=boundary.frontier + 1, last=cursor)
+        return Received(0, put(boundary, [], []), cursor, trouble)
+    new, confirmed, doubt = _sort(boundary, arrivals)
     reached = put(boundary, new, confirmed)
-    return Received(len(new), reached, confirmed[-1] if confirmed else cursor, trouble)
+    return Received(len(new), reached, confirmed[-1] if confirmed else cursor, doubt)
 
 
 def put(boundary: Boundary, new: Sequence[Arrival], confirmed: Sequence[int]) -> int:
@@ -60,24 +69,23 @@ def put(boundary: Boundary, new: Sequence[Arrival], confirmed: Sequence[int]) ->
         ForwardedFact(boundary_id=boundary.pk, offset=arrival.offset, **arrival.entry.fields) for arrival in new
     )
     if boundary.with_artifacts:
-        _keep_artifacts(boundary, new)
-    reached = frontier.advance(boundary.frontier, [*confirmed, *_above(boundary)])
-    _keep(boundary, reached, new)
+        # Protect the artifacts that were pulled for these facts.
+        artifacts = references.lock([arrival.entry for arrival in new])
+        wanted = (reference for arrival in new for reference in arrival.entry.references)
+        if (missing := next((one for one in wanted if one.name not in artifacts), None)) is not None:
+            msg = f"the artifact {missing.bucket}/{missing.key} was swept before its fact was received"
+            raise UnreachableError(msg)
+        references.keep(boundary.pk, new, artifacts)
+    above = ForwardedFact.objects.filter(boundary=boundary, offset__gt=boundary.frontier)
+    reached = frontier.advance(boundary.frontier, [*confirmed, *above.values_list("offset", flat=True)])
+    changes: dict[str, Any] = {"frontier": reached, "first_offset": boundary.first_offset}
+    if new:
+        changes["handed_over_at"] = Now()
+    if boundary.is_remote:
+        size = sum(arrival.entry.size for arrival in new)
+        changes |= {"next_offset": reached + 1, "stored_bytes": F("stored_bytes") + size}
+    Boundary.objects.filter(pk=boundary.pk).update(**changes)
     return reached
-
-
-def _begin(boundary: Boundary, cursor: int) -> AlarmError | None:
-    is_empty = boundary.frontier == -1 and not ForwardedFact.objects.filter(boundary=boundary).exists()
-    if boundary.is_remote and is_empty and cursor > -1:
-        boundary.frontier, boundary.first_offset = cursor, cursor + 1
-    if cursor <= boundary.frontier:
-        return None
-    return AlarmError(
-        f"the source has offset {cursor:,} as confirmed, but only {boundary.frontier:,} has arrived here:"
-        " another process reads as this consumer",
-        offset=boundary.frontier + 1,
-        last=cursor,
-    )
 
 
 def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[int], AlarmError | None]:
@@ -117,28 +125,3 @@ def _is_new(arrival: Arrival, boundary: Boundary, known: Mapping[str, str], take
         msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"
         raise AlarmError(msg, offset=offset)
     return True
-
-
-def _keep_artifacts(boundary: Boundary, new: Sequence[Arrival]) -> None:
-    """Protect the artifacts that were pulled for these facts."""
-    artifacts = references.lock([arrival.entry for arrival in new])
-    wanted = (reference for arrival in new for reference in arrival.entry.references)
-    if (missing := next((one for one in wanted if one.name not in artifacts), None)) is not None:
-        msg = f"the artifact {missing.bucket}/{missing.key} was swept before its fact was received"
-        raise UnreachableError(msg)
-    references.keep(boundary.pk, new, artifacts)
-
-
-def _above(boundary: Boundary) -> Sequence[int]:
-    rows = ForwardedFact.objects.filter(boundary=boundary, offset__gt=boundary.frontier)
-    return list(rows.values_list("offset", flat=True))
-
-
-def _keep(boundary: Boundary, reached: int, new: Sequence[Arrival]) -> None:
-    changes: dict[str, Any] = {"frontier": reached, "first_offset": boundary.first_offset}
-    if new:
-        changes["handed_over_at"] = Now()
-    if boundary.is_remote:
-        size = sum(arrival.entry.size for arrival in new)
-        changes |= {"next_offset": reached + 1, "stored_bytes": F("stored_bytes") + size}
-    Boundary.objects.filter(pk=boundary.pk).update(**changes)

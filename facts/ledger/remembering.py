@@ -43,20 +43,17 @@ def known(boundary: Boundary, ids: Collection[str]) -> dict[str, tuple[int, str]
 
 def forget() -> int:
     """Remove the ids whose time is over; how many."""
-    return sum(map(_forget, Boundary.objects.all()))
+    forgotten = 0
+    for boundary in Boundary.objects.all():
+        before = Now() - timedelta(days=dedupe_days(boundary))
+        old = RememberedMessage.objects.filter(boundary=boundary, truncated_at__lt=before).order_by("truncated_at")
+        # What was truncated in one transaction has one time, and goes together.
+        while times := list(old.values_list("truncated_at", flat=True)[:AT_ONCE]):
+            some = old.filter(truncated_at__lte=times[-1]).order_by()
+            forgotten += some._raw_delete(some.db)  # noqa: SLF001 (nothing refers to them)
+    return forgotten
 
 
 def dedupe_days(boundary: Boundary) -> int:
     """For how many days ids are remembered after truncation."""
     return boundary.keep_days + BEYOND if boundary.dedupe_days is None else boundary.dedupe_days
-
-
-def _forget(boundary: Boundary) -> int:
-    before = Now() - timedelta(days=dedupe_days(boundary))
-    old = RememberedMessage.objects.filter(boundary=boundary, truncated_at__lt=before).order_by("truncated_at")
-    forgotten = 0
-    # What was truncated in one transaction has one time, and goes together.
-    while times := list(old.values_list("truncated_at", flat=True)[:AT_ONCE]):
-        some = old.filter(truncated_at__lte=times[-1]).order_by()
-        forgotten += some._raw_delete(some.db)  # noqa: SLF001 (nothing refers to them)
-    return forgotten

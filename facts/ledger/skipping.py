@@ -31,7 +31,9 @@ def skip(from_zone: str, to_zone: str, offset: int, *, through: int | None = Non
     last = offset if through is None else through
     _check(boundary, offset, last)
     offsets = range(offset, last + 1)
-    taken = set(_arrived(boundary, offset, last))
+    # Those that hold a fact, or held one that has been truncated.
+    rows = ForwardedFact.objects.filter(boundary=boundary, offset__range=(offset, last))
+    taken = {*rows.values_list("offset", flat=True), *range(offset, min(last, boundary.frontier) + 1)}
     new = [_notice(found, boundary, one, by, reason) for one in offsets if one not in taken]
     receiving.put(boundary, new, list(offsets))
     SkippedFact.objects.bulk_create(
@@ -68,13 +70,6 @@ def _check(boundary: Boundary, offset: int, last: int) -> None:
     if last - offset >= MOST_AT_ONCE:
         msg = f"at most {MOST_AT_ONCE:,} offsets are skipped at once"
         raise ProvisioningError(msg)
-
-
-def _arrived(boundary: Boundary, first: int, last: int) -> list[int]:
-    """The offsets that hold a fact, or held one that has been truncated."""
-    rows = ForwardedFact.objects.filter(boundary=boundary, offset__range=(first, last))
-    gone = range(first, min(last, boundary.frontier) + 1)
-    return [*rows.values_list("offset", flat=True), *gone]
 
 
 def _notice(named: Boundary, boundary: Any, offset: int, by: str, reason: str) -> Arrival:

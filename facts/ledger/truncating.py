@@ -53,7 +53,14 @@ def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Trun
     """
     boundary = boundaries.find(from_zone, to_zone)
     first, held_back, holders = _move(boundary.pk, str(boundary), by=by, reason=reason)
-    removed = _remove(boundary, first)
+    removed, own = 0, _own(boundary)
+    while count := _remove_some(boundary, own, first):
+        # After the first batch, before many more follow it, and at the end.
+        if not removed or count < AT_ONCE:
+            remembering.analyze()
+        removed += count
+    while own is Fact and _remove_some(boundary, ForwardedFact, first):
+        pass
     if held_back:
         log.warning("retention_held_back", boundary=str(boundary), facts=held_back, by=holders)
     return Truncated(
@@ -66,10 +73,19 @@ def truncate(from_zone: str, to_zone: str, *, by: str, reason: str = "") -> Trun
 def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, int, list[str]]:
     """Advance the first offset before deleting, so that nobody reads facts that are being removed."""
     boundary = Boundary.objects.select_for_update().get(pk=boundary_id)
-    outdated = _outdated_below(boundary)
-    places = _places(boundary)
-    reached = min([outdated, *places.values()])
-    first = max(boundary.first_offset, reached)
+    kept = _own(boundary).objects.filter(
+        boundary=boundary,
+        offset__gte=boundary.first_offset,
+        written_at__gte=Now() - timedelta(days=boundary.keep_days),
+    )
+    young = kept.order_by("offset").values_list("offset", flat=True).first()
+    outdated = newest(boundary) + 1 if young is None else young
+    # The first offset that each of those who read still needs. Nobody reads what has been retired.
+    readers = Consumer.objects.filter(boundary=boundary, retired_at__isnull=True)
+    places = {f"consumer {name}": cursor + 1 for name, cursor in readers.values_list("name", "cursor")}
+    if not boundary.is_remote and not boundary.is_retired:
+        places[THE_FORWARD_BUFFER] = boundary.frontier + 1
+    first = max(boundary.first_offset, min([outdated, *places.values()]))
     if first > boundary.first_offset:
         Boundary.objects.filter(pk=boundary_id).update(first_offset=first)
         audit.record(
@@ -81,39 +97,6 @@ def _move(boundary_id: int, name: str, *, by: str, reason: str) -> tuple[int, in
             after={"first_offset": first},
         )
     return first, max(0, outdated - first), sorted(one for one, place in places.items() if place < outdated)
-
-
-def _outdated_below(boundary: Boundary) -> int:
-    """The first offset whose time is not over."""
-    kept = _own(boundary).objects.filter(
-        boundary=boundary,
-        offset__gte=boundary.first_offset,
-        written_at__gte=Now() - timedelta(days=boundary.keep_days),
-    )
-    young = kept.order_by("offset").values_list("offset", flat=True).first()
-    return newest(boundary) + 1 if young is None else young
-
-
-def _places(boundary: Boundary) -> dict[str, int]:
-    """The first offset that each of those who read still needs. Nobody reads what has been retired."""
-    readers = Consumer.objects.filter(boundary=boundary, retired_at__isnull=True)
-    places = {f"consumer {name}": cursor + 1 for name, cursor in readers.values_list("name", "cursor")}
-    is_handed_over = not boundary.is_remote and not boundary.is_retired
-    return {**places, THE_FORWARD_BUFFER: boundary.frontier + 1} if is_handed_over else places
-
-
-def _remove(boundary: Boundary, first: int) -> int:
-    own = _own(boundary)
-    removed = 0
-    while count := _remove_some(boundary, own, first):
-        # After the first batch, before many more follow it, and at the end.
-        if not removed or count < AT_ONCE:
-            remembering.analyze()
-        removed += count
-    if own is Fact:
-        while _remove_some(boundary, ForwardedFact, first):
-            pass
-    return removed
 
 
 @retry_conflicts
