@@ -50,18 +50,19 @@ def register_own_zone(zones: Any) -> None:
 def create_zone(name: str, *, by: str, reason: str = "") -> Zone:
     """Make a zone. The one that this deployment is may be there already, from the migrations."""
     _check_name("zone", name, LONGEST_ZONE)
-    there = Zone.objects.filter(name=name).first()
-    if there is not None and there.is_retired:
-        retiring.bring_back(there)
-        audit.record(actor=by, action="zone.create", target=f"zone {name}", reason=reason, before={"retired": True})
-        return there
-    if there is not None and name == settings().zone:
-        return there
-    if there is not None:
+    zone = Zone.objects.filter(name=name).first()
+    before = None
+    if zone is None:
+        zone = Zone.objects.create(name=name)
+    elif zone.is_retired:
+        retiring.bring_back(zone)
+        before = {"retired": True}
+    elif name == settings().zone:
+        return zone
+    else:
         msg = f"there is a zone named {name!r} already"
         raise ProvisioningError(msg)
-    zone = Zone.objects.create(name=name)
-    audit.record(actor=by, action="zone.create", target=f"zone {name}", reason=reason)
+    audit.record(actor=by, action="zone.create", target=f"zone {name}", reason=reason, before=before)
     return zone
 
 
@@ -81,7 +82,12 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
         msg = f"a boundary from {from_zone!r} to {to_zone!r} already exists"
         raise ProvisioningError(msg)
     if plan.get("source_url"):
-        _check_peer(plan["source_url"], plan.get("source_token_file", ""))
+        token = plan.get("source_token_file", "")
+        if not token:
+            msg = "a peer needs a token: name its file in ERGON_PEER_TOKENS"
+            raise ProvisioningError(msg, "/source_token")
+        peers.check_token_name(token)
+        peers.check_address(plan["source_url"], settings().peers)
     if plan.get("with_artifacts") and not plan.get("source_url"):
         msg = "artifacts are pulled from a peer: name it as the source"
         raise ProvisioningError(msg)
@@ -91,14 +97,6 @@ def create_boundary(from_zone: str, to_zone: str, *, by: str, reason: str = "", 
     boundary = Boundary.objects.create(from_zone=pair[0], to_zone=pair[1], **plan)
     audit.record(actor=by, action="boundary.create", target=f"boundary {boundary}", reason=reason, after=plan)
     return boundary
-
-
-def _check_peer(address: str, token: str) -> None:
-    if not token:
-        msg = "a peer needs a token: name its file in ERGON_PEER_TOKENS"
-        raise ProvisioningError(msg, "/source_token")
-    peers.check_token_name(token)
-    peers.check_address(address, settings().peers)
 
 
 def _make_anew(boundary: Boundary, plan: dict[str, Any], *, by: str, reason: str) -> Boundary:
@@ -129,11 +127,9 @@ def create_consumer(
     # Locked, so that what it is to begin with is not removed meanwhile.
     boundary = _lock_in_use(from_zone, to_zone)
     there = Consumer.objects.filter(name=name).first()
-    if there is not None and there.is_retired:
-        msg = f"a consumer named {name!r} was retired, and its name stays reserved: choose another name"
-        raise ProvisioningError(msg)
     if there is not None:
-        msg = f"there is a consumer named {name!r} already"
+        reserved = f"a consumer named {name!r} was retired, and its name stays reserved: choose another name"
+        msg = reserved if there.is_retired else f"there is a consumer named {name!r} already"
         raise ProvisioningError(msg)
     consumer = Consumer.objects.create(name=name, boundary=boundary, cursor=_cursor(boundary, start), created_by=by)
     after = {"boundary": str(boundary), "cursor": consumer.cursor}
@@ -146,12 +142,8 @@ def create_consumer(
 def close_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary:
     """Hand nothing over until somebody opens it; both sides work on."""
     boundary = _lock_in_use(from_zone, to_zone)
-    Boundary.objects.filter(pk=boundary.pk).update(
-        gate=Gate.AUTONOMOUS.value, gate_at=Now(), gate_by=by, gate_reason=reason
-    )
-    audit.record(actor=by, action="boundary.close", target=f"boundary {boundary}", reason=reason)
-    boundary.refresh_from_db()
-    return boundary
+    changes = {"gate": Gate.AUTONOMOUS.value, "gate_at": Now(), "gate_by": by, "gate_reason": reason}
+    return _change(boundary, "close", changes, by=by, reason=reason)
 
 
 @retry_conflicts
@@ -160,12 +152,8 @@ def open_gate(from_zone: str, to_zone: str, *, by: str, reason: str) -> Boundary
     """Hand over again, and forget the alarm: somebody has looked."""
     boundary = _lock_in_use(from_zone, to_zone)
     gate = gates.reopened(backlog(boundary))
-    Boundary.objects.filter(pk=boundary.pk).update(
-        gate=gate.value, gate_at=Now(), gate_by="", gate_reason="", failures=0, **NO_ALARM
-    )
-    audit.record(actor=by, action="boundary.open", target=f"boundary {boundary}", reason=reason)
-    boundary.refresh_from_db()
-    return boundary
+    changes = {"gate": gate.value, "gate_at": Now(), "gate_by": "", "gate_reason": "", "failures": 0, **NO_ALARM}
+    return _change(boundary, "open", changes, by=by, reason=reason)
 
 
 @retry_conflicts
@@ -176,9 +164,12 @@ def limit(from_zone: str, to_zone: str, allowance: Allowance, *, by: str, reason
     _check_limits(limits)
     boundary = _lock(from_zone, to_zone)
     before = {name: getattr(boundary, name) for name in limits}
-    Boundary.objects.filter(pk=boundary.pk).update(**limits)
-    target = f"boundary {boundary}"
-    audit.record(actor=by, action="boundary.limit", target=target, reason=reason, before=before, after=limits)
+    return _change(boundary, "limit", limits, by=by, reason=reason, before=before, after=limits)
+
+
+def _change(boundary: Boundary, action: str, changes: dict[str, Any], **told: Any) -> Boundary:
+    Boundary.objects.filter(pk=boundary.pk).update(**changes)
+    audit.record(actor=told.pop("by"), action=f"boundary.{action}", target=f"boundary {boundary}", **told)
     boundary.refresh_from_db()
     return boundary
 
@@ -211,11 +202,8 @@ def _lock_in_use(from_zone: str, to_zone: str) -> Boundary:
 
 def _zone(name: str) -> Zone:
     zone = Zone.objects.filter(name=name).first() if is_storable(name) else None
-    if zone is None:
-        msg = f"there is no zone named {name!r}"
-        raise UnusableZoneError(msg, name)
-    if zone.is_retired:
-        msg = f"the zone {name!r} was retired"
+    if zone is None or zone.is_retired:
+        msg = f"there is no zone named {name!r}" if zone is None else f"the zone {name!r} was retired"
         raise UnusableZoneError(msg, name)
     return zone
 

@@ -1,6 +1,6 @@
 """VERBS: retire a consumer, a boundary, a zone; bring a boundary or a zone back. Rows and facts stay readable."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import transaction
@@ -26,16 +26,17 @@ Row = TypeVar("Row", Zone, Boundary, Consumer)
 @transaction.atomic
 def retire_consumer(name: str, *, by: str, reason: str) -> Consumer:
     """Retire a consumer: it cannot read any more and holds back no truncation."""
-    consumer = _lock(reading.find_consumer(name))
-    if consumer.held_by and consumer.held_until and consumer.held_until > _now(consumer):
+    consumer: Any = _lock(reading.find_consumer(name))
+    if consumer.held_by and consumer.held_until and consumer.held_until > consumer.read_at:
         msg = f"the process {consumer.held_by} reads as {name!r}: stop it first"
         raise ProvisioningError(msg)
-    if consumer.fetched_at and consumer.fetched_at > _now(consumer) - FETCHES_WITHIN:
+    if consumer.fetched_at and consumer.fetched_at > consumer.read_at - FETCHES_WITHIN:
         seconds = f"{FETCHES_WITHIN.total_seconds():.0f}"
         msg = f"a program reads as {name!r}: stop it first; it has fetched within the last {seconds} seconds"
         raise ProvisioningError(msg)
     before = {"boundary": str(consumer.boundary), "cursor": consumer.cursor}
-    return _retire(consumer, f"consumer {name}", before, by=by, reason=reason)
+    retired: Consumer = _retire(consumer, f"consumer {name}", before, by=by, reason=reason)
+    return retired
 
 
 @retry_conflicts
@@ -46,9 +47,7 @@ def retire_boundary(from_zone: str, to_zone: str, *, by: str, reason: str) -> Bo
     boundary = _lock(found)
     _refuse_again(boundary, f"the boundary {found}")
     readers = Consumer.objects.filter(boundary=found, retired_at__isnull=True)
-    if names := list(readers.values_list("name", flat=True)[: NAMED + 1]):
-        msg = f"consumers still read this boundary: {_listed(names)}; retire them first"
-        raise ProvisioningError(msg)
+    _refuse_users("consumers still read this boundary", list(readers.values_list("name", flat=True)[: NAMED + 1]))
     before = {name: getattr(boundary, name) for name in ("first_offset", "next_offset", "frontier")}
     return _retire(boundary, f"boundary {found}", before, by=by, reason=reason)
 
@@ -67,9 +66,7 @@ def retire_zone(name: str, *, by: str, reason: str) -> Zone:
         msg = f"this deployment is the zone {name!r}: ERGON_ZONE names it"
         raise ProvisioningError(msg)
     beside = boundaries.in_use().filter(Q(from_zone=found) | Q(to_zone=found))
-    if names := [str(one) for one in beside[: NAMED + 1]]:
-        msg = f"boundaries still lead from this zone or to it: {_listed(names)}; retire them first"
-        raise ProvisioningError(msg)
+    _refuse_users("boundaries still lead from this zone or to it", [str(one) for one in beside[: NAMED + 1]])
     return _retire(zone, f"zone {name}", None, by=by, reason=reason)
 
 
@@ -81,20 +78,22 @@ def bring_back(row: Zone | Boundary, **changes: Any) -> None:
 
 
 def _lock(row: Row) -> Row:
+    """The row with `read_at`, the database's time when it was locked."""
     rows: Any = type(row)._default_manager.select_for_update().annotate(read_at=Now())  # noqa: SLF001
     locked: Row = rows.get(pk=row.pk)
     return locked
 
 
-def _now(row: Any) -> datetime:
-    """The database's time when the row was locked."""
-    moment: datetime = row.read_at
-    return moment
-
-
 def _refuse_again(row: Zone | Boundary, what: str) -> None:
     if row.is_retired:
         msg = f"{what} was retired already"
+        raise ProvisioningError(msg)
+
+
+def _refuse_users(what: str, names: list[str]) -> None:
+    if names:
+        listed = ", ".join(names[:NAMED]) + (" and more" if len(names) > NAMED else "")
+        msg = f"{what}: {listed}; retire them first"
         raise ProvisioningError(msg)
 
 
@@ -105,7 +104,3 @@ def _retire(row: Row, target: str, before: dict[str, Any] | None, *, by: str, re
     audit.record(actor=by, action=action, target=target, reason=reason, before=before)
     row.refresh_from_db()
     return row
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (" and more" if len(names) > NAMED else "")

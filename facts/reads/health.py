@@ -132,50 +132,50 @@ def _needed() -> Case:
     return Case(When(source_url="", then=both), default=F("slowest"), output_field=BigIntegerField())
 
 
-def _retention(group: list[Any]) -> Retention:
-    row = group[0]
-    needs = {f"consumer {one.reader_name}": one.reader_cursor + 1 for one in group if one.reader_id is not None}
-    if not row.is_remote and not row.is_retired:
-        needs[THE_FORWARD_BUFFER] = row.frontier + 1
-    return watching.retention(86_400.0 * row.keep_days, _since(row.needed_since, row.read_at), needs)
-
-
 def _boundary(group: list[Any]) -> BoundaryStanding:
     row = group[0]
     head = row.source_head if row.is_remote else row.next_offset - 1
     newest = row.reached if head is None else head
     # What waits at a peer is not known here but by its number: it is as old as the last handover, at the most.
     at_peer = row.handed_over_at or row.created_at if row.is_remote else None
-    unheard = _unheard(row)
+    # For how long it has not been known what a peer has: nobody asks it, or it does not answer.
+    is_heard = not row.is_remote or row.is_retired
+    heard_at = row.heard_at or row.handed_over_at or row.created_at
+    unheard = 0.0 if is_heard else watching.unheard(_since(heard_at, row.read_at))
     flow, handoff = (
         _lagging(_flow(max(0, newest - place), began or at_peer, row.handed_over_at, row.read_at), row, unheard)
         for place, began in ((row.reached, row.waits_since), (row.frontier, row.handoff_waits_since))
     )
-    rows = row.next_offset - row.first_offset
-    row_percent = watching.percent(rows, row.row_ceiling)
-    byte_percent = watching.percent(row.stored_bytes, row.byte_ceiling)
-    fill = watching.fullest(row_percent, byte_percent)
-    is_read_only = not row.is_remote and row.frontier < 0 and row.slowest is not None
-    # Its readers speak for themselves.
-    watched = STILL if is_read_only else handoff
-    retention = _retention(group)
-    worries = () if row.is_retired else watching.of_boundary(Gate(row.gate), row.alarm, fill, watched, retention)
-    return BoundaryStanding(
+    standing = BoundaryStanding(
         boundary=row,
-        is_read_only=is_read_only,
+        is_read_only=not row.is_remote and row.frontier < 0 and row.slowest is not None,
         newest=newest,
         reached=row.reached,
         flow=flow,
         handoff=handoff,
         unheard=unheard,
-        rows=rows,
-        row_percent=row_percent,
-        byte_percent=byte_percent,
-        retention=retention,
-        worries=tuple(worries),
+        rows=row.next_offset - row.first_offset,
+        row_percent=watching.percent(row.next_offset - row.first_offset, row.row_ceiling),
+        byte_percent=watching.percent(row.stored_bytes, row.byte_ceiling),
+        retention=_retention(group),
+        worries=(),
         readers=tuple(_reader(row) for row in group if row.reader_id is not None),
         has_damaged_artifacts=row.has_damaged_artifacts,
     )
+    if row.is_retired:
+        return standing
+    # The readers of one that is only read speak for themselves.
+    watched = STILL if standing.is_read_only else handoff
+    worries = watching.of_boundary(Gate(row.gate), row.alarm, standing.fill, watched, standing.retention)
+    return replace(standing, worries=tuple(worries))
+
+
+def _retention(group: list[Any]) -> Retention:
+    row = group[0]
+    needs = {f"consumer {one.reader_name}": one.reader_cursor + 1 for one in group if one.reader_id is not None}
+    if not row.is_remote and not row.is_retired:
+        needs[THE_FORWARD_BUFFER] = row.frontier + 1
+    return watching.retention(86_400.0 * row.keep_days, _since(row.needed_since, row.read_at), needs)
 
 
 def _reader(row: Any) -> ConsumerStanding:
@@ -194,14 +194,8 @@ def _consumer(row: Consumer, waits_since: datetime | None, now: datetime) -> Con
 def _flow(backlog: int, began: datetime | None, confirmed: datetime | None, now: datetime) -> Flow:
     if not backlog:
         return STILL
-    return Flow(backlog=backlog, lag=_since(began, now), silence=_since(_latest(confirmed, began), now))
-
-
-def _unheard(row: Any) -> float:
-    """For how long it has not been known what a peer has: nobody asks it, or it does not answer."""
-    if not row.is_remote or row.is_retired:
-        return 0.0
-    return watching.unheard(_since(row.heard_at or row.handed_over_at or row.created_at, row.read_at))
+    latest = max((moment for moment in (confirmed, began) if moment), default=None)
+    return Flow(backlog=backlog, lag=_since(began, now), silence=_since(latest, now))
 
 
 def _lagging(flow: Flow, row: Any, unheard: float) -> Flow:
@@ -211,7 +205,3 @@ def _lagging(flow: Flow, row: Any, unheard: float) -> Flow:
 
 def _since(moment: datetime | None, now: datetime) -> float:
     return max(0.0, (now - moment).total_seconds()) if moment else 0.0
-
-
-def _latest(*moments: datetime | None) -> datetime | None:
-    return max((moment for moment in moments if moment), default=None)

@@ -51,25 +51,20 @@ class Lineage(NamedTuple):
 
 
 def lineage_of(fact: Written, boundaries: Sequence[int]) -> Lineage:
-    found = _find(_around(fact))
-    here = (fact.boundary_id, fact.offset)
-    copies = [one for one in found if one.relation == "copy" and one.buffer != fact._meta.model_name]  # noqa: SLF001
-    followed = _once(one for one in found if one.relation == "followed")
-    causes, has_more = _causes(fact, boundaries)
-    shown = {here, *(one.place for one in [*followed, *causes])}
-    related = [one for one in found if one.relation == "related"]
-    others = _once(one for one in related if one.place not in shown)
-    return Lineage(causes, has_more, followed, others, len(related) >= MOST, copies)
-
-
-def _around(fact: Written) -> list[tuple[str, str, list[Any]]]:
     asked: list[tuple[str, str, list[Any]]] = [
         ("copy", 'boundary_id = %s AND "offset" = %s', [fact.boundary_id, fact.offset]),
         ("followed", "causation_id = %s", [fact.message_id]),
     ]
     if fact.correlation_id:
         asked.append(("related", "correlation_id = %s", [fact.correlation_id]))
-    return asked
+    found = _find(asked)
+    copies = [one for one in found if one.relation == "copy" and one.buffer != fact._meta.model_name]  # noqa: SLF001
+    followed = _once(one for one in found if one.relation == "followed")
+    causes, has_more = _causes(fact, boundaries)
+    shown = {(fact.boundary_id, fact.offset), *(one.place for one in [*followed, *causes])}
+    related = [one for one in found if one.relation == "related"]
+    others = _once(one for one in related if one.place not in shown)
+    return Lineage(causes, has_more, followed, others, len(related) >= MOST, copies)
 
 
 def _causes(fact: Written, boundaries: Sequence[int]) -> tuple[list[Relative], bool]:

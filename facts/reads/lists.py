@@ -1,7 +1,7 @@
 """Lists of facts and artifacts: each is led by an index, so that the millionth page costs what the first one does."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from django.db.models import Q
 
@@ -24,10 +24,16 @@ class ListingError(ValueError):
 
 def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundary]) -> KeysetQuery:
     """The keyset query of facts: the narrowest index leads, and the other filters apply to its rows."""
-    conditions, note = _conditions(asked, [one.pk for one in boundaries]), ""
+    keys, note = [one.pk for one in boundaries], ""
+    conditions = {name: _condition(name, asked[name], keys) for name in MEANINGS if name in asked}
+    if (chosen := asked.get("boundary")) is not None:
+        if not is_key(chosen) or int(chosen) not in keys:
+            msg = f"there is no boundary {chosen!r}"
+            raise ListingError(msg)
+        conditions["boundary"] = Q(boundary_id=int(chosen))
     if text := asked.get("q", "").strip():
-        meant, note = _meaning(buffer, text, boundaries)
-        conditions[meant] = conditions.get(meant, Q()) & _condition(meant, text, [one.pk for one in boundaries])
+        meant, note = _meaning(buffer, text, keys)
+        conditions[meant] = conditions.get(meant, Q()) & _condition(meant, text, keys)
     rows = buffer.objects.defer("content")
     # In one boundary an offset is a place of its own: nothing else is needed to tell where a page ends.
     order: tuple[str, ...] = ("-offset",) if "boundary" in conditions else ("-offset", "-boundary_id")
@@ -69,16 +75,6 @@ def references(artifact: Artifact) -> KeysetQuery:
     return KeysetQuery(rows=rows, order=("-boundary_id", "-offset"), is_counted=False)
 
 
-def _conditions(asked: Mapping[str, str], boundaries: Sequence[int]) -> dict[str, Q]:
-    found = {name: _condition(name, asked[name], boundaries) for name in MEANINGS if name in asked}
-    if "boundary" in asked:
-        if not is_key(asked["boundary"]) or int(asked["boundary"]) not in boundaries:
-            msg = f"there is no boundary {asked['boundary']!r}"
-            raise ListingError(msg)
-        found["boundary"] = Q(boundary_id=int(asked["boundary"]))
-    return found
-
-
 def _condition(meaning: str, text: str, boundaries: Sequence[int]) -> Q:
     match meaning:
         case "message":
@@ -89,15 +85,10 @@ def _condition(meaning: str, text: str, boundaries: Sequence[int]) -> Q:
     return Q(correlation_id=text)
 
 
-def _meaning(buffer: Buffer, text: str, boundaries: Sequence[Boundary]) -> tuple[str, str]:
+def _meaning(buffer: Buffer, text: str, keys: Sequence[int]) -> tuple[str, str]:
     """The meaning of a searched text, and a note on its other meanings."""
-    keys: Any = [one.pk for one in boundaries]
     meant = [name for name in MEANINGS if buffer.objects.filter(_condition(name, text, keys)).exists()]
     if not meant:
-        return "message", f"no fact has this {', '.join(_bare(name) for name in MEANINGS)}"
+        return "message", f"no fact has this {', '.join(one.removeprefix('a ') for one in MEANINGS.values())}"
     others = " and ".join(MEANINGS[name] for name in meant[1:])
     return meant[0], f"found as {MEANINGS[meant[0]]}{f'; it is also {others}: use the filters' if others else ''}"
-
-
-def _bare(meaning: str) -> str:
-    return MEANINGS[meaning].removeprefix("a ")
