@@ -1,28 +1,34 @@
 """Boundaries: gate, backlog, lag, frontier and fill of each, and what a person can do about them."""
 
 from collections.abc import Iterator
+from functools import partial
 from shlex import quote
 from typing import Any, ClassVar
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
-from unfold.decorators import display
+from unfold.decorators import action, display
 
 from ergon_site.access.buttons import bar, button
-from ergon_site.access.core.roles import Right
+from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import tag, unbroken, words
-from ergon_site.access.pages import ConsoleList
+from ergon_site.access.pages import ConsoleList, ReasonForm, done, holds
+from facts import ledger, provisioning, retiring
 from facts.admin import amounts, links
-from facts.admin.boundary_changes import BoundaryChanges, skipped_words
+from facts.admin.dialogs import Verbs, why
+from facts.admin.forms import BoundaryForm, LimitsForm
 from facts.core.gates import Gate
 from facts.core.watching import Worry
 from facts.ledger import remembering
 from facts.models import Boundary
+from facts.provisioning import LARGEST
 from facts.reads import health
 from facts.reads.health import BoundaryStanding
 
@@ -42,51 +48,21 @@ class BoundaryList(ConsoleList):
         self.result_list = rows
 
 
-class BoundaryColumns:
-    @display(description="boundary", ordering="from_zone__name")
-    def pair(self, row: Boundary) -> str:
-        return words(str(row))
-
-    @display(description="gate", ordering="gate")
-    def gate_word(self, row: Boundary) -> str:
-        """Its gate, who closed it and why, and whether it raised an alarm."""
-        parts = [tag(row.gate, KINDS)] + ([tag("alarm", KINDS)] if row.alarm else [])
-        if row.is_retired:
-            parts = [tag("retired", KINDS)]
-        why = (
-            row.retired_reason
-            or row.alarm
-            or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
-        )
-        both = format_html("{} {}", parts[0], parts[-1] if len(parts) > 1 else "")
-        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', both, why)
-
-    @display(description="backlog")
-    def backlog(self, row: Any) -> str:
-        told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
-        return links.anchor(links.facts("fact", boundary=row.pk), told)
-
-    @display(description="lag")
-    def lag(self, row: Any) -> str:
-        return _warned(amounts.span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
-
-    @display(description="frontier")
-    def reached(self, row: Any) -> str:
-        return words(frontier(row.standing)) if row.standing.is_read_only else unbroken(frontier(row.standing))
-
-    @display(description="newest")
-    def head(self, row: Any) -> str:
-        return unbroken(offset(row.standing.newest))
-
-    @display(description="fill")
-    def fill(self, row: Any) -> str:
-        return amounts.meter(row.standing.fill)
-
-
-def _warned(text: str, *, is_beyond: bool) -> str:
-    return amounts.beyond(text) if is_beyond else unbroken(text)
-
-
+OPEN = {"title": "Open the gate", "description": "Handoff resumes, and the alarm is cleared."}
+CLOSE = {
+    "title": "Close the gate",
+    "description": "Handoff stops until the gate is opened. Both sides keep working, and the backlog grows.",
+}
+SKIP = {
+    "title": "Skip past the alarm",
+    "description": "It will never be received here; consumers get a notice in its place. This cannot be undone.",
+}
+RETIRE_TEXT = "No facts are appended or handed over any more. Existing facts stay readable."
+RETIRE = {"title": "Retire the boundary", "description": RETIRE_TEXT}
+LIMIT: dict[str, Any] = {
+    "submit_text": "Save",
+    "intro": "At a limit new facts are refused until there is room; stored facts are never removed by it.",
+}
 SHOWN = 20
 KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
 
@@ -102,18 +78,16 @@ def live(row: Boundary) -> dict[str, Any]:
         "meters": list(_meters(stand)),
         "ceilings": _ceilings(stand.boundary),
         "consumers": stand.readers,
-        "skipped": _skipped(row),
+        "skipped": [
+            {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
+            for one in row.skipped.order_by("-offset")[:SHOWN]
+        ],
         "unheard": amounts.span(stand.unheard) if stand.unheard else "",
         "dedupe_days": remembering.dedupe_days(row),
         "arrived_address": links.facts("forwardedfact", boundary=row.pk),
         "alarmed": _alarmed(stand.boundary),
         "read_at": timezone.now(),
     }
-
-
-def _skipped(row: Boundary) -> list[dict[str, Any]]:
-    newest = row.skipped.order_by("-offset")[:SHOWN]
-    return [{"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)} for one in newest]
 
 
 def _alarmed(row: Boundary) -> dict[str, str]:
@@ -161,7 +135,9 @@ def offset(number: int) -> str:
 
 
 @admin.register(Boundary)
-class BoundariesPage(BoundaryColumns, BoundaryChanges):
+class BoundariesPage(Verbs):
+    actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
+    new_intro = "Facts flow in one direction. Create two boundaries for both directions."
     detail_template = "console/boundary.html"
     new_title = "New boundary"
     empty_text = "A boundary connects two zones: create the zones first."
@@ -174,6 +150,45 @@ class BoundariesPage(BoundaryColumns, BoundaryChanges):
         *("first_offset", "next_offset", "frontier", "stored_bytes", "row_ceiling", "byte_ceiling", "keep_days"),
         *("dedupe_days", "handed_over_at", "heard_at", "alarm_offset", "retired_at"),
     )
+
+    @display(description="boundary", ordering="from_zone__name")
+    def pair(self, row: Boundary) -> str:
+        return words(str(row))
+
+    @display(description="gate", ordering="gate")
+    def gate_word(self, row: Boundary) -> str:
+        """Its gate, who closed it and why, and whether it raised an alarm."""
+        parts = [tag(row.gate, KINDS)] + ([tag("alarm", KINDS)] if row.alarm else [])
+        if row.is_retired:
+            parts = [tag("retired", KINDS)]
+        why = (
+            row.retired_reason
+            or row.alarm
+            or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
+        )
+        both = format_html("{} {}", parts[0], parts[-1] if len(parts) > 1 else "")
+        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', both, why)
+
+    @display(description="backlog")
+    def backlog(self, row: Any) -> str:
+        told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
+        return links.anchor(links.facts("fact", boundary=row.pk), told)
+
+    @display(description="lag")
+    def lag(self, row: Any) -> str:
+        return _warned(amounts.span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
+
+    @display(description="frontier")
+    def reached(self, row: Any) -> str:
+        return words(frontier(row.standing)) if row.standing.is_read_only else unbroken(frontier(row.standing))
+
+    @display(description="newest")
+    def head(self, row: Any) -> str:
+        return unbroken(offset(row.standing.newest))
+
+    @display(description="fill")
+    def fill(self, row: Any) -> str:
+        return amounts.meter(row.standing.fill)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.live_view)
@@ -192,7 +207,8 @@ class BoundariesPage(BoundaryColumns, BoundaryChanges):
         opening = button(request, "Open the gate", address["open_gate"], right=Right.OPERATE)
         closing = button(request, "Close the gate", address["close_gate"], right=Right.OPERATE)
         limits = button(request, "Limits and retention", address["limit"], right=Right.LEAD, is_dialog=False)
-        skip = button(request, _skip_title(row), address["skip"], right=Right.ADMINISTER)
+        skipped = f"Skip {_skipped_words(row.alarm_offset or 0, row.alarm_last)}"
+        skip = button(request, skipped, address["skip"], right=Right.ADMINISTER)
         retire = button(request, "Retire", address["retire"], right=Right.LEAD)
         shown = [closing] if is_open else [opening] if row.gate == Gate.AUTONOMOUS else [opening, closing]
         shown += [skip] if row.alarm and row.alarm_offset is not None else []
@@ -204,6 +220,66 @@ class BoundariesPage(BoundaryColumns, BoundaryChanges):
         """The part of a boundary's page that refreshes itself."""
         return TemplateResponse(request, "console/boundary_live.html", live(self.row(request, object_id)))
 
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
 
-def _skip_title(row: Boundary) -> str:
-    return f"Skip {skipped_words(row.alarm_offset or 0, row.alarm_last)}"
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.ADMINISTER)
+
+    @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
+    def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        opened = provisioning.open_gate(*_zones(self.row(request, object_id)), **why(request, form))
+        messages.success(request, f"Open: the boundary is {opened.gate}.")
+        return done(self.address(object_id))
+
+    @dialog_action(description="Close the gate", url_path="close", permissions=["operate"], dialog=CLOSE)
+    def close_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        provisioning.close_gate(*_zones(self.row(request, object_id)), **why(request, form))
+        messages.success(request, "Closed: handoff stops until the gate is opened.")
+        return done(self.address(object_id))
+
+    @dialog_action(description="Skip", url_path="skip", permissions=["administer"], dialog=SKIP)
+    def skip(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        row: Boundary = self.row(request, object_id)
+        zones, offset = _zones(row), row.alarm_offset or 0
+        through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
+        told = f"Skipped {_skipped_words(offset, through)}: consumers get a notice in its place."
+        skip = partial(ledger.skip, *zones, offset, through=through, **why(request, form))
+        return self.tried(request, skip, told, object_id)
+
+    @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
+    def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        zones, told = _zones(self.row(request, object_id)), "Retired: no facts are appended or handed over any more."
+        return self.tried(request, lambda: retiring.retire_boundary(*zones, **why(request, form)), told, object_id)
+
+    @action(description="Limits and retention", url_path="limit", permissions=["change"])
+    def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        row = self.row(request, object_id)
+        form = LimitsForm(request.POST or None, initial={name: getattr(row, name) for name in LARGEST})
+
+        def change() -> HttpResponse:
+            provisioning.limit(*_zones(row), form.allowance(), **why(request, form))
+            messages.success(request, f"The limits of {row} were changed.")
+            return redirect(self.address(row.pk))
+
+        title = f"Limits and retention of {row}"
+        return self.attempt(form, change) or self.page(request, "console/form.html", title, row, form=form, **LIMIT)
+
+    def filled_form(self, request: HttpRequest) -> BoundaryForm:
+        refusal = "" if holds(request, Right.ADMINISTER) else reason_missing(Right.ADMINISTER)
+        return BoundaryForm(request.POST or None, refusal=refusal)
+
+    def create(self, asked: dict[str, Any], **why: str) -> Boundary:
+        return provisioning.create_boundary(asked["from_zone"], asked["to_zone"], **BoundaryForm.plan(asked), **why)
+
+
+def _zones(row: Boundary) -> tuple[str, str]:
+    return row.from_zone.name, row.to_zone.name
+
+
+def _skipped_words(first: int, last: int | None) -> str:
+    return f"offset {first:,}" if last in {None, first} else f"the offsets {first:,} to {last:,}"
+
+
+def _warned(text: str, *, is_beyond: bool) -> str:
+    return amounts.beyond(text) if is_beyond else unbroken(text)

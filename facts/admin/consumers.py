@@ -3,11 +3,9 @@
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
@@ -17,13 +15,12 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import two_lines, words
-from ergon_site.access.pages import ConsoleList, ReasonForm, actor
+from ergon_site.access.pages import ConsoleList, ReasonForm
 from facts import provisioning, retiring
 from facts.admin import amounts, links
-from facts.admin.dialogs import Verbs
+from facts.admin.dialogs import Verbs, why
 from facts.admin.facts import all_boundaries
 from facts.admin.forms import PLAIN
-from facts.core.errors import FactError
 from facts.core.watching import Worry
 from facts.ledger import boundaries
 from facts.models import Boundary, Consumer
@@ -86,7 +83,29 @@ class ReadFilter(admin.SimpleListFilter):
         return queryset.filter(boundary=int(key) if is_key(key) else 0) if key else queryset
 
 
-class ConsumerColumns:
+RETIRE = {
+    "title": "Retire the consumer",
+    "description": "Nobody can read as it any more, and facts that only it has not confirmed may be truncated.",
+}
+
+
+@admin.register(Consumer)
+class ConsumersPage(Verbs):
+    actions_detail = ("retire",)
+    detail_template = "console/fact_consumer.html"
+    new_title = "New consumer"
+    new_form = ConsumerForm
+    new_intro = "A consumer fetches the facts after its cursor and moves the cursor by confirming."
+    empty_text = "A consumer reads a boundary in order, at its own pace. Create it here before its first fetch."
+    list_display = ("reader", "reads", "place", "backlog", "fetched", "confirmed")
+    list_filter: ClassVar = [ReadFilter]
+    search_fields = ("name__startswith",)
+    search_help_text = "Start of a name."
+    export_fields = (
+        *("name", "boundary__from_zone__name", "boundary__to_zone__name"),
+        *("cursor", "confirmed_at", "retired_at"),
+    )
+
     @display(description="name", ordering="name")
     def reader(self, row: Consumer) -> str:
         return two_lines(row.name, "retired") if row.is_retired else words(row.name)
@@ -113,35 +132,6 @@ class ConsumerColumns:
     def confirmed(self, row: Consumer) -> Any:
         return row.confirmed_at
 
-
-RETIRE = {
-    "title": "Retire the consumer",
-    "description": "Nobody can read as it any more, and facts that only it has not confirmed may be truncated.",
-}
-INTRO = "A consumer fetches the facts after its cursor and moves the cursor by confirming."
-
-
-@admin.register(Consumer)
-class ConsumersPage(ConsumerColumns, Verbs):
-    edit_right = Right.LEAD
-    actions_detail = ("retire",)
-    refused_by = (FactError,)
-    detail_template = "console/fact_consumer.html"
-    new_title = "New consumer"
-    empty_text = "A consumer reads a boundary in order, at its own pace. Create it here before its first fetch."
-    list_display = ("reader", "reads", "place", "backlog", "fetched", "confirmed")
-    list_filter: ClassVar = [ReadFilter]
-    search_fields = ("name__startswith",)
-    search_help_text = "Start of a name."
-    export_fields = (
-        "name",
-        "boundary__from_zone__name",
-        "boundary__to_zone__name",
-        "cursor",
-        "confirmed_at",
-        "retired_at",
-    )
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         rows: QuerySet[Consumer] = super().get_queryset(request)
         return rows.select_related("boundary__from_zone", "boundary__to_zone")
@@ -152,40 +142,25 @@ class ConsumersPage(ConsumerColumns, Verbs):
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         stand = health.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
         address = links.fact(links.buffer(row.boundary), row.boundary_id, row.cursor + 1)
-        following = address if stand.flow.backlog else ""
-        lag = amounts.span(stand.flow.lag)
         retire = button(request, "Retire", reverse("admin:facts_consumer_retire", args=[row.pk]), right=Right.LEAD)
-        overdue = amounts.span(stand.overdue) if Worry.HOLDING in stand.worries else ""
-        more = {"bar": bar(*([] if row.is_retired else [retire])), "overdue": overdue}
         return {
-            **more,
+            "bar": bar(*([] if row.is_retired else [retire])),
+            "overdue": amounts.span(stand.overdue) if Worry.HOLDING in stand.worries else "",
             "consumer": row,
             "standing": stand,
-            "following": following,
-            "lag": lag,
+            "following": address if stand.flow.backlog else "",
+            "lag": amounts.span(stand.flow.lag),
             "boundary": row.boundary,
         }
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Consumer = self.row(request, object_id)
-        why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
         told = f"Retired: nobody can read as {row} any more."
-        return self.tried(request, lambda: retiring.retire_consumer(row.name, **why), told, object_id)
+        return self.tried(request, lambda: retiring.retire_consumer(row.name, **why(request, form)), told, object_id)
 
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        form = ConsumerForm(request.POST or None)
-        made = self.attempt(form, lambda: self._make(request, form.cleaned_data))
-        page: dict[str, Any] = {"form": form, "submit_text": "Create consumer", "intro": INTRO}
-        return made or self.page(request, "console/form.html", "New consumer", **page)
-
-    def _make(self, request: HttpRequest, asked: dict[str, Any]) -> HttpResponse:
+    def create(self, asked: dict[str, Any], **why: str) -> Consumer:
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=asked["boundary"])
-        zones = (boundary.from_zone.name, boundary.to_zone.name)
         start = asked["offset"] if asked["start"] == "offset" else asked["start"]
-        why = {"by": actor(request), "reason": asked["reason"]}
-        row = provisioning.create_consumer(asked["name"], *zones, start=start, **why)
-        messages.success(request, f"The consumer {row} was created.")
-        return redirect(self.address(row.pk))
+        zones = boundary.from_zone.name, boundary.to_zone.name
+        return provisioning.create_consumer(asked["name"], *zones, start=start, **why)

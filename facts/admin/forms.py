@@ -1,6 +1,5 @@
-"""The forms of the pages of boundaries, zones and consumers."""
+"""The forms of the pages of boundaries."""
 
-from dataclasses import asdict
 from typing import Any
 
 from django import forms
@@ -13,7 +12,7 @@ from unfold.widgets import (
 
 from ergon_site.access.pages import ReasonForm
 from facts.models import Zone
-from facts.provisioning import LARGEST, LONGEST_CONSUMER, LONGEST_ZONE, Allowance
+from facts.provisioning import LARGEST, LONGEST_CONSUMER, Allowance
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
 
@@ -32,12 +31,6 @@ def _ceiling(label: str, help_text: str) -> forms.IntegerField:
         widget=widget,
         help_text=f"{help_text} Empty: no limit.",
     )
-
-
-class ZoneForm(forms.Form):
-    # As it is typed: a zone's name is matched exactly, and blanks around it are told, not removed.
-    name = forms.CharField(max_length=LONGEST_ZONE, strip=False, widget=PLAIN, help_text="Such as Plant A.")
-    reason = ReasonForm.declared_fields["reason"]
 
 
 class LimitsForm(forms.Form):
@@ -115,6 +108,8 @@ class BoundaryForm(LimitsForm):
                 self.add_error(name, self._refusal)
         return asked
 
-    def plan(self) -> dict[str, Any]:
-        source = {name: self.cleaned_data[name] for name in ("source_url", "source_consumer", "with_artifacts")}
-        return {**source, "source_token_file": self.cleaned_data["source_token"], **asdict(self.allowance())}
+    @staticmethod
+    def plan(asked: dict[str, Any]) -> dict[str, Any]:
+        """A boundary as `create_boundary` takes it."""
+        names = ("source_url", "source_consumer", "with_artifacts", *LARGEST)
+        return {**{name: asked[name] for name in names}, "source_token_file": asked["source_token"]}

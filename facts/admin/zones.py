@@ -2,12 +2,11 @@
 
 from typing import Any
 
+from django import forms
 from django.conf import settings
-from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 from unfold.decorators import display
 
@@ -15,28 +14,33 @@ from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import two_lines, words
-from ergon_site.access.pages import ReasonForm, actor
+from ergon_site.access.pages import ReasonForm
 from facts import provisioning, retiring
-from facts.admin.dialogs import Verbs
-from facts.admin.forms import ZoneForm
-from facts.core.errors import FactError
+from facts.admin.dialogs import Verbs, why
+from facts.admin.forms import PLAIN
 from facts.models import Boundary, Zone
+from facts.provisioning import LONGEST_ZONE
 from facts.reads import health
 
 RETIRE = {
     "title": "Retire the zone",
     "description": "No boundary can be created from or to this zone any more. Existing facts are unchanged.",
 }
-INTRO = "Names are case-sensitive and cannot be changed, because facts carry them."
+
+
+class ZoneForm(forms.Form):
+    # As it is typed: a zone's name is matched exactly, and blanks around it are told, not removed.
+    name = forms.CharField(max_length=LONGEST_ZONE, strip=False, widget=PLAIN, help_text="Such as Plant A.")
+    reason = ReasonForm.declared_fields["reason"]
 
 
 @admin.register(Zone)
 class ZonesPage(Verbs):
-    edit_right = Right.LEAD
     actions_detail = ("retire",)
-    refused_by = (FactError,)
     detail_template = "console/zone.html"
     new_title = "New zone"
+    new_form = ZoneForm
+    new_intro = "Names are case-sensitive and cannot be changed, because facts carry them."
     empty_text = "Facts flow between zones. Create two zones, then a boundary between them."
     list_display = ("zone", "is_here", "created_at")
     search_fields = ("name__startswith",)
@@ -61,20 +65,8 @@ class ZonesPage(Verbs):
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Zone = self.row(request, object_id)
-        why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
         told = "Retired: no boundary can be created from or to it."
-        return self.tried(request, lambda: retiring.retire_zone(row.name, **why), told, object_id)
+        return self.tried(request, lambda: retiring.retire_zone(row.name, **why(request, form)), told, object_id)
 
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        form = ZoneForm(request.POST or None)
-        made = self.attempt(form, lambda: self._make(request, form))
-        page: dict[str, Any] = {"form": form, "submit_text": "Create zone", "intro": INTRO}
-        return made or self.page(request, "console/form.html", "New zone", **page)
-
-    def _make(self, request: HttpRequest, form: ZoneForm) -> HttpResponse:
-        asked = form.cleaned_data
-        row = provisioning.create_zone(asked["name"], by=actor(request), reason=asked["reason"])
-        messages.success(request, f"The zone {row} was created.")
-        return redirect(self.address(row.pk))
+    def create(self, asked: dict[str, Any], **why: str) -> Zone:
+        return provisioning.create_zone(asked["name"], **why)
