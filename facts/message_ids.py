@@ -2,7 +2,6 @@
 
 import re
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -41,31 +40,23 @@ def event_id(kind: str, id: str, event_type: str, occurred_at: datetime | str) -
 
 def check_message_id(message_id: str) -> list[str]:
     """A warning if this id will probably differ at the next try; nothing otherwise."""
-    return list(_warnings(message_id))
-
-
-def _warnings(message_id: str) -> Iterator[str]:
     word = A_WORD.match(message_id)
-    rest = message_id[word.end() :] if word else message_id
+    rest, is_bare = message_id[word.end() :] if word else message_id, word is None
     # Hexadecimal digits are letters too: a UUID may seem to begin with a word.
     version = _version(message_id) or _version(rest)
     if version == 4:  # noqa: PLR2004 (UUIDs count so)
-        yield "a random UUID: a retry after a restart would have a different one; derive it from the business event"
-    elif version in CLOCKS:
-        yield "a UUID made from the clock: a retry after a restart would have a different one"
-    elif version is None:
-        yield from _warnings_of_digits(rest, is_bare=word is None)
-
-
-def _warnings_of_digits(digits: str, *, is_bare: bool) -> Iterator[str]:
-    if not digits.isascii():
-        return
-    if (A_TIME if is_bare else A_TIME_OF_LATE).fullmatch(digits) or A_DATE.fullmatch(digits):
-        yield "a timestamp: every retry would have a different one"
-    elif is_bare and A_NUMBER.fullmatch(digits):
-        yield "a counter: it may start again after a restart"
-    elif A_SHORT_NUMBER.fullmatch(digits):
-        yield "like a counter: a counter may start again after a restart"
+        return ["a random UUID: a retry after a restart would have a different one; derive it from the business event"]
+    if version in CLOCKS:
+        return ["a UUID made from the clock: a retry after a restart would have a different one"]
+    if version is not None or not rest.isascii():
+        return []
+    if (A_TIME if is_bare else A_TIME_OF_LATE).fullmatch(rest) or A_DATE.fullmatch(rest):
+        return ["a timestamp: every retry would have a different one"]
+    if is_bare and A_NUMBER.fullmatch(rest):
+        return ["a counter: it may start again after a restart"]
+    if A_SHORT_NUMBER.fullmatch(rest):
+        return ["like a counter: a counter may start again after a restart"]
+    return []
 
 
 def _version(text: str) -> int | None:

@@ -142,6 +142,21 @@ class Written(models.Model):
         return f"{self.message_id} at {self.offset}"
 
 
+def _indexes(buffer: str) -> list[models.Index]:
+    """The indexes of either buffer; most facts have no entry in the last two."""
+    return [
+        models.Index(fields=["subject", "offset"], name=f"facts_{buffer}_subject"),
+        *(
+            models.Index(
+                fields=[f"{name}_id", "offset"],
+                name=f"facts_{buffer}_{name}",
+                condition=Q((f"{name}_id__isnull", False)),
+            )
+            for name in ("correlation", "causation")
+        ),
+    ]
+
+
 class Fact(Written):
     """A fact in the store buffer of its boundary."""
 
@@ -149,19 +164,7 @@ class Fact(Written):
 
     class Meta:
         ordering: ClassVar = ["boundary_id", "offset"]
-        indexes: ClassVar = [
-            models.Index(fields=["subject", "offset"], name="facts_fact_subject"),
-            models.Index(
-                fields=["correlation_id", "offset"],
-                name="facts_fact_correlation",
-                condition=Q(correlation_id__isnull=False),
-            ),
-            models.Index(
-                fields=["causation_id", "offset"],
-                name="facts_fact_causation",
-                condition=Q(causation_id__isnull=False),
-            ),
-        ]
+        indexes: ClassVar = _indexes("fact")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["boundary", "message_id"], name="facts_fact_message"),
             models.CheckConstraint(condition=Q(offset__gte=0), name="facts_fact_offset"),
@@ -175,19 +178,7 @@ class ForwardedFact(Written):
 
     class Meta:
         ordering: ClassVar = ["boundary_id", "offset"]
-        indexes: ClassVar = [
-            models.Index(fields=["subject", "offset"], name="facts_forwarded_subject"),
-            models.Index(
-                fields=["correlation_id", "offset"],
-                name="facts_forwarded_correlation",
-                condition=Q(correlation_id__isnull=False),
-            ),
-            models.Index(
-                fields=["causation_id", "offset"],
-                name="facts_forwarded_causation",
-                condition=Q(causation_id__isnull=False),
-            ),
-        ]
+        indexes: ClassVar = _indexes("forwarded")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["boundary", "message_id"], name="facts_forwarded_message"),
         ]

@@ -1,14 +1,14 @@
 """Every instrument of the boundary, in one place. No content of a fact is in any of them."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from opentelemetry import metrics, trace
 
 from facts.core.errors import ConflictingDuplicateError, FactError
 
+D = TypeVar("D")
 R = TypeVar("R")
 
 tracer = trace.get_tracer("ergon.facts")
@@ -72,19 +72,14 @@ class Appending:
         append_latency.record(time.perf_counter() - self._started)
 
 
-@contextmanager
-def appending_many(count: int) -> Iterator[Callable[[list[R]], list[R]]]:
-    """Around the appends of a batch; what is given takes their results, and gives them back."""
+def appended_many(append: Callable[[Sequence[D]], list[R]], drafts: Sequence[D]) -> list[R]:
+    """Append a batch, and count its results."""
+    appends.add(len(drafts))
     try:
-        yield _appended
+        results = append(drafts)
     except Exception:
-        appends.add(count)
-        append_failures.add(count, {"code": UNAVAILABLE})
+        append_failures.add(len(drafts), {"code": UNAVAILABLE})
         raise
-
-
-def _appended(results: list[R]) -> list[R]:
-    appends.add(len(results))
     repeated = 0
     for result in results:
         if isinstance(result, FactError):

@@ -58,23 +58,19 @@ def digest_in(header: str) -> str:
     found = {parts[1]: parts[2] for parts in members if parts}
     if None in members or "sha-256" not in found:
         _refuse("Content-Digest", "must look like sha-256=:BASE64:")
-    return PREFIX + _decoded(found["sha-256"]).hex()
+    try:
+        raw = base64.b64decode(found["sha-256"], validate=True)
+    except binascii.Error:
+        raw = b""
+    if len(raw) != DIGEST_SIZE:
+        _refuse("Content-Digest", f"must have {DIGEST_SIZE} bytes as its sha-256, in base64")
+    return PREFIX + raw.hex()
 
 
 def digest_header(digest: str) -> str:
     """A digest as RFC 9530 writes it."""
     raw = bytes.fromhex(digest.removeprefix(PREFIX))
     return f"sha-256=:{base64.b64encode(raw).decode()}:"
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raw = b""
-    if len(raw) != DIGEST_SIZE:
-        _refuse("Content-Digest", f"must have {DIGEST_SIZE} bytes as its sha-256, in base64")
-    return raw
 
 
 def _refuse(name: str, what: str) -> NoReturn:

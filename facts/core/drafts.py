@@ -1,7 +1,8 @@
 """The rules for the envelope and the statement of a fact. Business schemas are not checked here."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,7 +82,8 @@ def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[
     """
     stated = fact["object_json"]
     found: list[Reference] = []
-    if _is_meant(stated) and not is_stored:
+    is_named = isinstance(stated, dict) and {"bucket", "key"} <= stated.keys()
+    if is_named and not {"digest", "size"}.isdisjoint(stated) and not is_stored:
         _check_reference(stated, AT)
     values = [(AT, stated)]
     while values:
@@ -89,7 +91,9 @@ def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[
         if isinstance(value, dict):
             values += ((f"{at}/{_escaped(name)}", part) for name, part in value.items())
             if value.keys() >= PARTS:
-                found += _reference(value, at, is_stored=is_stored)
+                with suppress(InvalidFactError) if is_stored else nullcontext():
+                    _check_reference(value, at)
+                    found.append(Reference(value["bucket"], value["key"], value["digest"], int(value["size"]), at))
         elif isinstance(value, list):
             values += ((f"{at}/{place}", part) for place, part in enumerate(value))
     return tuple(sorted(found, key=lambda one: one.at))
@@ -98,20 +102,6 @@ def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[
 def may_refer(content: str) -> bool:
     """Whether the canonical text of a fact may hold a reference: most have none, and are not searched for any."""
     return '"bucket":' in content and '"key":' in content
-
-
-def _is_meant(stated: Any) -> bool:
-    return isinstance(stated, dict) and {"bucket", "key"} <= stated.keys() and not {"digest", "size"}.isdisjoint(stated)
-
-
-def _reference(told: dict[str, Any], at: str, *, is_stored: bool) -> Iterator[Reference]:
-    try:
-        _check_reference(told, at)
-    except InvalidFactError:
-        if is_stored:
-            return
-        raise
-    yield Reference(told["bucket"], told["key"], told["digest"], int(told["size"]), at)
 
 
 def _check_reference(told: dict[str, Any], at: str) -> None:
@@ -144,7 +134,8 @@ def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
 
 @lru_cache(REMEMBERED)
 def _are_zones(from_zone: str, to_zone: str) -> bool:
-    return from_zone != to_zone and all(_is_text(zone, LONGEST_TEXT) for zone in (from_zone, to_zone))
+    zones = (from_zone, to_zone)
+    return from_zone != to_zone and all(0 < len(zone) <= LONGEST_TEXT and not has_controls(zone) for zone in zones)
 
 
 @lru_cache(REMEMBERED)
@@ -167,10 +158,6 @@ def _check_labels(labels: Any, limits: Limits) -> None:
 def _is_whole(number: Any) -> bool:
     """1.0 is the same number as 1."""
     return type(number) is int or (type(number) is float and number.is_integer())
-
-
-def _is_text(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and not has_controls(text)
 
 
 def _check_text(text: Any, longest: int, at: str) -> None:

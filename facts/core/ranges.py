@@ -28,17 +28,9 @@ def span_in(header: str, size: int) -> Span | None:
     if parts is None or not (parts[1] or parts[2]):
         return None
     first, last = parts[1], parts[2]
-    if not first:
-        return _suffix(int(last), size)
-    start, stop = int(first), min(int(last) + 1, size) if last else size
-    if last and int(last) < start:
+    if first and last and int(last) < int(first):
         return None
+    start = int(first) if first else max(0, size - int(last))
     if start >= size:
         raise UnsatisfiableError
-    return Span(start, stop)
-
-
-def _suffix(length: int, size: int) -> Span:
-    if not length or not size:
-        raise UnsatisfiableError
-    return Span(max(0, size - length), size)
+    return Span(start, min(int(last) + 1, size) if first and last else size)

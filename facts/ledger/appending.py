@@ -62,8 +62,7 @@ def append_many(drafts: Iterable[Draft]) -> list[Result]:
     results: list[Result] = []
     given = iter(drafts)
     while some := list(islice(given, ROUND_TRIP)):
-        with telemetry.appending_many(len(some)) as counted:
-            results += counted(_append_some(some))
+        results += telemetry.appended_many(_append_some, some)
     return results
 
 

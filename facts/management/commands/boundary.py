@@ -26,34 +26,40 @@ class Command(VerbsCommand):
     def add_verbs(self) -> None:
         create = self.add_verb("create", help="create a boundary from one zone to another")
         add_pair(create)
-        _add_plan(create)
+        create.add_argument(
+            "--source",
+            metavar="URL",
+            help="a peer to pull the facts from, one of ERGON_PEERS; this database if not given",
+        )
+        for option, what in {
+            "--token": "the peer's token, by the name of its file in ERGON_PEER_TOKENS",
+            "--consumer": "the consumer at the peer; the token's only one if not given",
+        }.items():
+            create.add_argument(option, metavar="NAME", help=f"with --source: {what}")
+        _add_limits(create, is_new=True)
+        create.add_argument(
+            "--with-artifacts",
+            action="store_true",
+            help="with --source: pull the artifacts that a fact refers to before the fact itself",
+        )
         add_reason(create, required=False)
         self.add_verb("list", help="list boundaries with gate, buffers and backlog")
         for verb, what in {
             "open": "open the gate and clear the alarm: facts are handed over again",
             "close": "close the gate: no facts are handed over until it is opened; both sides keep working",
+            "skip": "skip the facts that raised an alarm, with a reason",
+            "retire": "end a boundary: nothing more is appended or handed over, its facts stay readable",
+            "limit": "change ceilings and retention; options that are not given stay as they are",
         }.items():
-            switch = self.add_verb(verb, help=what)
-            add_pair(switch)
-            add_reason(switch)
-        skip = self.add_verb("skip", help="skip the facts that raised an alarm, with a reason")
-        add_pair(skip)
-        skip.add_argument("offset", type=whole(0, MOST), metavar="OFFSET", help="the offset that the alarm names")
-        skip.add_argument(
-            "--through", type=whole(0, MOST), metavar="OFFSET", help="the last one, if the alarm is about several"
-        )
-        add_reason(skip)
-        retire = self.add_verb(
-            "retire", help="end a boundary: nothing more is appended or handed over, its facts stay readable"
-        )
-        add_pair(retire)
-        add_reason(retire)
-        limit = self.add_verb(
-            "limit", help="change ceilings and retention; options that are not given stay as they are"
-        )
-        add_pair(limit)
-        _add_limits(limit)
-        add_reason(limit)
+            parser = self.add_verb(verb, help=what)
+            add_pair(parser)
+            if verb == "skip":
+                offset: Any = {"type": whole(0, MOST), "metavar": "OFFSET"}
+                parser.add_argument("offset", help="the offset that the alarm names", **offset)
+                parser.add_argument("--through", help="the last one, if the alarm is about several", **offset)
+            if verb == "limit":
+                _add_limits(parser, is_new=False)
+            add_reason(parser)
 
     def create(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
         plan = {
@@ -112,47 +118,17 @@ class Command(VerbsCommand):
         self.tell(told, f"{from_zone} → {to_zone}: {held}; {kept}")
 
 
-def _add_limits(parser: ArgumentParser) -> None:
+def _add_limits(parser: ArgumentParser, *, is_new: bool) -> None:
+    unlimited, default = ("", " (default 30)") if is_new else ("; 0 for no limit", "")
     for option, what in {"--row-ceiling": "facts", "--byte-ceiling": "bytes"}.items():
-        parser.add_argument(option, type=whole(0, MOST), metavar="N", help=f"{what} at most; 0 for no limit")
+        least = 1 if is_new else 0
+        parser.add_argument(option, type=whole(least, MOST), metavar="N", help=f"{what} at most{unlimited}")
     parser.add_argument(
         "--keep-days",
         type=whole(1, MOST_DAYS),
         metavar="N",
-        help="days after which facts that every consumer has confirmed may be removed",
+        help=f"days after which facts that every consumer has confirmed may be removed{default}",
     )
-    _add_dedupe_days(parser)
-
-
-def _add_plan(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--source",
-        metavar="URL",
-        help="a peer to pull the facts from, one of ERGON_PEERS; this database if not given",
-    )
-    parser.add_argument(
-        "--token", metavar="NAME", help="with --source: the peer's token, by the name of its file in ERGON_PEER_TOKENS"
-    )
-    parser.add_argument(
-        "--consumer", metavar="NAME", help="with --source: the consumer at the peer; the token's only one if not given"
-    )
-    parser.add_argument("--row-ceiling", type=whole(1, MOST), metavar="N", help="facts at most")
-    parser.add_argument("--byte-ceiling", type=whole(1, MOST), metavar="N", help="bytes at most")
-    parser.add_argument(
-        "--keep-days",
-        type=whole(1, MOST_DAYS),
-        metavar="N",
-        help="days after which facts that every consumer has confirmed may be removed (default 30)",
-    )
-    parser.add_argument(
-        "--with-artifacts",
-        action="store_true",
-        help="with --source: pull the artifacts that a fact refers to before the fact itself",
-    )
-    _add_dedupe_days(parser)
-
-
-def _add_dedupe_days(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dedupe-days",
         type=whole(0, MOST_DAYS),
@@ -178,14 +154,11 @@ def _as_json(boundary: Boundary) -> dict[str, Any]:
 
 def _row(told: dict[str, Any]) -> list[Any]:
     names = ("from_zone", "to_zone", "gate", "first_offset", "next_offset", "frontier", "backlog", "stored_bytes")
-    return [*(told[name] for name in names), told["source_url"] or "this database", _state(told)]
-
-
-def _state(told: dict[str, Any]) -> str:
+    state = f"{told['failures']} failures: {told['gate_reason']}" if told["failures"] else "well"
     if told["retired_at"]:
-        return "retired"
-    if told["alarm"]:
-        return f"ALARM: {told['alarm']}"
-    if told["gate_by"]:
-        return f"closed by {told['gate_by']}: {told['gate_reason']}"
-    return f"{told['failures']} failures: {told['gate_reason']}" if told["failures"] else "well"
+        state = "retired"
+    elif told["alarm"]:
+        state = f"ALARM: {told['alarm']}"
+    elif told["gate_by"]:
+        state = f"closed by {told['gate_by']}: {told['gate_reason']}"
+    return [*(told[name] for name in names), told["source_url"] or "this database", state]

@@ -1,7 +1,8 @@
 """`manage.py facts append|fetch|confirm|put|truncate`: the boundary of this database, for people and scripts."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import IO, Any
 
@@ -61,7 +62,8 @@ class Command(VerbsCommand):
         refused = 0
         doubts = Doubts(self.stderr)
         with opened(input) as file:
-            for batch in _batches(_lines(file)):
+            lines = _lines(file)
+            while batch := list(islice(lines, BATCH)):
                 appended = iter(ledger.append_many([draft for _, draft in batch if not isinstance(draft, FactError)]))
                 for number, draft in batch:
                     result = draft if isinstance(draft, FactError) else next(appended)
@@ -94,7 +96,7 @@ class Command(VerbsCommand):
     def truncate(self, *, boundary: tuple[str, str] | None, reason: str, **_: Any) -> None:
         pairs = [boundary] if boundary else list(Boundary.objects.values_list("from_zone__name", "to_zone__name"))
         done = [ledger.truncate(*pair, by=actor(), reason=reason) for pair in pairs]
-        self.tell([_as_json(one) for one in done], [_sentence(one) for one in done] or ["there are no boundaries"])
+        self.tell([asdict(one) for one in done], [_sentence(one) for one in done] or ["there are no boundaries"])
 
     def _print(self, number: int, result: Appended | FactError) -> None:
         if isinstance(result, FactError):
@@ -138,25 +140,10 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
             msg = f"line {number} is longer than {longest:,} bytes"
             raise CommandError(msg)
         if line.strip():
-            yield number, _parsed(line)
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json_text.parse(line, refuses_repeats=True)
-    except json_text.MalformedJSONError as error:
-        return InvalidFactError(str(error))
-
-
-def _batches(lines: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-    rest = iter(lines)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
-
-
-def _as_json(truncated: Truncated) -> dict[str, Any]:
-    names = ("boundary", "first_offset", "removed", "held_back", "held_back_by")
-    return {name: getattr(truncated, name) for name in names}
+            try:
+                yield number, json_text.parse(line, refuses_repeats=True)
+            except json_text.MalformedJSONError as error:
+                yield number, InvalidFactError(str(error))
 
 
 def _sentence(truncated: Truncated) -> str:

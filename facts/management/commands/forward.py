@@ -19,7 +19,6 @@ from facts.forwarding import Forwarding
 from facts.forwarding.running import Standing
 from facts.ledger import boundaries
 from facts.management.base import VerbCommand
-from facts.models import Boundary
 
 ARROW = "→"
 ENDED = (Standing.DRAINED, Standing.RETIRED)
@@ -51,11 +50,13 @@ class Command(VerbCommand):
             msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
             raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
         serve_metrics(metrics_port)
-        chosen = [_in_use(*pair) for pair in dict.fromkeys(boundary)]
-        everything = boundaries.in_use()
+        chosen = [boundaries.find(*pair) for pair in dict.fromkeys(boundary)]
+        for found in chosen:
+            if found.is_retired:
+                raise boundaries.retired(found)
         self._line, self._printing = self.live_line(), Lock()
         self._forwarding = Forwarding(
-            chosen or list(everything), self._tell_event, is_draining=drain, is_all=not boundary
+            chosen or list(boundaries.in_use()), self._tell_event, is_draining=drain, is_all=not boundary
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
@@ -97,13 +98,6 @@ class Command(VerbCommand):
             for one in left:
                 self.stderr.write(printable(f"{one.name} is not drained: {one.standing}: {one.reason}"))
             sys.exit(1)
-
-
-def _in_use(from_zone: str, to_zone: str) -> Boundary:
-    found = boundaries.find(from_zone, to_zone)
-    if found.is_retired:
-        raise boundaries.retired(found)
-    return found
 
 
 def _pair(text: str) -> tuple[str, str]:
