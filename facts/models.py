@@ -109,6 +109,10 @@ class Boundary(Retirable):
         return f"{self.from_zone} → {self.to_zone}"
 
     @property
+    def zones(self) -> tuple[str, str]:
+        return self.from_zone.name, self.to_zone.name
+
+    @property
     def is_remote(self) -> bool:
         return bool(self.source_url)
 

@@ -94,7 +94,7 @@ def _alarmed(row: Boundary) -> dict[str, str]:
     """The subject of an alarm, for the links to both sides of it."""
     if not row.alarm or row.alarm_offset is None:
         return {}
-    shell = f"manage.py boundary skip {quote(row.from_zone.name)} {quote(row.to_zone.name)} {row.alarm_offset}"
+    shell = f"manage.py boundary skip {' '.join(map(quote, row.zones))} {row.alarm_offset}"
     more = f" --through {row.alarm_last}" if row.alarm_last != row.alarm_offset else ""
     return {"offset": f"{row.alarm_offset:,}", "command": f"{shell}{more} --reason '…'"}
 
@@ -228,20 +228,20 @@ class BoundariesPage(Verbs):
 
     @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        opened = provisioning.open_gate(*_zones(self.row(request, object_id)), **why(request, form))
+        opened = provisioning.open_gate(*self.row(request, object_id).zones, **why(request, form))
         messages.success(request, f"Open: the boundary is {opened.gate}.")
         return done(self.address(object_id))
 
     @dialog_action(description="Close the gate", url_path="close", permissions=["operate"], dialog=CLOSE)
     def close_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        provisioning.close_gate(*_zones(self.row(request, object_id)), **why(request, form))
+        provisioning.close_gate(*self.row(request, object_id).zones, **why(request, form))
         messages.success(request, "Closed: handoff stops until the gate is opened.")
         return done(self.address(object_id))
 
     @dialog_action(description="Skip", url_path="skip", permissions=["administer"], dialog=SKIP)
     def skip(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Boundary = self.row(request, object_id)
-        zones, offset = _zones(row), row.alarm_offset or 0
+        zones, offset = row.zones, row.alarm_offset or 0
         through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
         told = f"Skipped {_skipped_words(offset, through)}: consumers get a notice in its place."
         skip = partial(ledger.skip, *zones, offset, through=through, **why(request, form))
@@ -249,16 +249,16 @@ class BoundariesPage(Verbs):
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        zones, told = _zones(self.row(request, object_id)), "Retired: no facts are appended or handed over any more."
+        zones, told = self.row(request, object_id).zones, "Retired: no facts are appended or handed over any more."
         return self.tried(request, lambda: retiring.retire_boundary(*zones, **why(request, form)), told, object_id)
 
     @action(description="Limits and retention", url_path="limit", permissions=["change"])
     def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        row = self.row(request, object_id)
+        row: Boundary = self.row(request, object_id)
         form = LimitsForm(request.POST or None, initial={name: getattr(row, name) for name in LARGEST})
 
         def change() -> HttpResponse:
-            provisioning.limit(*_zones(row), form.allowance(), **why(request, form))
+            provisioning.limit(*row.zones, form.allowance(), **why(request, form))
             messages.success(request, f"The limits of {row} were changed.")
             return redirect(self.address(row.pk))
 
@@ -271,10 +271,6 @@ class BoundariesPage(Verbs):
 
     def create(self, asked: dict[str, Any], **why: str) -> Boundary:
         return provisioning.create_boundary(asked["from_zone"], asked["to_zone"], **BoundaryForm.plan(asked), **why)
-
-
-def _zones(row: Boundary) -> tuple[str, str]:
-    return row.from_zone.name, row.to_zone.name
 
 
 def _skipped_words(first: int, last: int | None) -> str:

@@ -162,5 +162,4 @@ class ConsumersPage(Verbs):
     def create(self, asked: dict[str, Any], **why: str) -> Consumer:
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=asked["boundary"])
         start = asked["offset"] if asked["start"] == "offset" else asked["start"]
-        zones = boundary.from_zone.name, boundary.to_zone.name
-        return provisioning.create_consumer(asked["name"], *zones, start=start, **why)
+        return provisioning.create_consumer(asked["name"], *boundary.zones, start=start, **why)

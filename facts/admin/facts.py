@@ -1,6 +1,6 @@
 """Facts in the store buffer and in the forward buffer: found by what they are called, read, and never changed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -50,36 +50,6 @@ class SubjectFilter(Typed):
 class CorrelationFilter(Typed):
     title = "correlation id"
     parameter_name = "correlation"
-
-
-class FactColumns:
-    """The columns of the list of facts, without their content."""
-
-    list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
-    list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
-    search_help_text = "A message id, subject or correlation id"
-    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
-        "from_zone": "boundary__from_zone__name",
-        "to_zone": "boundary__to_zone__name",
-        **{name: name for name in ("offset", "message_id", "subject", "predicate", "correlation_id", "causation_id")},
-        **{name: name for name in ("digest", "written_at")},
-    }
-
-    @display(description="message id")
-    def key(self, fact: Written) -> str:
-        return words(fact.message_id)
-
-    @display(description="subject and predicate")
-    def about(self, fact: Written) -> str:
-        return two_lines(fact.subject, fact.predicate)
-
-    @display(description="boundary and offset")
-    def where(self, fact: Written) -> str:
-        return two_lines(fact.boundary, f"{fact.offset:,}")
-
-    @display(description="correlation id")
-    def correlated(self, fact: Written) -> str:
-        return words(fact.correlation_id) if fact.correlation_id else "–"
 
 
 LATEST = 253_402_300_799_000
@@ -145,11 +115,36 @@ def _moment(milliseconds: float) -> datetime | None:
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds <= LATEST else None
 
 
-class WrittenPage(FactColumns, KeysetPage, DetailPage):
-    """A buffer. A row is addressed by its boundary and its offset."""
+class WrittenPage(KeysetPage, DetailPage):
+    """A buffer, listed without contents. A row is addressed by its boundary and its offset."""
 
     detail_template = "console/fact.html"
     longest_value: ClassVar[int] = 2000
+    list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
+    list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
+    search_help_text = "A message id, subject or correlation id"
+    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+        "from_zone": "boundary__from_zone__name",
+        "to_zone": "boundary__to_zone__name",
+        **{name: name for name in ("offset", "message_id", "subject", "predicate", "correlation_id", "causation_id")},
+        **{name: name for name in ("digest", "written_at")},
+    }
+
+    @display(description="message id")
+    def key(self, fact: Written) -> str:
+        return words(fact.message_id)
+
+    @display(description="subject and predicate")
+    def about(self, fact: Written) -> str:
+        return two_lines(fact.subject, fact.predicate)
+
+    @display(description="boundary and offset")
+    def where(self, fact: Written) -> str:
+        return two_lines(fact.boundary, f"{fact.offset:,}")
+
+    @display(description="correlation id")
+    def correlated(self, fact: Written) -> str:
+        return words(fact.correlation_id) if fact.correlation_id else "–"
 
     def key_of(self, row: Written) -> str:
         return f"{row.boundary_id}-{row.offset}"
@@ -180,21 +175,14 @@ class WrittenPage(FactColumns, KeysetPage, DetailPage):
         return page_context(row, all_boundaries(request))
 
 
-def shown(model: type[Written]) -> Callable[[type[WrittenPage]], type[WrittenPage]]:
-    """Register a page. Django's own way refuses keys of two columns, since its pages could not address such rows."""
-
-    def register(page: type[WrittenPage]) -> type[WrittenPage]:
-        admin.site._registry[model] = page(model, admin.site)  # noqa: SLF001
-        return page
-
-    return register
-
-
-@shown(Fact)
 class FactsPage(WrittenPage):
     empty_text = "No facts yet: POST /api/v1/facts."
 
 
-@shown(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
     empty_text = "No facts handed over yet: manage.py forward does this."
+
+
+# Django's own way to register refuses keys of two columns, since its pages could not address such rows.
+for _page, _model in ((FactsPage, Fact), (ForwardedFactsPage, ForwardedFact)):
+    admin.site._registry[_model] = _page(_model, admin.site)  # noqa: SLF001

@@ -87,8 +87,8 @@ class GateView(Refusing, APIView):
     @extend_schema(request=DecisionSerializer, responses=BoundarySerializer)
     def post(self, request: Request, boundary_id: int) -> Response:
         boundary, asked = _found(request, boundary_id), shaped(DecisionSerializer, request.data)
-        zones, by = (boundary.from_zone.name, boundary.to_zone.name), api_identity.caller_of(request).actor
-        return Response(BoundarySerializer(type(self).turn(*zones, by=by, **asked)).data)
+        by = api_identity.caller_of(request).actor
+        return Response(BoundarySerializer(type(self).turn(*boundary.zones, by=by, **asked)).data)
 
 
 class OpenGateView(GateView):
@@ -112,9 +112,9 @@ class LimitView(Refusing, APIView):
     @extend_schema(request=LimitSerializer, responses=BoundarySerializer)
     def post(self, request: Request, boundary_id: int) -> Response:
         boundary, asked = _found(request, boundary_id), shaped(LimitSerializer, request.data)
-        zones, by = (boundary.from_zone.name, boundary.to_zone.name), api_identity.caller_of(request).actor
+        by = api_identity.caller_of(request).actor
         allowance = Allowance(**{name: asked.get(name, getattr(boundary, name)) for name in LARGEST})
-        limited = provisioning.limit(*zones, allowance, by=by, reason=asked["reason"])
+        limited = provisioning.limit(*boundary.zones, allowance, by=by, reason=asked["reason"])
         return Response(BoundarySerializer(limited).data)
 
 
@@ -123,5 +123,5 @@ def _found(request: Request, boundary_id: int) -> Boundary:
     if boundary is None:
         msg = f"there is no boundary {boundary_id}"
         raise UnknownBoundaryError(msg)
-    rights.check_operation(api_identity.caller_of(request), boundary.from_zone.name, boundary.to_zone.name)
+    rights.check_operation(api_identity.caller_of(request), *boundary.zones)
     return boundary

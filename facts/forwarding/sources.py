@@ -57,7 +57,7 @@ class StoreBuffer:
 
     def fetch(self, boundary: Boundary, limit: int, wait: float) -> Batch:
         rows = Fact.objects.filter(boundary=boundary, offset__gt=boundary.frontier).order_by("offset")[:limit]
-        zones = boundary.from_zone.name, boundary.to_zone.name
+        zones = boundary.zones
         return Batch([Arrival(row.offset, Entry.from_row(row, *zones)) for row in rows], boundary.frontier)
 
     def confirm(self, offset: int) -> None: ...
@@ -71,7 +71,7 @@ class PeerSource:
     """Reads as a consumer of the peer. What it sends is checked as if a producer had sent it."""
 
     def __init__(self, boundary: Boundary) -> None:
-        self._zones = boundary.from_zone.name, boundary.to_zone.name
+        self._zones = boundary.zones
         # Checked at each use: the row may be older than the list of peers.
         peers.check_address(boundary.source_url, settings().peers)
         self._client = BoundaryClient(boundary.source_url, peer_token(boundary.source_token))

@@ -3,7 +3,8 @@
 Each is one database transaction and joins the caller's if there is one.
 """
 
-from facts.ledger.appending import Appended, append, append_many, release_connection
+from facts.core.steps import Appended
+from facts.ledger.appending import append, append_many, release_connection
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.reading import Page, confirm, fetch, look_up
 from facts.ledger.receiving import Arrival, Received, receive

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
@@ -13,20 +13,13 @@ from ergon_site.access.database import pooler
 from ergon_site.access.database.retrying import retry_conflicts
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
+from facts.core.steps import Appended
 from facts.ledger import boundaries, postgresql, references, remembering
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.group_commit import Group, Lane
 from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000
-
-
-class Appended(NamedTuple):
-    """The offset of a fact in the log of its boundary."""
-
-    offset: int
-    message_id: str
-    is_duplicate: bool
 
 
 Draft: TypeAlias = Mapping[str, Any] | Entry

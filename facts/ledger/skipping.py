@@ -73,10 +73,9 @@ def _check(boundary: Boundary, offset: int, last: int) -> None:
 
 
 def _notice(named: Boundary, boundary: Any, offset: int, by: str, reason: str) -> Arrival:
-    zones = named.from_zone.name, named.to_zone.name
     at = int(boundary.read_at.timestamp() * 1000)
-    draft = notices.skipped(zones, offset, at, alarm=boundary.alarm, by=by, reason=reason)
+    draft = notices.skipped(named.zones, offset, at, alarm=boundary.alarm, by=by, reason=reason)
     text, digest, size = content_of(draft)
     envelope, fact = draft["envelope"], draft["fact"]
     names = envelope["message_id"], fact["subject"], fact["predicate"]
-    return Arrival(offset, Entry(*zones, *names, None, None, text, digest, (), size))
+    return Arrival(offset, Entry(*named.zones, *names, None, None, text, digest, (), size))

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 from facts import artifacts, ledger, provisioning
 from facts.client import BoundaryClient
 from facts.core.errors import AlarmError, ArtifactUnavailableError, FactError, ProvisioningError, UnreachableError
-from facts.forwarding import hand_over, pulling, source_of
+from facts.forwarding import hand_over, handoff, source_of
 from facts.forwarding.sources import PeerSource
 from facts.ledger import gating, holding
 from facts.models import Artifact, ArtifactReference, Boundary, ForwardedFact
@@ -162,7 +162,7 @@ def test_a_download_that_stands_still_is_given_up_and_made_anew(
 ) -> None:
     producer.append(draft(1, object_json=stored(producer, "stuck.pdf", LARGE)))
     settings.ERGON_HANDOFF_TIMEOUT = 1.0
-    monkeypatch.setattr(pulling, "SLOWEST", len(LARGE))
+    monkeypatch.setattr(handoff, "SLOWEST", len(LARGE))
     with relay_to(server.url) as relay:
         Boundary.objects.update(source_url=relay.address.replace("//@", "//"))
         download = PeerSource.open_artifact
