@@ -21,38 +21,36 @@ def _zones() -> list[tuple[str, str]]:
     return [(zone.name, zone.name) for zone in Zone.objects.filter(retired_at__isnull=True)]
 
 
-def _ceiling(label: str, help_text: str) -> forms.IntegerField:
+def _limit(name: str, label: str, help_text: str, **more: Any) -> forms.IntegerField:
     widget = UnfoldAdminIntegerFieldWidget
     return forms.IntegerField(
-        label=label,
-        required=False,
-        min_value=1,
-        max_value=LARGEST["row_ceiling"],
-        widget=widget,
-        help_text=f"{help_text} Empty: no limit.",
+        label=label, min_value=1, max_value=LARGEST[name], widget=widget, help_text=help_text, **more
     )
 
 
 class LimitsForm(forms.Form):
     """The limits and retention of a boundary."""
 
-    row_ceiling = _ceiling("Maximum facts", "New facts are refused at this number.")
-    byte_ceiling = _ceiling("Maximum bytes", "New facts are refused at this size of canonical JSON.")
-    keep_days = forms.IntegerField(
-        label="Retention in days",
-        initial=30,
-        min_value=1,
-        max_value=LARGEST["keep_days"],
-        widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Older facts may be removed once every consumer has confirmed them.",
+    row_ceiling = _limit(
+        "row_ceiling", "Maximum facts", "New facts are refused at this number. Empty: no limit.", required=False
     )
-    dedupe_days = forms.IntegerField(
-        label="Retention of message ids in days",
+    byte_ceiling = _limit(
+        "byte_ceiling",
+        "Maximum bytes",
+        "New facts are refused at this size of canonical JSON. Empty: no limit.",
         required=False,
-        min_value=1,
-        max_value=LARGEST["dedupe_days"],
-        widget=UnfoldAdminIntegerFieldWidget,
-        help_text="After truncation, to recognise duplicates. Empty: 30 days more than facts.",
+    )
+    keep_days = _limit(
+        "keep_days",
+        "Retention in days",
+        "Older facts may be removed once every consumer has confirmed them.",
+        initial=30,
+    )
+    dedupe_days = _limit(
+        "dedupe_days",
+        "Retention of message ids in days",
+        "After truncation, to recognise duplicates. Empty: 30 days more than facts.",
+        required=False,
     )
     reason = ReasonForm.declared_fields["reason"]
 

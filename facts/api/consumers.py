@@ -49,17 +49,7 @@ class ConsumerView(Refusing, APIView):
     @extend_schema(responses=ConsumerSerializer)
     def get(self, request: Request, name: str) -> HttpResponse:
         rights.check_consumer(api_identity.caller_of(request), name)
-        consumer = reading.find_consumer(name)
-        boundary = consumer.boundary
-        return answer(
-            {
-                "name": consumer.name,
-                "from_zone": boundary.from_zone.name,
-                "to_zone": boundary.to_zone.name,
-                "cursor": consumer.cursor,
-                "newest": reading.newest(boundary),
-            }
-        )
+        return answer(reading.position(reading.find_consumer(name)))
 
 
 class ConsumerFactsView(Refusing, APIView):

@@ -122,6 +122,13 @@ def newest(boundary: Boundary) -> int:
     return boundary.frontier if boundary.is_remote else boundary.next_offset - 1
 
 
+def position(consumer: Consumer) -> dict[str, Any]:
+    """The boundary that a consumer reads, how far it is, and how far it could be."""
+    from_zone, to_zone = consumer.boundary.zones
+    place = {"cursor": consumer.cursor, "newest": newest(consumer.boundary)}
+    return {"name": consumer.name, "from_zone": from_zone, "to_zone": to_zone, **place}
+
+
 def find_consumer(name: str) -> Consumer:
     # No name has control characters, either.
     named = Consumer.objects.select_related("boundary").filter(name=name)

@@ -66,12 +66,19 @@ class ConsumerStanding:
 def of_boundaries(rows: QuerySet[Boundary] | None = None) -> list[BoundaryStanding]:
     """Each with its readers; if not told otherwise, all that have not been retired."""
     reading = Consumer.objects.filter(boundary=OuterRef("pk"), retired_at__isnull=True)
+    both = Least("frontier", Coalesce("slowest", "frontier"))
     found = (rows if rows is not None else boundaries.in_use()).annotate(
         slowest=Subquery(reading.order_by("cursor").values("cursor")[:1]),
-        reached=_reached(),
+        reached=Case(
+            When(~Q(source_url=""), then=F("frontier")),
+            When(Q(frontier__gte=0) | Q(slowest__isnull=True), then=both),
+            default=F("slowest"),
+            output_field=BigIntegerField(),
+        ),
         waits_since=_appended_after("reached"),
         handoff_waits_since=_appended_after("frontier"),
-        needed=_needed(),
+        # Up to where nobody needs the facts: not the slowest reader, nor the forward buffer if they begin here.
+        needed=Case(When(source_url="", then=both), default=F("slowest"), output_field=BigIntegerField()),
         needed_since=_written_after("pk", "needed"),
         active=FilteredRelation("consumers", condition=Q(consumers__retired_at__isnull=True)),
         **{f"reader_{name}": F(f"active__{name}") for name in READER},
@@ -116,22 +123,6 @@ def _appended_after(place: str) -> Subquery:
     return Subquery(row.values("written_at"))
 
 
-def _reached() -> Case:
-    is_handed_over = Q(frontier__gte=0) | Q(slowest__isnull=True)
-    return Case(
-        When(~Q(source_url=""), then=F("frontier")),
-        When(is_handed_over, then=Least("frontier", Coalesce("slowest", "frontier"))),
-        default=F("slowest"),
-        output_field=BigIntegerField(),
-    )
-
-
-def _needed() -> Case:
-    """Up to where nobody needs the facts: not the slowest reader, nor the forward buffer if they begin here."""
-    both = Least("frontier", Coalesce("slowest", "frontier"))
-    return Case(When(source_url="", then=both), default=F("slowest"), output_field=BigIntegerField())
-
-
 def _boundary(group: list[Any]) -> BoundaryStanding:
     row = group[0]
     head = row.source_head if row.is_remote else row.next_offset - 1
@@ -143,9 +134,11 @@ def _boundary(group: list[Any]) -> BoundaryStanding:
     heard_at = row.heard_at or row.handed_over_at or row.created_at
     unheard = 0.0 if is_heard else watching.unheard(_since(heard_at, row.read_at))
     flow, handoff = (
-        _lagging(_flow(max(0, newest - place), began or at_peer, row.handed_over_at, row.read_at), row, unheard)
+        _flow(max(0, newest - place), began or at_peer, row.handed_over_at, row.read_at)
         for place, began in ((row.reached, row.waits_since), (row.frontier, row.handoff_waits_since))
     )
+    # While the head of a source is unknown, the lag grows by the clock; nothing is late that nobody waits for.
+    flow, handoff = (replace(one, lag=0.0 if row.is_retired else max(one.lag, unheard)) for one in (flow, handoff))
     standing = BoundaryStanding(
         boundary=row,
         is_read_only=not row.is_remote and row.frontier < 0 and row.slowest is not None,
@@ -196,11 +189,6 @@ def _flow(backlog: int, began: datetime | None, confirmed: datetime | None, now:
         return STILL
     latest = max((moment for moment in (confirmed, began) if moment), default=None)
     return Flow(backlog=backlog, lag=_since(began, now), silence=_since(latest, now))
-
-
-def _lagging(flow: Flow, row: Any, unheard: float) -> Flow:
-    """While the head of a source is unknown, the lag grows by the clock; nothing is late that nobody waits for."""
-    return replace(flow, lag=0.0 if row.is_retired else max(flow.lag, unheard))
 
 
 def _since(moment: datetime | None, now: datetime) -> float:

@@ -53,18 +53,9 @@ _ZONES = ("boundary__from_zone", "boundary__to_zone")
 
 
 def _as_json(consumer: Consumer) -> dict[str, Any]:
-    newest = reading.newest(consumer.boundary)
-    return {
-        "name": consumer.name,
-        "from_zone": consumer.boundary.from_zone.name,
-        "to_zone": consumer.boundary.to_zone.name,
-        "cursor": consumer.cursor,
-        "newest": newest,
-        "backlog": max(0, newest - consumer.cursor),
-        "fetched_at": consumer.fetched_at,
-        "confirmed_at": consumer.confirmed_at,
-        "retired_at": consumer.retired_at,
-    }
+    told = reading.position(consumer)
+    times = {name: getattr(consumer, name) for name in ("fetched_at", "confirmed_at", "retired_at")}
+    return {**told, "backlog": max(0, told["newest"] - consumer.cursor), **times}
 
 
 def _row(told: dict[str, Any]) -> list[Any]:
