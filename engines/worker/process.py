@@ -17,6 +17,8 @@ from engines.worker.pipeline import Options, PipelineRunner, connectors_of
 
 
 class WorkerProcess:
+    """All pipelines of this process, each in a thread of its own, and the heartbeat that they share."""
+
     def __init__(
         self, pipelines: Sequence[Pipeline], options: Options, is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
