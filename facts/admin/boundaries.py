@@ -269,7 +269,7 @@ class BoundariesPage(Verbs):
         refusal = "" if holds(request, Right.ADMINISTER) else reason_missing(Right.ADMINISTER)
         return BoundaryForm(request.POST or None, refusal=refusal)
 
-    def create(self, asked: dict[str, Any], **why: str) -> Boundary:
+    def make_row(self, asked: dict[str, Any], **why: str) -> Boundary:
         return provisioning.create_boundary(asked["from_zone"], asked["to_zone"], **BoundaryForm.plan(asked), **why)
 
 

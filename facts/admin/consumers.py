@@ -159,7 +159,7 @@ class ConsumersPage(Verbs):
         told = f"Retired: nobody can read as {row} any more."
         return self.tried(request, lambda: retiring.retire_consumer(row.name, **why(request, form)), told, object_id)
 
-    def create(self, asked: dict[str, Any], **why: str) -> Consumer:
+    def make_row(self, asked: dict[str, Any], **why: str) -> Consumer:
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=asked["boundary"])
         start = asked["offset"] if asked["start"] == "offset" else asked["start"]
         return provisioning.create_consumer(asked["name"], *boundary.zones, start=start, **why)

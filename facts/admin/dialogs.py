@@ -23,7 +23,7 @@ class Verbs(DetailPage):
     new_form: ClassVar[Callable[..., Any]]
     new_intro: ClassVar[str]
 
-    def create(self, asked: dict[str, Any], **why: str) -> Any:
+    def make_row(self, asked: dict[str, Any], **why: str) -> Any:
         """Call the verb that creates a row."""
         raise NotImplementedError
 
@@ -44,7 +44,7 @@ class Verbs(DetailPage):
         noun = self.opts.verbose_name
 
         def make() -> HttpResponse:
-            row = self.create(form.cleaned_data, **why(request, form))
+            row = self.make_row(form.cleaned_data, **why(request, form))
             messages.success(request, f"The {noun} {row} was created.")
             return redirect(self.address(row.pk))
 

@@ -68,5 +68,5 @@ class ZonesPage(Verbs):
         told = "Retired: no boundary can be created from or to it."
         return self.tried(request, lambda: retiring.retire_zone(row.name, **why(request, form)), told, object_id)
 
-    def create(self, asked: dict[str, Any], **why: str) -> Zone:
+    def make_row(self, asked: dict[str, Any], **why: str) -> Zone:
         return provisioning.create_zone(asked["name"], **why)
