@@ -56,34 +56,6 @@ LATEST = 253_402_300_799_000
 MOST_ARTIFACTS = 50
 
 
-def page_context(row: Written, boundaries: Sequence[Boundary]) -> dict[str, Any]:
-    content = orjson.loads(row.content)
-    envelope, fact = content["envelope"], content["fact"]
-    family, names = lineage.lineage_of(row, [one.pk for one in boundaries]), {one.pk: str(one) for one in boundaries}
-    buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
-    return {
-        "fact": row,
-        "is_stored": buffer == "fact",
-        "envelope": envelope,
-        "labels": sorted(envelope.get("labels", {}).items()),
-        "produced_at": _moment(envelope["produced_at_unix_ms"]),
-        "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
-        "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
-        "size": amounts.size(len(row.content.encode())),
-        "artifacts": _artifacts(fact),
-        "causes": _relatives(family.causes, names),
-        "has_more_causes": family.has_more_causes,
-        "followed": _relatives(family.followed, names),
-        "related": _relatives(family.related, names),
-        "has_more_related": family.has_more_related,
-        "most": lineage.MOST,
-        "copy": next(iter(_relatives(family.copies, names)), None),
-        "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
-        "subject_address": links.facts(buffer, subject=row.subject),
-        "boundary_address": links.boundary(row.boundary),
-    }
-
-
 def _relatives(relatives: Iterable[Relative], names: Mapping[int, str]) -> list[dict[str, Any]]:
     return [
         {
@@ -172,7 +144,35 @@ class WrittenPage(KeysetPage, DetailPage):
         return rows
 
     def details(self, request: HttpRequest, row: Written) -> dict[str, Any]:
-        return page_context(row, all_boundaries(request))
+        boundaries = all_boundaries(request)
+        content = orjson.loads(row.content)
+        envelope, fact = content["envelope"], content["fact"]
+        family, names = (
+            lineage.lineage_of(row, [one.pk for one in boundaries]),
+            {one.pk: str(one) for one in boundaries},
+        )
+        buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
+        return {
+            "fact": row,
+            "is_stored": buffer == "fact",
+            "envelope": envelope,
+            "labels": sorted(envelope.get("labels", {}).items()),
+            "produced_at": _moment(envelope["produced_at_unix_ms"]),
+            "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
+            "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
+            "size": amounts.size(len(row.content.encode())),
+            "artifacts": _artifacts(fact),
+            "causes": _relatives(family.causes, names),
+            "has_more_causes": family.has_more_causes,
+            "followed": _relatives(family.followed, names),
+            "related": _relatives(family.related, names),
+            "has_more_related": family.has_more_related,
+            "most": lineage.MOST,
+            "copy": next(iter(_relatives(family.copies, names)), None),
+            "related_address": links.facts(buffer, correlation=row.correlation_id or ""),
+            "subject_address": links.facts(buffer, subject=row.subject),
+            "boundary_address": links.boundary(row.boundary),
+        }
 
 
 class FactsPage(WrittenPage):

@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from django.core.files.storage import Storage, storages
 
+from facts.core.artifacts import PREFIX
+
 ALIAS = "artifacts"
+CHUNK = 1024 * 1024
 
 
 def storage() -> Storage:
@@ -38,6 +42,16 @@ def discard(name: str) -> None:
 
 def is_there(name: str) -> bool:
     return storage().exists(name)
+
+
+def digest_of(name: str, size: int) -> str:
+    """The digest of the first so many bytes of what is stored under a name."""
+    found = sha256()
+    with storage().open(name) as file:
+        while size and (chunk := file.read(min(CHUNK, size))):
+            found.update(chunk)
+            size -= len(chunk)
+    return PREFIX + found.hexdigest()
 
 
 def names() -> Iterator[str]:

@@ -176,14 +176,8 @@ def _was_broken_off(there: Artifact, upload: Artifact) -> bool:
     Some web servers hide that a client went away. Such an upload was never confirmed, and its retry must not be
     told that the key is taken.
     """
-    if there.is_referenced or there.created_by != upload.created_by or there.size >= upload.size:
-        return False
-    beginning, left = sha256(), there.size
-    with depot.storage().open(upload.stored_as) as file:
-        while left and (chunk := file.read(min(left, CHUNK))):
-            beginning.update(chunk)
-            left -= len(chunk)
-    return rules.PREFIX + beginning.hexdigest() == there.digest
+    is_open = not there.is_referenced and there.created_by == upload.created_by
+    return is_open and there.size < upload.size and depot.digest_of(upload.stored_as, there.size) == there.digest
 
 
 def _replace(artifact: Artifact, told: Mapping[str, Any]) -> None:

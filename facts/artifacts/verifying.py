@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from hashlib import sha256
 from itertools import chain
 
 import structlog
@@ -13,11 +12,10 @@ from django.db.models.functions import Now
 
 from facts.artifacts import depot
 from facts.conf import settings
-from facts.core.artifacts import PREFIX, Damage
+from facts.core.artifacts import Damage
 from facts.core.errors import ArtifactUnavailableError
 from facts.models import Artifact
 
-CHUNK = 1024 * 1024
 BATCH = 100
 # How long one sweep may read; the next one goes on from there.
 LONGEST = 300.0
@@ -75,13 +73,9 @@ def _due() -> Iterator[Artifact]:
 
 def _verify(artifact: Artifact) -> bool:
     """Whether it is damaged."""
-    digest, left = sha256(), artifact.size
     try:
-        with depot.storage().open(artifact.stored_as) as file:
-            while left and (chunk := file.read(min(CHUNK, left))):
-                digest.update(chunk)
-                left -= len(chunk)
-        damage = None if PREFIX + digest.hexdigest() == artifact.digest else Damage.CORRUPT
+        is_same = depot.digest_of(artifact.stored_as, artifact.size) == artifact.digest
+        damage = None if is_same else Damage.CORRUPT
     except FileNotFoundError:
         # Its row goes first: of an artifact that is being swept nothing is missing.
         damage = Damage.MISSING if _row(artifact).exists() else None
