@@ -144,13 +144,10 @@ class WrittenPage(KeysetPage, DetailPage):
         return rows
 
     def details(self, request: HttpRequest, row: Written) -> dict[str, Any]:
-        boundaries = all_boundaries(request)
+        names = {one.pk: str(one) for one in all_boundaries(request)}
         content = orjson.loads(row.content)
         envelope, fact = content["envelope"], content["fact"]
-        family, names = (
-            lineage.lineage_of(row, [one.pk for one in boundaries]),
-            {one.pk: str(one) for one in boundaries},
-        )
+        family = lineage.lineage_of(row, list(names))
         buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
         return {
             "fact": row,
