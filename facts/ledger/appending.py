@@ -21,7 +21,6 @@ from facts.models import Boundary, Fact
 
 ROUND_TRIP = 1000
 
-
 Draft: TypeAlias = Mapping[str, Any] | Entry
 Result: TypeAlias = Appended | FactError
 OnConnection: TypeAlias = Callable[[Callable[[Any], int | None]], int | None]
@@ -67,7 +66,10 @@ def _append_some(drafts: Sequence[Draft]) -> list[Result]:
     if first is None:
         return _write([*prepared, *left])
     offsets = count(first)
-    return [one if isinstance(one, FactError) else _new(next(offsets), one) for one in prepared]
+    return [
+        one if isinstance(one, FactError) else Appended(next(offsets), one.message_id, is_duplicate=False)
+        for one in prepared
+    ]
 
 
 def _prepared_in_turn(drafts: Iterable[Draft], prepared: list[Entry | FactError]) -> Iterator[Entry]:
@@ -79,10 +81,10 @@ def _prepared_in_turn(drafts: Iterable[Draft], prepared: list[Entry | FactError]
 
 
 def _prepared(draft: Draft | FactError) -> Entry | FactError:
-    if isinstance(draft, Entry | FactError):
+    if isinstance(draft, Entry):
         return draft
     try:
-        return prepare(draft)
+        return draft if isinstance(draft, FactError) else prepare(draft)
     except FactError as error:
         return error
 
@@ -109,14 +111,10 @@ def _write(drafts: Sequence[Draft | FactError], carry_out: OnConnection = _on_ow
         if first is None:
             written = _write_one_by_one(zones, entries)
         else:
-            written = [_new(offset, entry) for offset, entry in enumerate(entries, first)]
+            written = [Appended(offset, entry.message_id, False) for offset, entry in enumerate(entries, first)]  # noqa: FBT003
         for place, result in zip(mine, written, strict=True):
             results[place] = result
     return results
-
-
-def _new(offset: int, entry: Entry) -> Appended:
-    return Appended(offset, entry.message_id, False)  # noqa: FBT003
 
 
 def _write_one_by_one(zones: tuple[str, str], entries: Sequence[Entry]) -> Sequence[Result]:
