@@ -4,13 +4,9 @@ Only the verbs write them. Hot tables carry no foreign keys in the database: eac
 and what they point at is never deleted.
 """
 
-from engines.models.bulk import BulkItem, BulkOperation
-from engines.models.counters import Throughput, WaitingSample
-from engines.models.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterHour
-from engines.models.pipelines import DIRECTIONS, Pipeline
-from engines.models.policies import KINDS, Policy, PolicyVersion
-from engines.models.schedules import Schedule
-from engines.models.transactions import Attempt, TransactionRecord
+from engines.models.dead_letters import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, DeadLetterHour
+from engines.models.pipelines import DIRECTIONS, KINDS, Pipeline, Policy, PolicyVersion, Schedule
+from engines.models.transactions import Attempt, Throughput, TransactionRecord, WaitingSample
 from engines.models.workers import Leadership, Worker
 
 __all__ = [

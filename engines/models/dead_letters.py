@@ -1,4 +1,4 @@
-"""Terminal failures that wait for a person, in groups of one kind."""
+"""Terminal failures that wait for a person, in groups of one kind, and decisions about many of them at once."""
 
 from typing import ClassVar
 
@@ -7,7 +7,6 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from engines.core.states import GroupState, LetterState
-from engines.models.wording import words
 
 
 class DeadLetterGroup(models.Model):
@@ -19,7 +18,9 @@ class DeadLetterGroup(models.Model):
     category = models.CharField(max_length=10)
     error_type = models.CharField(max_length=200)
     message = models.TextField(help_text="Without the parts that vary, such as numbers and ids.")
-    state = models.CharField(max_length=10, choices=words(GroupState), default=GroupState.OPEN.value)
+    state = models.CharField(
+        max_length=10, choices=[(state.value, state.value) for state in GroupState], default=GroupState.OPEN.value
+    )
     total = models.PositiveIntegerField(default=0)
     open_count = models.IntegerField(default=0)
     first_seen_at = models.DateTimeField(db_default=Now())
@@ -65,7 +66,9 @@ class DeadLetter(models.Model):
     )
     uid = models.CharField("transaction", max_length=200)
     source = models.CharField(max_length=200)
-    state = models.CharField(max_length=10, choices=words(LetterState), default=LetterState.OPEN.value)
+    state = models.CharField(
+        max_length=10, choices=[(state.value, state.value) for state in LetterState], default=LetterState.OPEN.value
+    )
     step = models.CharField(max_length=20)
     category = models.CharField(max_length=10)
     error_type = models.CharField(max_length=200)
@@ -100,3 +103,55 @@ class DeadLetter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.uid}: {self.error_type}"
+
+
+class BulkOperation(models.Model):
+    """A decision about many dead letters: by whom, why, which, at which rate, and the result of each."""
+
+    STATES: ClassVar = [(word, word) for word in ("running", "paused", "done", "cancelled", "stopped")]
+    VERBS: ClassVar = [("replay", "replay"), ("discard", "discard")]
+
+    verb = models.CharField(max_length=10, choices=VERBS)
+    group = models.ForeignKey(DeadLetterGroup, on_delete=models.RESTRICT, related_name="operations")
+    filter = models.JSONField(default=dict)
+    by = models.CharField(max_length=150)
+    reason = models.TextField()
+    state = models.CharField(max_length=10, choices=STATES, default="running")
+    note = models.TextField(blank=True, help_text="Why it stopped automatically.")
+    expected = models.PositiveIntegerField(help_text="Open dead letters when it was started.")
+    cap = models.PositiveIntegerField(help_text="It processes at most this many.")
+    canary = models.PositiveIntegerField(default=0, help_text="Replay this many first; continue only if they succeed.")
+    rate = models.FloatField(default=10, help_text="Replays per second.")
+    last_letter = models.BigIntegerField(default=0)
+    done = models.PositiveIntegerField(default=0)
+    skipped = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(db_default=Now())
+    moved_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = "bulk operation"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["state", "id"], name="engines_bulk_state")]
+
+    def __str__(self) -> str:
+        return f"{self.verb} of {self.group}"
+
+
+class BulkItem(models.Model):
+    """The result of a bulk operation for one dead letter."""
+
+    operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, related_name="items")
+    letter = models.ForeignKey(DeadLetter, on_delete=models.CASCADE, related_name="+")
+    result = models.CharField(max_length=10, choices=[(word, word) for word in ("done", "skipped", "failed")])
+    note = models.TextField(blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["operation", "letter"], name="engines_bulk_item"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.letter}: {self.result}"

@@ -1,4 +1,4 @@
-"""Pipelines: a task or an executor, under a name and a policy."""
+"""Policies, the pipelines that they govern, and the schedules that submit to those."""
 
 from typing import ClassVar
 
@@ -6,10 +6,42 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from engines.models.policies import Policy
-from engines.models.wording import NAME
+from engines.core.errors import PolicyError
+from engines.core.policy import ConsumerPolicy, ProducerPolicy
+from ergon_site.access.policies.models import PolicyRow, VersionRow
 
+NAME = 100
 DIRECTIONS = [("inbound", "inbound"), ("outbound", "outbound")]
+KINDS = [("consumer", "consumer"), ("producer", "producer")]
+VALUES: dict[str, type[ConsumerPolicy | ProducerPolicy]] = {"consumer": ConsumerPolicy, "producer": ProducerPolicy}
+
+
+class Policy(PolicyRow):
+    """A policy of pipelines: a name, and its active version."""
+
+    name = models.CharField(max_length=NAME, unique=True)
+    kind = models.CharField(max_length=10, choices=KINDS)
+    active = models.OneToOneField("PolicyVersion", null=True, on_delete=models.RESTRICT, related_name="+")
+
+    class Meta:
+        verbose_name_plural = "policies"
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(kind__in=["consumer", "producer"]), name="engines_policy_kind"),
+        ]
+
+    @property
+    def value_class(self) -> type[ConsumerPolicy | ProducerPolicy]:
+        if self.kind not in VALUES:
+            msg = f"a policy is of the kind consumer or producer, not {self.kind!r}"
+            raise PolicyError(msg)
+        return VALUES[self.kind]
+
+
+class PolicyVersion(VersionRow):
+    """A version of a policy, with author and reason. Append-only: the database refuses to change it."""
+
+    policy = models.ForeignKey(Policy, on_delete=models.RESTRICT, related_name="versions")
 
 
 class Pipeline(models.Model):
@@ -53,3 +85,39 @@ class Pipeline(models.Model):
     @property
     def is_paused(self) -> bool:
         return self.paused_at is not None
+
+
+class Schedule(models.Model):
+    """Submits the same transaction again and again; fired once, however many fire."""
+
+    CATCH_UP: ClassVar = [
+        ("one", "one run for all missed runs"),
+        ("all", "every missed run"),
+        ("none", "no missed run"),
+    ]
+
+    name = models.CharField(max_length=NAME, unique=True)
+    pipeline = models.ForeignKey(Pipeline, on_delete=models.RESTRICT, related_name="schedules")
+    cron = models.CharField(max_length=NAME, help_text="Minute, hour, day of month, month, day of week.")
+    time_zone = models.CharField(max_length=64, default="UTC")
+    payload = models.JSONField(default=dict, null=True, blank=True)
+    catch_up = models.CharField(max_length=4, choices=CATCH_UP, default="one")
+    next_run_at = models.DateTimeField()
+    last_run_at = models.DateTimeField(null=True, blank=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_by = models.CharField(max_length=150, blank=True)
+    pause_reason = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        indexes: ClassVar = [
+            models.Index(fields=["next_run_at"], condition=Q(paused_at=None), name="engines_schedule_due"),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(catch_up__in=["one", "all", "none"]), name="engines_schedule_catch_up"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

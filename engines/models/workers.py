@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from engines.core.states import WorkerState
-from engines.models.wording import NAME, words
+from engines.models.pipelines import NAME
 
 
 class Worker(models.Model):
@@ -15,7 +15,9 @@ class Worker(models.Model):
     host = models.CharField(max_length=255)
     pid = models.IntegerField()
     pipelines = models.JSONField(default=list)
-    state = models.CharField(max_length=10, choices=words(WorkerState), default=WorkerState.RUNNING.value)
+    state = models.CharField(
+        max_length=10, choices=[(state.value, state.value) for state in WorkerState], default=WorkerState.RUNNING.value
+    )
     in_flight = models.IntegerField(default=0)
     abandoned = models.IntegerField("abandoned attempts", default=0)
     settled = models.BigIntegerField(default=0)
