@@ -17,6 +17,8 @@ from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
 from engines.models import BulkItem, BulkOperation, TransactionRecord
+from engines.reads import dead_letters as lists
+from engines.reads.filters import ListingError
 from ergon_site.access import keyset
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
@@ -114,11 +116,10 @@ class BulkPage(KeysetPage, DetailPage):
         return rows.select_related("group")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        state = wanted.get("state")
-        if state not in {None, *KINDS}:
-            raise IncorrectLookupParameters
-        rows = BulkOperation.objects.select_related("group")
-        return KeysetQuery(rows=rows.filter(state=state) if state else rows)
+        try:
+            return KeysetQuery(rows=lists.operations(wanted).select_related("group"))
+        except ListingError as error:
+            raise IncorrectLookupParameters from error
 
     def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         return page_context(request, row)

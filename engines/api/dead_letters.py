@@ -1,17 +1,17 @@
 """Dead letters over HTTP."""
 
 from http import HTTPStatus
-from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import dead_letters, transactions
-from engines.api import bodies, filters, hiding, tenants
+from engines.api import bodies, hiding, tenants
+from engines.api.bodies import TakesPayload
 from engines.api.problems import Refusing
 from engines.api.serializers import (
     DeadLetterDetailSerializer,
@@ -21,11 +21,20 @@ from engines.api.serializers import (
 )
 from engines.core.states import State
 from engines.models import DeadLetter, TransactionRecord
+from engines.reads import dead_letters as lists, filters
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.schema import also_refuses
 
+FILTERS = [
+    OpenApiParameter("state", str, enum=filters.LETTER_STATES),
+    OpenApiParameter("source", str, description="The pipeline or provider that failed."),
+    OpenApiParameter("category", str, enum=filters.CATEGORY_NAMES),
+    OpenApiParameter("group", int, description="The number of the dead-letter group."),
+]
 
+
+@extend_schema_view(get=extend_schema(parameters=FILTERS))
 class DeadLettersView(Refusing, ListAPIView[DeadLetter]):
     """Terminal failures, newest first."""
 
@@ -33,12 +42,7 @@ class DeadLettersView(Refusing, ListAPIView[DeadLetter]):
     serializer_class = DeadLetterSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetter]:
-        found = filters.dead_letters(self.request.GET).filter(tenants.visible(api_identity.caller_of(self.request)))
-        return found.defer("payload", "traceback", "details")
-
-    @extend_schema(parameters=filters.FOR_DEAD_LETTERS)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
+        return lists.letters(self.request.GET).filter(tenants.visible(api_identity.caller_of(self.request)))
 
 
 class DeadLetterView(Refusing, APIView):
@@ -53,24 +57,26 @@ class DeadLetterView(Refusing, APIView):
         return Response(DeadLetterDetailSerializer(letter).data)
 
 
-class ReplayLetterView(Refusing, APIView):
+class ReplayLetterView(TakesPayload, Refusing, APIView):
     """Run a dead letter's transaction again, as a new one."""
 
     required_scope = "dead_letters:operate"
-
-    @property
-    def body_limit(self) -> int:
-        return bodies.payload_limit()
 
     @extend_schema(
         request=ReplaySerializer,
         responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
-        tenants.check(api_identity.caller_of(request), dead_letters.find(letter_id))
-        asked = hiding.for_letter(letter_id, bodies.replay(request.data))
-        uid = transactions.replay_letter(letter_id, by=api_identity.caller_of(request).actor, **asked)
-        return Response({"id": uid, "state": _state_of(uid)}, status=HTTPStatus.CREATED)
+        letter, caller = dead_letters.find(letter_id), api_identity.caller_of(request)
+        tenants.check(caller, letter)
+        asked = bodies.decision(request.data, optional=("payload",))
+        if "payload" in asked:
+            original, hidden = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)
+            asked["payload"] = hiding.restored(asked["payload"], original, hidden)
+        uid = transactions.replay_letter(letter_id, by=caller.actor, **asked)
+        record = TransactionRecord.objects.filter(uid=uid).first()
+        # What another source runs is on its way.
+        return Response({"id": uid, "state": record.word if record else State.PENDING.word}, status=HTTPStatus.CREATED)
 
 
 class DiscardLetterView(Refusing, APIView):
@@ -84,12 +90,7 @@ class DiscardLetterView(Refusing, APIView):
         responses={(200, "application/json"): DeadLetterSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, letter_id: int) -> Response:
-        tenants.check(api_identity.caller_of(request), dead_letters.find(letter_id))
-        dead_letters.discard(letter_id, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
+        caller = api_identity.caller_of(request)
+        tenants.check(caller, dead_letters.find(letter_id))
+        dead_letters.discard(letter_id, by=caller.actor, **bodies.decision(request.data))
         return Response(DeadLetterSerializer(dead_letters.find(letter_id)).data)
-
-
-def _state_of(uid: str) -> str:
-    """Of the new transaction; what another source runs is on its way."""
-    record = TransactionRecord.objects.filter(uid=uid).first()
-    return record.word if record else State.PENDING.word

@@ -5,9 +5,8 @@ from typing import Any
 
 from rest_framework.exceptions import PermissionDenied, ValidationError
 
-from engines import dead_letters, transactions
 from engines.core import redaction
-from engines.models import DeadLetter, Pipeline
+from engines.models import Pipeline
 from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import scopes
 
@@ -19,28 +18,14 @@ LEFT = (
 
 def changes(entries: Iterable[dict[str, Any]] | None, paths: list[str]) -> list[dict[str, Any]] | None:
     """The changes of an edited payload, without the values of hidden fields."""
-    return None if entries is None else [_change(entry, paths) for entry in entries]
-
-
-def of_letter(letter: DeadLetter) -> list[str]:
-    """The fields that the pipeline of a dead letter hides."""
-    paths: list[str] = Pipeline.objects.values_list("redacted", flat=True).filter(name=letter.source).first() or []
-    return paths
-
-
-def for_transaction(uid: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The replay request, with hidden fields put back into an edited payload."""
-    if "payload" not in asked:
-        return asked
-    record = transactions.find(uid)
-    return _restored(asked, record.payload, record.pipeline.redacted)
-
-
-def for_letter(letter_id: int, asked: dict[str, Any]) -> dict[str, Any]:
-    if "payload" not in asked:
-        return asked
-    letter = dead_letters.find(letter_id)
-    return _restored(asked, dead_letters.payload_of(letter), of_letter(letter))
+    if entries is None:
+        return None
+    return [
+        {name: value if name == "path" else redaction.HIDDEN for name, value in entry.items()}
+        if redaction.covers(paths, entry["path"])
+        else entry
+        for entry in entries
+    ]
 
 
 def check_bared(caller: Caller, pipeline: Pipeline, redacted: list[str] | None) -> None:
@@ -52,14 +37,9 @@ def check_bared(caller: Caller, pipeline: Pipeline, redacted: list[str] | None) 
         raise PermissionDenied(msg)
 
 
-def _restored(asked: dict[str, Any], original: Any, paths: list[str]) -> dict[str, Any]:
-    whole = redaction.restore(asked["payload"], original, paths)
+def restored(payload: Any, original: Any, paths: list[str]) -> Any:
+    """The payload of a replay, with hidden fields put back where they were left alone."""
+    whole = redaction.restore(payload, original, paths)
     if redaction.is_left(whole, paths):
         raise ValidationError({"payload": LEFT})
-    return {**asked, "payload": whole}
-
-
-def _change(entry: dict[str, Any], paths: list[str]) -> dict[str, Any]:
-    if not redaction.covers(paths, entry["path"]):
-        return entry
-    return {name: value if name == "path" else redaction.HIDDEN for name, value in entry.items()}
+    return whole

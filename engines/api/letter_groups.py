@@ -1,27 +1,30 @@
-"""Groups of dead letters over HTTP, and what is decided about all of a group at once."""
+"""Groups of dead letters over HTTP, and the bulk operations on them."""
 
 from http import HTTPStatus
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import bulk, dead_letters
-from engines.api import filters, tenants
-from engines.api.bulk_serializers import (
+from engines.api import tenants
+from engines.api.problems import Refusing
+from engines.api.serializers import (
+    BulkItemSerializer,
     BulkOperationSerializer,
     DeadLetterGroupSerializer,
     DiscardAllSerializer,
     ReplayAllSerializer,
 )
-from engines.api.problems import Refusing
 from engines.bulk import Terms
 from engines.core.states import GroupState
-from engines.models import DeadLetterGroup
+from engines.models import BulkItem, BulkOperation, DeadLetterGroup
+from engines.reads import dead_letters as lists, filters
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.schema import also_refuses
@@ -29,8 +32,19 @@ from ergon_site.access.api_identity import Caller
 
 # A person who replays many is shown these first, too.
 CANARY = 1
+NUMBER = OpenApiParameter("operation_id", OpenApiTypes.INT, OpenApiParameter.PATH)
+GROUP_FILTERS = [
+    OpenApiParameter("state", str, enum=filters.GROUP_STATES),
+    OpenApiParameter("source", str, description="The pipeline or provider that failed."),
+    OpenApiParameter("category", str, enum=filters.CATEGORY_NAMES),
+]
+OPERATION_FILTERS = [
+    OpenApiParameter("state", str, enum=filters.OPERATION_STATES),
+    OpenApiParameter("group", int, description="The number of the dead-letter group."),
+]
 
 
+@extend_schema_view(get=extend_schema(parameters=GROUP_FILTERS))
 class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
     """Kinds of failures, those that were first seen last before the others."""
 
@@ -38,14 +52,10 @@ class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
     serializer_class = DeadLetterGroupSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetterGroup]:
-        return tenants.visible_groups(api_identity.caller_of(self.request), filters.groups(self.request.GET))
+        return tenants.visible_groups(api_identity.caller_of(self.request), lists.groups(self.request.GET))
 
     def paginate_queryset(self, queryset: Any) -> Any:
         return tenants.narrowed(api_identity.caller_of(self.request), super().paginate_queryset(queryset) or ())
-
-    @extend_schema(parameters=filters.FOR_GROUPS)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
 
 
 class GroupView(Refusing, APIView):
@@ -91,11 +101,19 @@ class ReopenView(DecideView):
     state = GroupState.OPEN
 
 
-class ReplayAllView(Refusing, APIView):
-    """Replay the open dead letters of a group: a few first, then the rest at a pace, until replays fail again."""
-
+class BeginView(Refusing, APIView):
     required_scope = "dead_letters:operate"
     body_limit = DECISION_LIMIT
+
+    def begin(self, request: Request, verb: str, group_id: int, asked: dict[str, Any]) -> Response:
+        caller, reason = api_identity.caller_of(request), asked.pop("reason")
+        tenants.check_all(caller, dead_letters.find_group(group_id))
+        operation = bulk.begin(verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
+        return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)
+
+
+class ReplayAllView(BeginView):
+    """Replay the open dead letters of a group: a few first, then the rest at a pace, until replays fail again."""
 
     @extend_schema(
         request=ReplayAllSerializer,
@@ -103,14 +121,11 @@ class ReplayAllView(Refusing, APIView):
     )
     def post(self, request: Request, group_id: int) -> Response:
         asked = {"canary": CANARY, **shaped(ReplayAllSerializer, request.data)}
-        return _begun(request, "replay", group_id, asked)
+        return self.begin(request, "replay", group_id, asked)
 
 
-class DiscardAllView(Refusing, APIView):
+class DiscardAllView(BeginView):
     """Decide that the open dead letters of a group will not be replayed."""
-
-    required_scope = "dead_letters:operate"
-    body_limit = DECISION_LIMIT
 
     @extend_schema(
         request=DiscardAllSerializer,
@@ -118,15 +133,81 @@ class DiscardAllView(Refusing, APIView):
     )
     def post(self, request: Request, group_id: int) -> Response:
         asked = {"rate": bulk.AT_ONCE, **shaped(DiscardAllSerializer, request.data)}
-        return _begun(request, "discard", group_id, asked)
+        return self.begin(request, "discard", group_id, asked)
 
 
 def _group_body(caller: Caller, group: DeadLetterGroup) -> Any:
     return DeadLetterGroupSerializer(tenants.narrowed(caller, [group])[0]).data
 
 
-def _begun(request: Request, verb: str, group_id: int, asked: dict[str, Any]) -> Response:
-    caller, reason = api_identity.caller_of(request), asked.pop("reason")
-    tenants.check_all(caller, dead_letters.find_group(group_id))
-    operation = bulk.begin(verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
-    return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)
+@extend_schema_view(get=extend_schema(parameters=OPERATION_FILTERS))
+class OperationsView(Refusing, ListAPIView[BulkOperation]):
+    """Decisions about many dead letters, newest first."""
+
+    required_scope = "transactions:read"
+    serializer_class = BulkOperationSerializer
+
+    def get_queryset(self) -> QuerySet[BulkOperation]:
+        return tenants.visible_operations(api_identity.caller_of(self.request), lists.operations(self.request.GET))
+
+
+class OperationView(Refusing, APIView):
+    """A bulk operation: its author, reason and progress."""
+
+    required_scope = "transactions:read"
+
+    @extend_schema(responses=BulkOperationSerializer)
+    def get(self, request: Request, operation_id: int) -> Response:
+        operation = bulk.find(operation_id)
+        tenants.check_operation(api_identity.caller_of(request), operation)
+        return Response(BulkOperationSerializer(operation).data)
+
+
+@extend_schema_view(get=extend_schema(parameters=[NUMBER]))
+class ItemsView(Refusing, ListAPIView[BulkItem]):
+    """The results of a bulk operation, by dead letter, newest first."""
+
+    required_scope = "transactions:read"
+    serializer_class = BulkItemSerializer
+    queryset = BulkItem.objects.none()
+
+    def get_queryset(self) -> QuerySet[BulkItem]:
+        operation, caller = bulk.find(self.kwargs["operation_id"]), api_identity.caller_of(self.request)
+        tenants.check_operation(caller, operation)
+        return tenants.visible_items(caller, operation)
+
+
+class TurnView(Refusing, APIView):
+    required_scope = "dead_letters:operate"
+    body_limit = DECISION_LIMIT
+    state: ClassVar[str]
+
+    @extend_schema(
+        request=DecisionSerializer,
+        responses={(200, "application/json"): BulkOperationSerializer, **also_refuses(409)},
+    )
+    def post(self, request: Request, operation_id: int) -> Response:
+        asked, caller = shaped(DecisionSerializer, request.data), api_identity.caller_of(request)
+        found = bulk.find(operation_id)
+        tenants.check_operation(caller, found)
+        tenants.check_all(caller, found.group)
+        operation = bulk.turn(operation_id, self.state, by=caller.actor, **asked)
+        return Response(BulkOperationSerializer(operation).data)
+
+
+class PauseOperationView(TurnView):
+    """Nothing more is touched until it is resumed."""
+
+    state = "paused"
+
+
+class ResumeOperationView(TurnView):
+    """Resume a bulk operation where it was paused."""
+
+    state = "running"
+
+
+class CancelOperationView(TurnView):
+    """Cancel a bulk operation. Finished items stay as they are."""
+
+    state = "cancelled"

@@ -1,20 +1,28 @@
-"""Pipelines over HTTP."""
+"""Pipelines over HTTP, and the schedules that submit to them."""
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from engines import pipelines
+from engines import pipelines, schedules
 from engines.api import bodies, hiding
-from engines.api.pipeline_serializers import AmendmentSerializer, NewPipelineSerializer, PipelineSerializer
+from engines.api.bodies import TakesPayload
 from engines.api.problems import Refusing
-from engines.models import Pipeline
-from engines.pipelines import Plan
+from engines.api.serializers import (
+    AmendmentSerializer,
+    NewPipelineSerializer,
+    NewScheduleSerializer,
+    PipelineSerializer,
+    ScheduleDetailSerializer,
+    ScheduleSerializer,
+)
+from engines.models import Pipeline, Schedule
 from engines.reads import depth
 from engines.reads.depth import Waiting
 from ergon_site.access import api_identity
@@ -23,6 +31,18 @@ from ergon_site.access.api.pagination import ByName
 from ergon_site.access.api.schema import also_refuses
 
 PLAN_LIMIT = 64 * 1024
+
+
+def pipeline_body(pipeline: Pipeline) -> Any:
+    return PipelineSerializer(pipeline, context={"waiting": depth.depths([pipeline.pk])}).data
+
+
+def schedule_body(schedule: Schedule) -> Any:
+    return ScheduleSerializer(schedule).data
+
+
+def _actor(request: Request) -> str:
+    return api_identity.caller_of(request).actor
 
 
 class PipelinesView(Refusing, ListAPIView[Pipeline]):
@@ -51,7 +71,7 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
         """Make a pipeline. The task need not be known here yet."""
         plan = shaped(NewPipelineSerializer, request.data)
         name, reason = plan.pop("name"), plan.pop("reason")
-        pipeline = pipelines.create(name, Plan(**plan), by=api_identity.caller_of(request).actor, reason=reason)
+        pipeline = pipelines.create(name, pipelines.Plan(**plan), by=_actor(request), reason=reason)
         return Response(pipeline_body(pipeline), status=HTTPStatus.CREATED)
 
 
@@ -81,35 +101,72 @@ class AmendView(Refusing, APIView):
         )
 
 
-class PauseView(Refusing, APIView):
+class DecisionView(Refusing, APIView):
+    """Carries out a verb on what goes by a name, for a reason."""
+
+    required_scope = "transactions:operate"
+    body_limit = DECISION_LIMIT
+    verb: ClassVar[Callable[..., Any]]
+    told: ClassVar[Callable[..., Any]]
+
+    def post(self, request: Request, name: str) -> Response:
+        row = self.verb(name, by=_actor(request), **bodies.decision(request.data))
+        return Response(self.told(row))
+
+
+@extend_schema_view(post=extend_schema(request=DecisionSerializer, responses=PipelineSerializer))
+class PauseView(DecisionView):
     """Stop claims at once; what runs is let end."""
 
-    required_scope = "transactions:operate"
-    body_limit = DECISION_LIMIT
-
-    @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
-    def post(self, request: Request, name: str) -> Response:
-        return Response(
-            pipeline_body(
-                pipelines.pause(name, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
-            )
-        )
+    verb, told = staticmethod(pipelines.pause), staticmethod(pipeline_body)
 
 
-class ResumeView(Refusing, APIView):
+@extend_schema_view(post=extend_schema(request=DecisionSerializer, responses=PipelineSerializer))
+class ResumeView(DecisionView):
     """Let claims go on."""
 
-    required_scope = "transactions:operate"
-    body_limit = DECISION_LIMIT
-
-    @extend_schema(request=DecisionSerializer, responses=PipelineSerializer)
-    def post(self, request: Request, name: str) -> Response:
-        return Response(
-            pipeline_body(
-                pipelines.resume(name, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
-            )
-        )
+    verb, told = staticmethod(pipelines.resume), staticmethod(pipeline_body)
 
 
-def pipeline_body(pipeline: Pipeline) -> Any:
-    return PipelineSerializer(pipeline, context={"waiting": depth.depths([pipeline.pk])}).data
+class SchedulesView(TakesPayload, Refusing, ListAPIView[Schedule]):
+    """All schedules by name, without payloads."""
+
+    required_scope = {"GET": "transactions:read", "POST": "transactions:operate"}
+    queryset = Schedule.objects.select_related("pipeline").defer("payload")
+    serializer_class = ScheduleSerializer
+    pagination_class = ByName
+
+    @extend_schema(
+        request=NewScheduleSerializer,
+        responses={(201, "application/json"): ScheduleDetailSerializer, **also_refuses(409)},
+    )
+    def post(self, request: Request) -> Response:
+        """Submit a payload to a pipeline at the times of a cron expression."""
+        plan = shaped(NewScheduleSerializer, request.data)
+        name, reason = plan.pop("name"), plan.pop("reason")
+        schedule = schedules.create(name, schedules.Plan(**plan), by=_actor(request), reason=reason)
+        return Response(ScheduleDetailSerializer(schedules.find(schedule.name)).data, status=HTTPStatus.CREATED)
+
+
+class ScheduleView(Refusing, APIView):
+    """A schedule and what it submits."""
+
+    required_scope = "transactions:read"
+
+    @extend_schema(responses=ScheduleDetailSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        return Response(ScheduleDetailSerializer(schedules.find(name)).data)
+
+
+@extend_schema_view(post=extend_schema(request=DecisionSerializer, responses=ScheduleSerializer))
+class PauseScheduleView(DecisionView):
+    """Pause a schedule: it submits nothing until it is resumed."""
+
+    verb, told = staticmethod(schedules.pause), staticmethod(schedule_body)
+
+
+@extend_schema_view(post=extend_schema(request=DecisionSerializer, responses=ScheduleSerializer))
+class ResumeScheduleView(DecisionView):
+    """Resume a schedule with its next run; missed runs are not made up for."""
+
+    verb, told = staticmethod(schedules.resume), staticmethod(schedule_body)

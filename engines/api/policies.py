@@ -59,7 +59,7 @@ class VersionsView(Refusing, APIView):
     )
     def post(self, request: Request, name: str) -> Response:
         condition = preconditions.of_writing(request)
-        asked = bodies.first_version(request.data) if condition.is_for_new else bodies.version(request.data)
+        asked = bodies.version(request.data, is_first=condition.is_for_new)
         body, by = asked.pop("policy"), api_identity.caller_of(request).actor
         version = policies.write(name, body, by=by, expected=condition.expected, **asked)
         headers = preconditions.etag(version.number)

@@ -5,9 +5,11 @@ from http import HTTPStatus
 from typing import Any
 
 from django.http import JsonResponse
+from rest_framework.exceptions import ValidationError
 
 from engines.core.errors import EngineError, PolicyError
 from engines.policies import StalePolicyError
+from engines.reads.filters import ListingError
 from engines.transactions import RefusedError, SubmissionError
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, escaped, fault
@@ -52,11 +54,13 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
 
 
 def _translated(error: Exception) -> Exception:
+    if isinstance(error, ListingError):
+        return ValidationError({error.field: str(error)})
     code = getattr(error, "code", None)
     # What is not listed is a fault of ours.
     if not isinstance(error, EngineError) or code not in STATUSES:
         return error
-    detail = _sentence(str(error))
+    detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
     members: dict[str, Any] = {}
     headers: dict[str, str] = {}
     if pointer := _pointer(error):
@@ -77,7 +81,3 @@ def _pointer(error: EngineError) -> str:
         case SubmissionError():
             return f"/{error.field}"
     return ""
-
-
-def _sentence(message: str) -> str:
-    return f"{message[:1].upper()}{message[1:]}."

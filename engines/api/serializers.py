@@ -1,4 +1,4 @@
-"""Shapes of the engines' answers, and of bodies for the OpenAPI document."""
+"""Shapes of the engines' answers and bodies; bodies that are read by hand have one for the OpenAPI document."""
 
 from typing import Any, ClassVar
 
@@ -7,12 +7,28 @@ from rest_framework import serializers
 
 from engines import dead_letters, policies
 from engines.api import hiding
+from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
-from engines.models import DeadLetter, Policy, PolicyVersion, TransactionRecord
-from ergon_site.access.api.bodies import DecisionSerializer
+from engines.models import (
+    DIRECTIONS,
+    BulkItem,
+    BulkOperation,
+    DeadLetter,
+    DeadLetterGroup,
+    Pipeline,
+    Policy,
+    PolicyVersion,
+    Schedule,
+    TransactionRecord,
+)
+from engines.reads import depth
+from engines.schedules import LONGEST_CRON
+from ergon_site.access.api.bodies import LONGEST_NAME, DecisionSerializer
 
 VERSIONS_TOLD = 100
+LONGEST_KEPT = 36_500
+MOST_PATHS = 100
 
 
 class Anything(serializers.JSONField):
@@ -161,7 +177,161 @@ class DeadLetterDetailSerializer(DeadLetterSerializer):
         fields: ClassVar[Any] = [*DeadLetterSerializer.Meta.fields, "traceback", "details", "payload"]
 
     def get_payload(self, letter: DeadLetter) -> Any:
-        return redaction.redact(dead_letters.payload_of(letter), hiding.of_letter(letter))
+        return redaction.redact(dead_letters.payload_of(letter), dead_letters.redacted_of(letter))
+
+
+class DeadLetterGroupSerializer(serializers.ModelSerializer[DeadLetterGroup]):
+    state = serializers.CharField(help_text="open, muted, resolved or regressed.")
+    open_count = serializers.IntegerField(help_text="The number of dead letters that can be replayed or discarded.")
+
+    class Meta:
+        model = DeadLetterGroup
+        fields: ClassVar[Any] = [
+            *("id", "source", "step", "category", "error_type", "message", "state", "open_count", "total"),
+            *("first_seen_at", "last_seen_at", "decided_by", "decision_reason"),
+        ]
+
+
+class DiscardAllSerializer(DecisionSerializer):
+    cap = serializers.IntegerField(
+        required=False, min_value=1, max_value=MOST, help_text="Process at most this many; default 100,000."
+    )
+
+
+class ReplayAllSerializer(DiscardAllSerializer):
+    canary = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=MOST_FIRST,
+        help_text="Replay this many first; continue only if they succeed. Default 1; 0 for none.",
+    )
+    rate = serializers.FloatField(
+        required=False, min_value=0.1, max_value=AT_ONCE, help_text=f"Replays per second; default {Terms().rate:g}."
+    )
+
+
+class BulkOperationSerializer(serializers.ModelSerializer[BulkOperation]):
+    state = serializers.CharField(help_text="running, paused, done, cancelled, or stopped because replays failed.")
+    filter = serializers.DictField(help_text="Which dead letters it processes.")
+
+    class Meta:
+        model = BulkOperation
+        fields: ClassVar[Any] = [
+            *("id", "verb", "group", "filter", "state", "note", "by", "reason", "expected", "cap", "canary", "rate"),
+            *("done", "skipped", "failed", "created_at", "finished_at"),
+        ]
+
+
+class BulkItemSerializer(serializers.ModelSerializer[BulkItem]):
+    dead_letter = serializers.IntegerField(source="letter_id")
+    note = serializers.CharField(
+        help_text="The id of the new transaction, or why the dead letter was skipped or failed."
+    )
+
+    class Meta:
+        model = BulkItem
+        fields: ClassVar[Any] = ["id", "dead_letter", "result", "note"]
+
+
+class DepthSerializer(serializers.Serializer[Any]):
+    pending = serializers.IntegerField(help_text="Pending transactions, due or not; counted up to 10,000.")
+    is_capped = serializers.BooleanField(help_text="Whether there are more than were counted.")
+
+
+class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
+    """A pipeline; the view counts what waits in all that it tells of, by one statement."""
+
+    policy = serializers.CharField(source="policy.name")
+    policy_version = serializers.SerializerMethodField()
+    paused = serializers.BooleanField(source="is_paused")
+    depth = serializers.SerializerMethodField()
+    redacted = serializers.ListField(child=serializers.CharField(), help_text="Hidden payload fields.")
+
+    class Meta:
+        model = Pipeline
+        fields: ClassVar = [
+            *("name", "task", "executor", "direction", "connector", "policy", "policy_version", "priority"),
+            *("is_enabled", "paused", "paused_at", "paused_by", "pause_reason", "depth"),
+            *("keep_succeeded_days", "keep_failed_days", "redacted"),
+        ]
+
+    def get_policy_version(self, pipeline: Pipeline) -> int | None:
+        return pipeline.policy.active.number if pipeline.policy.active else None
+
+    @extend_schema_field(DepthSerializer)
+    def get_depth(self, pipeline: Pipeline) -> dict[str, Any]:
+        found = self.context["waiting"][pipeline.pk]
+        return {"pending": min(found.count, depth.COUNTED), "is_capped": found.is_capped}
+
+
+class AmendmentSerializer(DecisionSerializer):
+    """The fields of a pipeline."""
+
+    task = serializers.CharField(max_length=200, required=False, help_text="The registered name of the task.")
+    executor = serializers.CharField(
+        max_length=LONGEST_NAME, required=False, help_text="The executor that runs the handlers, instead of a task."
+    )
+    direction = serializers.ChoiceField(choices=DIRECTIONS, required=False)
+    connector = serializers.CharField(
+        max_length=LONGEST_NAME, required=False, help_text="The source of its transactions."
+    )
+    policy = serializers.CharField(max_length=LONGEST_NAME, required=False, help_text="The name of the policy.")
+    priority = serializers.IntegerField(min_value=-(2**31), max_value=2**31 - 1, required=False)
+    is_enabled = serializers.BooleanField(
+        required=False, help_text="Served by consumers that are started without pipeline names."
+    )
+    keep_succeeded_days = serializers.IntegerField(min_value=1, max_value=LONGEST_KEPT, required=False)
+    keep_failed_days = serializers.IntegerField(min_value=1, max_value=LONGEST_KEPT, required=False)
+    redacted = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        max_length=MOST_PATHS,
+        required=False,
+        help_text="Hidden payload fields: paths such as customer.email, args.0 or items[].price.",
+    )
+
+
+class NewPipelineSerializer(AmendmentSerializer):
+    name = serializers.CharField(max_length=LONGEST_NAME)
+
+
+class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
+    pipeline = serializers.CharField(source="pipeline.name")
+    paused = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Schedule
+        fields: ClassVar[Any] = [
+            *("name", "pipeline", "cron", "time_zone", "catch_up", "next_run_at", "last_run_at"),
+            *("paused", "paused_at", "paused_by", "pause_reason", "created_at", "created_by"),
+        ]
+
+    def get_paused(self, schedule: Schedule) -> bool:
+        return schedule.paused_at is not None
+
+
+class ScheduleDetailSerializer(ScheduleSerializer):
+    payload = serializers.SerializerMethodField(help_text="The payload of each run; hidden fields are •••.")
+
+    class Meta(ScheduleSerializer.Meta):
+        fields: ClassVar[Any] = [*ScheduleSerializer.Meta.fields, "payload"]
+
+    def get_payload(self, schedule: Schedule) -> Any:
+        return redaction.redact(schedule.payload, schedule.pipeline.redacted)
+
+
+class NewScheduleSerializer(DecisionSerializer):
+    name = serializers.CharField(max_length=LONGEST_NAME)
+    pipeline = serializers.CharField(max_length=LONGEST_NAME, help_text="The pipeline that each run submits to.")
+    cron = serializers.CharField(
+        max_length=LONGEST_CRON, help_text="Minute, hour, day of month, month, day of week: 30 6 * * 1-5"
+    )
+    time_zone = serializers.CharField(
+        max_length=64, required=False, help_text="The time zone of cron, such as Europe/Berlin; default UTC."
+    )
+    payload = Anything(required=False, allow_null=True, help_text="The payload of each run; default null.")
+    catch_up = serializers.ChoiceField(
+        choices=Schedule.CATCH_UP, required=False, help_text="What to do with missed runs; default one."
+    )
 
 
 class PolicySerializer(serializers.ModelSerializer[Policy]):

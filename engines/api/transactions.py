@@ -1,18 +1,18 @@
 """Transactions over HTTP."""
 
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import transactions
-from engines.api import bodies, filters, hiding
-from engines.api.addresses import ID
+from engines.api import bodies, hiding
+from engines.api.bodies import TakesBatch, TakesPayload
 from engines.api.problems import Refusing
 from engines.api.serializers import (
     BatchAnswerSerializer,
@@ -25,31 +25,45 @@ from engines.api.serializers import (
     TransactionSerializer,
 )
 from engines.models import TransactionRecord
-from engines.reads import explain
-from engines.transactions import Submitted
+from engines.reads import explain, filters
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
 from ergon_site.access.api.idempotency import KEY, answer_once
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.idempotency import Answer
 
+ID = OpenApiParameter(
+    "uid",
+    str,
+    OpenApiParameter.PATH,
+    description="The transaction's id, percent-encoded: `a/b c` is `a%2Fb%20c`.",
+)
+FILTERS = [
+    OpenApiParameter("state", str, enum=filters.STATES),
+    OpenApiParameter("pipeline", str, description="The name of the pipeline."),
+    OpenApiParameter("category", str, enum=filters.CATEGORY_NAMES, description="The category of the failure."),
+    OpenApiParameter("correlation_id", str),
+    OpenApiParameter("id", str),
+    OpenApiParameter("created_after", datetime, description="At this time or later."),
+    OpenApiParameter("created_before", datetime, description="Before this time."),
+]
+LISTED = [
+    *("uid", "pipeline__name", "state", "priority", "category", "attempts", "rescues"),
+    *("correlation_id", "dedupe_key", "parent_id", "source"),
+    *("available_at", "created_at", "started_at", "finished_at"),
+]
 
-class TransactionsView(Refusing, ListAPIView[TransactionRecord]):
+
+@extend_schema_view(get=extend_schema(parameters=FILTERS))
+class TransactionsView(TakesPayload, Refusing, ListAPIView[TransactionRecord]):
     """All transactions, newest first; and the way in for new ones."""
 
     required_scope = {"GET": "transactions:read", "POST": "transactions:submit"}
     serializer_class = TransactionSerializer
 
-    @property
-    def body_limit(self) -> int:
-        return bodies.payload_limit()
-
     def get_queryset(self) -> QuerySet[TransactionRecord]:
-        return filters.transactions(self.request.GET).only(*LISTED)
-
-    @extend_schema(parameters=filters.FOR_TRANSACTIONS)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
+        asked = filters.conditions(self.request.GET, filters.TRANSACTIONS)
+        return TransactionRecord.objects.select_related("pipeline").filter(*asked.values()).only(*LISTED)
 
     @extend_schema(
         parameters=[KEY],
@@ -64,17 +78,19 @@ class TransactionsView(Refusing, ListAPIView[TransactionRecord]):
         """Keep a transaction until it has ended. One whose id or dedupe key is there already is not kept twice: 200."""
         asked = bodies.submission(request.data)
         source = api_identity.caller_of(request).actor
-        return answer_once(request, lambda: _kept(transactions.submit(**asked, source=source)))
+
+        def submit() -> Answer:
+            one = transactions.submit(**asked, source=source)
+            status = HTTPStatus.CREATED if one.is_new else HTTPStatus.OK
+            return Answer(status=status, body={"id": one.id, "state": one.state})
+
+        return answer_once(request, submit)
 
 
-class BatchView(Refusing, APIView):
+class BatchView(TakesBatch, Refusing, APIView):
     """Up to a thousand transactions, of one pipeline or of several: all of them are kept, or none."""
 
     required_scope = "transactions:submit"
-
-    @property
-    def body_limit(self) -> int:
-        return bodies.batch_limit()
 
     @extend_schema(
         parameters=[KEY],
@@ -84,7 +100,12 @@ class BatchView(Refusing, APIView):
     def post(self, request: Request) -> Response:
         with freed(request) as body:
             entries = bodies.batch(body, source=api_identity.caller_of(request).actor)
-            return answer_once(request, lambda: _kept_all(transactions.submit_together(entries)))
+
+            def submit() -> Answer:
+                results = [one._asdict() for one in transactions.submit_together(entries)]
+                return Answer(status=HTTPStatus.OK, body={"results": results})
+
+            return answer_once(request, submit)
 
 
 @extend_schema(parameters=[ID])
@@ -126,36 +147,19 @@ class CancelView(Refusing, APIView):
 
 
 @extend_schema(parameters=[ID])
-class ReplayView(Refusing, APIView):
+class ReplayView(TakesPayload, Refusing, APIView):
     """Run a transaction that has ended once more, as a new one."""
 
     required_scope = "transactions:operate"
-
-    @property
-    def body_limit(self) -> int:
-        return bodies.payload_limit()
 
     @extend_schema(
         request=ReplaySerializer,
         responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
     )
     def post(self, request: Request, uid: str) -> Response:
-        asked = hiding.for_transaction(uid, bodies.replay(request.data))
+        asked = bodies.decision(request.data, optional=("payload",))
+        if "payload" in asked:
+            record = transactions.find(uid)
+            asked["payload"] = hiding.restored(asked["payload"], record.payload, record.pipeline.redacted)
         new = transactions.replay(uid, by=api_identity.caller_of(request).actor, **asked)
         return Response({"id": new.id, "state": new.state}, status=HTTPStatus.CREATED)
-
-
-LISTED = [
-    *("uid", "pipeline__name", "state", "priority", "category", "attempts", "rescues"),
-    *("correlation_id", "dedupe_key", "parent_id", "source"),
-    *("available_at", "created_at", "started_at", "finished_at"),
-]
-
-
-def _kept(one: Submitted) -> Answer:
-    status = HTTPStatus.CREATED if one.is_new else HTTPStatus.OK
-    return Answer(status=status, body={"id": one.id, "state": one.state})
-
-
-def _kept_all(all_of_them: list[Submitted]) -> Answer:
-    return Answer(status=HTTPStatus.OK, body={"results": [one._asdict() for one in all_of_them]})

@@ -1,29 +1,36 @@
 """The engines' addresses. An id may hold slashes, so what ends in a verb stands before what is an id alone."""
 
-from django.urls import path
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
 
-from engines.api import addresses
 from engines.api.dead_letters import DeadLettersView, DeadLetterView, DiscardLetterView, ReplayLetterView
 from engines.api.letter_groups import (
+    CancelOperationView,
     DiscardAllView,
     GroupsView,
     GroupView,
-    MuteView,
-    ReopenView,
-    ReplayAllView,
-    ResolveView,
-)
-from engines.api.operations import (
-    CancelOperationView,
     ItemsView,
+    MuteView,
     OperationsView,
     OperationView,
     PauseOperationView,
+    ReopenView,
+    ReplayAllView,
+    ResolveView,
     ResumeOperationView,
 )
-from engines.api.pipelines import AmendView, PauseView, PipelinesView, PipelineView, ResumeView
+from engines.api.pipelines import (
+    AmendView,
+    PauseScheduleView,
+    PauseView,
+    PipelinesView,
+    PipelineView,
+    ResumeScheduleView,
+    ResumeView,
+    SchedulesView,
+    ScheduleView,
+)
 from engines.api.policies import ActivateView, PoliciesView, PolicyView, VersionsView
-from engines.api.schedules import PauseScheduleView, ResumeScheduleView, SchedulesView, ScheduleView
 from engines.api.transactions import (
     BatchView,
     CancelView,
@@ -33,7 +40,21 @@ from engines.api.transactions import (
     TransactionView,
 )
 
-addresses.register()
+
+class IdConverter(StringConverter):
+    """An id as one part of an address or, if it holds slashes, as several."""
+
+    regex = r"[^\x00]{1,200}"
+
+
+class NameConverter(StringConverter):
+    """Names of pipelines and policies in addresses."""
+
+    regex = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+
+register_converter(IdConverter, "id")
+register_converter(NameConverter, "name")
 
 urlpatterns = [
     path("transactions", TransactionsView.as_view(), name="transactions"),

@@ -1,25 +1,128 @@
-"""Parses list filters from the query string."""
+"""Filters of lists: the words of a query string as conditions that indexes serve, for console, API and commands."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from django.db.models import Q
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from engines.core.errors import EngineError, ExceptionType
-from engines.core.states import State
-from engines.models import Pipeline
+from engines.core.states import CATEGORIES, GroupState, LetterState, State
+from engines.models import BulkOperation, Pipeline
+from engines.transactions.errors import PipelineUnknownError
 
 AGE = re.compile(r"(under|over)-(\d{1,4})([mhd])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+LONGEST = 200
+LONGEST_TIME = 64
+LARGEST_KEY = 2**63 - 1
+STATES = [state.word for state in State]
+CATEGORY_NAMES = [category.value for category in ExceptionType]
+LETTER_STATES = [state.value for state in LetterState]
+GROUP_STATES = [state.value for state in GroupState]
+OPERATION_STATES = [state for state, _ in BulkOperation.STATES]
+# Each of the three has its partial index; without them, the transactions of a quiet pipeline would be looked for
+# among all the others.
+INDEXED = Q(state=State.PENDING.value) | Q(lease_expires_at__isnull=False) | Q(finished_at__isnull=False)
+
+Filters = Mapping[str, Callable[[str], Q]]
 
 
 class ListingError(EngineError):
-    """A list that cannot be as asked."""
+    """A list that cannot be as asked; `field` is the filter that cannot."""
 
     code = "invalid_filter"
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def conditions(asked: Mapping[str, str], known: Filters) -> dict[str, Q]:
+    """The condition of each filter that is given, in the order of those that are known."""
+    found = {}
+    for name in known:
+        if name in asked:
+            try:
+                found[name] = known[name](asked[name])
+            except ValueError as error:
+                raise ListingError(str(error), name) from None
+    return found
+
+
+def in_state(state: State) -> Q:
+    """A state, with what its index is for: a plan has no other way to know."""
+    hints = {State.PENDING: Q(), State.RUNNING: Q(lease_expires_at__isnull=False)}
+    return Q(state=state.value) & hints.get(state, Q(finished_at__isnull=False))
+
+
+def _pipeline(name: str) -> Q:
+    pipeline = Pipeline.objects.only("pk").filter(name=_text(name)).first()
+    if pipeline is None:
+        raise PipelineUnknownError(name)
+    return Q(pipeline_id=pipeline.pk) & INDEXED
+
+
+def _group(text: str) -> Q:
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(LARGEST_KEY)) or int(text) > LARGEST_KEY:
+        msg = "This must be the number of a group."
+        raise ValueError(msg)
+    return Q(group_id=int(text))
+
+
+def _one_of(words: list[str], word: str) -> str:
+    if word not in words:
+        msg = f"This must be one of {', '.join(words)}."
+        raise ValueError(msg)
+    return word
+
+
+def _text(text: str) -> str:
+    if not 0 < len(text) <= LONGEST or "\x00" in text:
+        msg = f"This must be a text of 1 to {LONGEST} characters."
+        raise ValueError(msg)
+    return text
+
+
+def _time(text: str) -> datetime:
+    try:
+        return instant(text)
+    except ValueError:
+        # In an address a plus sign is a space.
+        return instant(text.replace(" ", "+"))
+
+
+TRANSACTIONS: Filters = {
+    "state": lambda word: in_state(State(STATES.index(_one_of(STATES, word)))),
+    "pipeline": _pipeline,
+    "category": lambda word: Q(
+        state=State.FAILED.value, category=CATEGORIES[ExceptionType(_one_of(CATEGORY_NAMES, word))]
+    ),
+    "correlation_id": lambda text: Q(correlation_id=_text(text)),
+    "id": lambda text: Q(uid=_text(text)),
+    "created_after": lambda text: Q(created_at__gte=_time(text)),
+    "created_before": lambda text: Q(created_at__lt=_time(text)),
+}
+# In the order of how much each narrows: the first that is given leads.
+LETTERS: Filters = {
+    "group": _group,
+    "source": lambda text: Q(source=_text(text)),
+    "state": lambda word: Q(state=_one_of(LETTER_STATES, word)),
+    "category": lambda word: Q(category=_one_of(CATEGORY_NAMES, word)),
+}
+GROUPS: Filters = {
+    "source": LETTERS["source"],
+    "state": lambda word: Q(state=_one_of(GROUP_STATES, word)),
+    "category": LETTERS["category"],
+}
+OPERATIONS: Filters = {
+    "state": lambda word: Q(state=_one_of(OPERATION_STATES, word)),
+    "group": _group,
+}
 
 
 class Age(NamedTuple):
@@ -71,6 +174,18 @@ def parse(asked: Mapping[str, str], pipelines: Iterable[Pipeline]) -> Wanted:
     except (KeyError, ValueError) as error:
         msg = f"unknown filter: {error}"
         raise ListingError(msg) from None
+
+
+def instant(text: object) -> datetime:
+    """The time that an ISO 8601 text with a time zone says, in UTC."""
+    try:
+        time = parse_datetime(text) if isinstance(text, str) and len(text) <= LONGEST_TIME else None
+        if time is not None and time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    msg = "This must be a time in ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z."
+    raise ValueError(msg)
 
 
 def _age(text: str) -> Age:

@@ -6,7 +6,7 @@ from django.db.models import Q
 
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
-from engines.reads.filters import Age, Wanted
+from engines.reads.filters import INDEXED, Wanted, in_state
 from engines.reads.payload_search import IN_PAYLOAD, look_into
 from engines.reads.prefix_search import all_of, beginning, first_since
 from ergon_site.access.keyset import KeysetQuery
@@ -34,17 +34,15 @@ def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQue
 def _conditions(asked: Wanted) -> dict[str, Q]:
     found: dict[str, Q] = {}
     if (state := asked.kind) is not None:
-        # What its index is for is said as well: a plan has no other way to know.
-        kind = {State.PENDING: Q(), State.RUNNING: Q(lease_expires_at__isnull=False)}
-        found["state"] = Q(state=state.value) & kind.get(state, Q(finished_at__isnull=False))
+        found["state"] = in_state(state)
     if asked.pipeline is not None:
-        # Whatever its state: said as three kinds, each of which has an index.
-        anyhow = Q(state=State.PENDING.value) | Q(lease_expires_at__isnull=False) | Q(finished_at__isnull=False)
-        found["pipeline"] = Q(pipeline_id=asked.pipeline.pk) & (Q() if "state" in found else anyhow)
+        found["pipeline"] = Q(pipeline_id=asked.pipeline.pk) & (Q() if "state" in found else INDEXED)
     if asked.category is not None:
         found["category"] = Q(category=CATEGORIES[asked.category])
     if asked.age is not None:
-        found["age"] = _made(asked.age, by_time=asked.is_of_ended_in_one_pipeline)
+        is_by_time, moment = asked.is_of_ended_in_one_pipeline, asked.age.moment
+        column, bound = ("created_at", moment) if is_by_time else ("pk", first_since(moment))
+        found["age"] = Q(**{f"{column}__{'gte' if asked.age.is_under else 'lt'}": bound})
     if asked.ended is not None:
         found["ended"] = Q(**{f"finished_at__{'gte' if asked.ended.is_under else 'lt'}": asked.ended.moment})
     if asked.worker is not None:
@@ -52,11 +50,6 @@ def _conditions(asked: Wanted) -> dict[str, Q]:
     if asked.correlation:
         found["correlation"] = Q(correlation_id=asked.correlation)
     return found
-
-
-def _made(age: Age, *, by_time: bool) -> Q:
-    bound = ("created_at", age.moment) if by_time else ("pk", first_since(age.moment))
-    return Q(**{f"{bound[0]}__{'gte' if age.is_under else 'lt'}": bound[1]})
 
 
 def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -11,7 +11,7 @@ from engines.core.states import GroupState, LetterState
 from engines.dead_letters import AS_IT_WAS
 from engines.management.base import VerbsCommand, json_file
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
-from engines.reads import executors
+from engines.reads import dead_letters as lists, executors
 from ergon_site.access.cli.commands import actor, moment, pretty
 from ergon_site.access.cli.options import add_reason, whole
 from ergon_site.access.cli.tables import printable
@@ -101,8 +101,7 @@ class Command(VerbsCommand):
 
     def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
         asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}
-        letters = DeadLetter.objects.filter(**{name: value for name, value in asked.items() if value is not None})
-        found = letters.defer("payload", "traceback")[:limit]
+        found = list(lists.letters({name: value for name, value in asked.items() if value is not None})[:limit])
         headings = ["id", "since (UTC)", "source", "step", "category", "state", "transaction", "error"]
         names = ("id", "created_at", "source", "step", "category", "state", "transaction")
         told = [_letter_as_json(letter) for letter in found]
@@ -134,7 +133,7 @@ class Command(VerbsCommand):
         self.tell(_letter_as_json(letter), f"discarded the dead letter {letter.pk} of {letter.uid}")
 
     def groups(self, *, state: str | None, **_: Any) -> None:
-        found = DeadLetterGroup.objects.filter(**{"state": state} if state else {})[:SHOWN]
+        found = lists.groups({"state": state} if state else {})[:SHOWN]
         headings = ["group", "last seen (UTC)", "source", "step", "category", "state", "open", "total", "error"]
         names = ("id", "last_seen_at", "source", "step", "category", "state", "open_count", "total")
         told = [_group_as_json(one) for one in found]
@@ -160,7 +159,7 @@ class Command(VerbsCommand):
         self._begin("discard", number, bulk.Terms(rate=bulk.AT_ONCE, cap=cap), reason)
 
     def operations(self, *, state: str | None, **_: Any) -> None:
-        found = BulkOperation.objects.select_related("group").filter(**{"state": state} if state else {})[:SHOWN]
+        found = lists.operations({"state": state} if state else {}).select_related("group")[:SHOWN]
         headings = ["operation", "begun (UTC)", "what", "state", "done", "skipped", "failed", "of", "by", "reason"]
         self.tell([_operation_as_json(one) for one in found], self.table(headings, map(_operation_row, found)))
 
