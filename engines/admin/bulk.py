@@ -1,6 +1,6 @@
 """Bulk operations: who decided what about which dead letters, how far it is, and what came of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -23,10 +23,8 @@ from ergon_site.access import keyset
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, tag, two_lines, unbroken, words
-from ergon_site.access.pages import ReasonForm, actor
+from ergon_site.access.lists import KeysetPage, tag, two_lines, unbroken, words
 
 SHOWN = 50
 TURNS = {
@@ -34,29 +32,6 @@ TURNS = {
     Act("Resume", "resume", Right.LEAD): "running",
     Act("Cancel", "cancel", Right.LEAD): "cancelled",
 }
-
-
-def page_context(request: HttpRequest, operation: BulkOperation) -> dict[str, Any]:
-    items = BulkItem.objects.filter(operation=operation).select_related("letter").defer("letter__payload")
-    found = keyset.paginate(KeysetQuery(rows=items), size=SHOWN, at=request.GET.get("at", ""))
-    _add_outcomes(operation, found.rows)
-    gone = operation.done + operation.skipped + operation.failed
-    whole = min(operation.expected, operation.cap)
-    turns = [
-        act.button(request, operation, allowed_actions.of_turning(operation.state, wanted))
-        for act, wanted in TURNS.items()
-    ]
-    return {
-        "operation": operation,
-        "sentence": f"{operation.state.capitalize()}: {gone:,} of {whole:,} dead letters.",
-        "tally": tally(operation),
-        "cap": f"{operation.cap:,}",
-        "expected": f"{operation.expected:,}",
-        "percent": min(100, round(100 * gone / whole)) if whole else 100,
-        "items": found,
-        "bar": bar(*turns),
-        "read_at": timezone.now(),
-    }
 
 
 def tally(operation: BulkOperation) -> str:
@@ -68,14 +43,6 @@ def tally(operation: BulkOperation) -> str:
     went_well = operation.done - fates.failed - fates.out
     ends = f"{went_well:,} succeeded, {fates.failed:,} failed again, {fates.out:,} not ended yet"
     return f"{operation.done:,} replayed ({ends}), {rest}"
-
-
-def _add_outcomes(operation: BulkOperation, rows: Sequence[Any]) -> None:
-    """To each replay the state of the transaction that runs in place of its dead letter."""
-    ids = [item.note for item in rows if operation.verb == "replay" and item.result == "done"]
-    states = dict(TransactionRecord.objects.filter(uid__in=ids).values_list("uid", "state")) if ids else {}
-    for item in rows:
-        item.outcome = tag(State(states[item.note]).word, TRANSACTION_KINDS) if item.note in states else ""
 
 
 KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
@@ -90,11 +57,11 @@ CANCEL = {
 }
 
 
-class BulkStateFilter(Choice):
-    title = parameter_name = "state"
+def _turn(name: str, state: str, dialog: dict[str, Any]) -> Any:
+    def verb(operation: BulkOperation, **why: str) -> None:
+        bulk.turn(operation.pk, state, **why)
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return list(BulkOperation.STATES)
+    return parts.decision(name, dialog, verb, f"The operation is {state}.", "lead")
 
 
 @admin.register(BulkOperation)
@@ -102,7 +69,7 @@ class BulkPage(KeysetPage, DetailPage):
     detail_template = "console/bulk.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
-    list_filter: ClassVar = [BulkStateFilter]
+    list_filter: ClassVar = [parts.choice("state", BulkOperation.STATES)]
     search_fields: ClassVar = ()
     export_fields: ClassVar = {
         **{name: name for name in ("id", "verb", "group_id", "by", "reason", "state", "note")},
@@ -122,7 +89,28 @@ class BulkPage(KeysetPage, DetailPage):
             raise IncorrectLookupParameters from error
 
     def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
-        return page_context(request, row)
+        items = BulkItem.objects.filter(operation=row).select_related("letter").defer("letter__payload")
+        found = keyset.paginate(KeysetQuery(rows=items), size=SHOWN, at=request.GET.get("at", ""))
+        # Each replay shows the state of the transaction that runs in place of its dead letter.
+        ids = [item.note for item in found.rows if row.verb == "replay" and item.result == "done"]
+        states = dict(TransactionRecord.objects.filter(uid__in=ids).values_list("uid", "state")) if ids else {}
+        for item in found.rows:
+            item.outcome = tag(State(states[item.note]).word, TRANSACTION_KINDS) if item.note in states else ""
+        gone, whole = row.done + row.skipped + row.failed, min(row.expected, row.cap)
+        turns = (
+            act.button(request, row, allowed_actions.of_turning(row.state, wanted)) for act, wanted in TURNS.items()
+        )
+        return {
+            "operation": row,
+            "sentence": f"{row.state.capitalize()}: {gone:,} of {whole:,} dead letters.",
+            "tally": tally(row),
+            "cap": f"{row.cap:,}",
+            "expected": f"{row.expected:,}",
+            "percent": min(100, round(100 * gone / whole)) if whole else 100,
+            "items": found,
+            "bar": bar(*turns),
+            "read_at": timezone.now(),
+        }
 
     @display(description="what")
     def what(self, operation: BulkOperation) -> str:
@@ -156,22 +144,6 @@ class BulkPage(KeysetPage, DetailPage):
         row = self.row(request, object_id)
         return self.page(request, "console/bulk_live.html", str(row), row, **self.details(request, row))
 
-    @dialog_action(url_path="pause", permissions=["lead"], dialog=PAUSE)
-    def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return self._turn(request, form, object_id, "paused")
-
-    @dialog_action(url_path="resume", permissions=["lead"], dialog=RESUME)
-    def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return self._turn(request, form, object_id, "running")
-
-    @dialog_action(url_path="cancel", permissions=["lead"], dialog=CANCEL)
-    def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return self._turn(request, form, object_id, "cancelled")
-
-    def _turn(self, request: HttpRequest, form: ReasonForm, object_id: str, state: str) -> HttpResponse:
-        row, why = self.row(request, object_id), form.cleaned_data["reason"]
-
-        def verb() -> None:
-            bulk.turn(row.pk, state, by=actor(request), reason=why)
-
-        return parts.carry_out(request, verb, f"The operation is {state}.", self.address(row.pk))
+    pause = _turn("pause", "paused", PAUSE)
+    resume = _turn("resume", "running", RESUME)
+    cancel = _turn("cancel", "cancelled", CANCEL)

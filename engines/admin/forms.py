@@ -1,25 +1,161 @@
-"""The forms of dialogs and of the payload editor."""
+"""The forms of the engines' pages."""
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
+from django.conf import settings as django_settings
+from django.db.models import Model
 from django.http import Http404
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
+from django.utils.html import format_html, format_html_join
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
 
 from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.conf import settings
-from engines.core import redaction
-from engines.models import DeadLetterGroup
+from engines.core import naming, redaction
+from engines.models import DIRECTIONS, DeadLetterGroup, Pipeline, Policy
+from engines.pipelines import Plan
+from engines.tasks import registry
 from engines.transactions import payloads
 from ergon_site.access.core import json_text
+from ergon_site.access.detail import sentence
+from ergon_site.access.fields import JsonField, WhyField
 from ergon_site.access.pages import ReasonForm
 
+LONGEST_KEPT = 36_500
+PRIORITIES = {"min_value": -(2**31), "max_value": 2**31 - 1}
 LEFT = (
     f"A hidden field ({redaction.HIDDEN}) stands where no field was hidden, or in a list whose length changed. "
     "Enter the real value, or keep the length of the list."
 )
+
+
+class NameField(forms.CharField):
+    """The name of something new."""
+
+    def __init__(self, noun: str, model: type[Model]) -> None:
+        self.noun, self.model = noun, model
+        widget = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
+        super().__init__(max_length=100, widget=widget, help_text="Letters, digits, '.', '_' and '-'.")
+
+    def clean(self, value: Any) -> str:
+        name: str = super().clean(value)
+        if refusal := naming.refusal(self.noun, name):
+            raise forms.ValidationError(sentence(refusal))
+        if self.model._default_manager.filter(name=name).exists():  # noqa: SLF001 (Django's own way)
+            msg = f"There is a {self.noun} named {name} already."
+            raise forms.ValidationError(msg)
+        return name
+
+
+class Suggestions(UnfoldAdminTextInputWidget):
+    """A text, with the names that are known offered."""
+
+    def __init__(self, names: Callable[[], list[str]]) -> None:
+        self.names = names
+        super().__init__(attrs={"autocomplete": "off"})
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> str:
+        key = f"{name}_names"
+        box = super().render(name, value, {**(attrs or {}), "list": key}, renderer)
+        options = format_html_join("", '<option value="{}"></option>', ((known,) for known in self.names()))
+        return format_html('{}<datalist id="{}">{}</datalist>', box, key, options)
+
+
+def _days(label: str, initial: int) -> forms.IntegerField:
+    widget = UnfoldAdminIntegerFieldWidget
+    help_text = "Days until they are pruned."
+    return forms.IntegerField(
+        label=label, min_value=1, max_value=LONGEST_KEPT, initial=initial, widget=widget, help_text=help_text
+    )
+
+
+class PipelineForm(forms.Form):
+    """The fields of a pipeline."""
+
+    task = forms.CharField(
+        required=False,
+        max_length=200,
+        widget=Suggestions(registry.tasks.names),
+        help_text="The registered name of the task. Names unknown to this process are accepted too.",
+    )
+    executor = forms.CharField(
+        required=False,
+        max_length=100,
+        widget=Suggestions(lambda: sorted(django_settings.ERGON_EXECUTORS)),
+        help_text="The executor that runs the handlers. Choose either a task or an executor.",
+    )
+    direction = forms.ChoiceField(
+        choices=DIRECTIONS,
+        widget=UnfoldAdminSelectWidget,
+        help_text="Inbound transactions are consumed, outbound ones are produced.",
+    )
+    connector = forms.CharField(
+        max_length=100,
+        initial="database",
+        widget=UnfoldAdminTextInputWidget,
+        help_text="The source of its transactions.",
+    )
+    policy = forms.ChoiceField(
+        choices=lambda: [(one.name, f"{one.name} ({one.kind})") for one in Policy.objects.all()],
+        widget=UnfoldAdminSelectWidget,
+        help_text="A consumer policy for an inbound pipeline, a producer policy for an outbound one.",
+    )
+    priority = forms.IntegerField(
+        initial=0,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="For transactions submitted without a priority. Higher priorities run first.",
+        **PRIORITIES,  # type: ignore[arg-type]
+    )
+    is_enabled = forms.BooleanField(
+        label="Enabled",
+        required=False,
+        initial=True,
+        widget=UnfoldBooleanSwitchWidget,
+        help_text="Served by consumers that are started without pipeline names.",
+    )
+    keep_succeeded_days = _days("Retention of succeeded", 7)
+    keep_failed_days = _days("Retention of failed", 90)
+    redacted = forms.CharField(
+        label="Redacted fields",
+        required=False,
+        max_length=5000,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="Payload fields that are hidden until revealed, one path per line: customer.email, items[].price.",
+    )
+    reason = WhyField()
+
+    def clean_redacted(self) -> list[str]:
+        return [line.strip() for line in self.cleaned_data["redacted"].splitlines() if line.strip()]
+
+    def plan(self) -> Plan:
+        return Plan(**{name: self.cleaned_data[name] for name in Plan.__dataclass_fields__})
+
+
+class NewPipelineForm(PipelineForm):
+    name = NameField("pipeline", Pipeline)
+    field_order = ("name",)
+
+
+class TrialForm(forms.Form):
+    """A transaction to try a pipeline with."""
+
+    payload = JsonField(max_length=2_000_000, initial={}, help_text="Any JSON value.")
+
+
+def values_of(pipeline: Pipeline) -> dict[str, Any]:
+    """A pipeline as the form shows it."""
+    values = {name: getattr(pipeline, name) for name in Plan.__dataclass_fields__}
+    return {**values, "policy": pipeline.policy.name, "redacted": "\n".join(pipeline.redacted)}
 
 
 class GroupForm(ReasonForm):
@@ -80,7 +216,8 @@ class PayloadForm(forms.Form):
             whole = redaction.restore(edited, self.original, self.redacted)
             payloads.encode(whole, limit=settings().payload_limit)
         except (json_text.MalformedJSONError, payloads.PayloadError) as error:
-            raise forms.ValidationError(_sentence(error)) from None
+            told = str(error).replace("The body", "The payload").removesuffix(".")
+            raise forms.ValidationError(sentence(told)) from None
         if redaction.is_left(whole, self.redacted):
             raise forms.ValidationError(LEFT)
         return whole
@@ -89,8 +226,3 @@ class PayloadForm(forms.Form):
         """Of what would be sent: sent is only what was seen as a difference before."""
         text = json.dumps(self.cleaned_data["payload"], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sentence(error: Exception) -> str:
-    told = str(error).replace("The body", "The payload").removesuffix(".")
-    return f"{told[:1].upper()}{told[1:]}."

@@ -14,24 +14,24 @@ from unfold.decorators import display
 
 from engines import bulk, dead_letters
 from engines.admin import links, parts
-from engines.admin.dead_letters import GROUP_KINDS, GroupStateFilter, SourceFilter
+from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.parts import Act
-from engines.admin.transactions import CategoryFilter
+from engines.admin.parts import Act, CategoryFilter
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_groups, list_letters
 from engines.reads.filters import ListingError
 from ergon_site.access import drawing, keyset
-from ergon_site.access.buttons import Button, bar
+from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import KeysetPage, tag, two_lines, unbroken, words
-from ergon_site.access.pages import ReasonForm, actor
+from ergon_site.access.pages import actor
 
+STATES = [(state.value, state.value) for state in GroupState]
 HOURS = 24
 SHOWN = 50
 BULK = (Act("Replay all", "replay_all", Right.LEAD), Act("Discard all", "discard_all", Right.LEAD))
@@ -62,34 +62,36 @@ def sparkline(trend: Sequence[int]) -> str:
     return render_to_string("console/sparkline.html", {"columns": drawing.columns(trend), "label": label})
 
 
-def page_context(request: HttpRequest, group: DeadLetterGroup) -> dict[str, Any]:
-    members = keyset.paginate(list_letters({"group": str(group.pk)}), size=SHOWN, at=request.GET.get("at", ""))
-    operation = group.operations.order_by("-pk").first()
-    is_busy = operation is not None and operation.state in {"running", "paused"}
-    return {
-        "group": group,
-        "spark": sparkline(with_trends([group])[0].trend),
-        "members": members,
-        "operation": operation,
-        "bar": bar(*buttons(request, group, operation.state if operation and is_busy else None)),
-    }
+MUTE = {
+    "title": "Mute the group",
+    "description": "It no longer needs attention; new failures are still recorded here.",
+}
+RESOLVE = {
+    "title": "Resolve the group",
+    "description": "The cause is fixed. If the same failure occurs again, the group reopens.",
+}
+REOPEN = {"title": "Reopen the group", "description": "It needs attention again."}
+REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
+DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
 
 
-def buttons(request: HttpRequest, group: DeadLetterGroup, operation: str | None) -> list[Button]:
-    acting, state = allowed_actions.of_acting_on_all(group.open_count, operation), GroupState(group.state)
-    deciding = {act: allowed_actions.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
-    return [act.button(request, group, why) for act, why in {**dict.fromkeys(BULK, acting), **deciding}.items()]
+def _decide(name: str, state: GroupState, dialog: dict[str, Any]) -> Any:
+    def verb(group: DeadLetterGroup, **why: str) -> None:
+        dead_letters.decide(group.pk, state, **why)
+
+    return parts.decision(name, dialog, verb, f"The group is {state.value}.")
 
 
-class GroupColumns:
-    """The columns of the list of dead-letter groups."""
-
+@admin.register(DeadLetterGroup)
+class GroupsPage(KeysetPage, DetailPage):
+    detail_template = "console/letter_group.html"
+    actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)
-    list_filter: ClassVar = [GroupStateFilter, SourceFilter, CategoryFilter]
+    list_filter: ClassVar = [parts.choice("state", STATES), SourceFilter, CategoryFilter]
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
-    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+    export_fields: ClassVar = {
         **{name: name for name in ("id", "source", "step", "category", "error_type", "message", "state")},
         **{name: name for name in ("open_count", "total", "first_seen_at", "last_seen_at", "decided_by")},
     }
@@ -116,30 +118,11 @@ class GroupColumns:
 
     @display(description="open of all")
     def open_of(self, group: DeadLetterGroup) -> str:
-        return links.anchor(links.letters(group), f"{group.open_count:,} of {group.total:,}")
+        return links.anchor(links.rows("deadletter", group=group.pk), f"{group.open_count:,} of {group.total:,}")
 
     @display(description="last 24 h")
     def day(self, group: Any) -> str:
         return sparkline(group.trend)
-
-
-MUTE = {
-    "title": "Mute the group",
-    "description": "It no longer needs attention; new failures are still recorded here.",
-}
-RESOLVE = {
-    "title": "Resolve the group",
-    "description": "The cause is fixed. If the same failure occurs again, the group reopens.",
-}
-REOPEN = {"title": "Reopen the group", "description": "It needs attention again."}
-REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
-DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
-
-
-@admin.register(DeadLetterGroup)
-class GroupsPage(GroupColumns, KeysetPage, DetailPage):
-    detail_template = "console/letter_group.html"
-    actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:
@@ -151,19 +134,22 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
         return with_trends(rows)
 
     def details(self, request: HttpRequest, row: DeadLetterGroup) -> dict[str, Any]:
-        return page_context(request, row)
+        operation = row.operations.order_by("-pk").first()
+        busy = operation.state if operation and operation.state in {"running", "paused"} else None
+        acting, state = allowed_actions.of_acting_on_all(row.open_count, busy), GroupState(row.state)
+        deciding = {act: allowed_actions.of_deciding(state, wanted) for act, wanted in DECISIONS.items()}
+        refusals = {**dict.fromkeys(BULK, acting), **deciding}
+        return {
+            "group": row,
+            "spark": sparkline(with_trends([row])[0].trend),
+            "members": keyset.paginate(list_letters({"group": str(row.pk)}), size=SHOWN, at=request.GET.get("at", "")),
+            "operation": operation,
+            "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),
+        }
 
-    @dialog_action(url_path="mute", permissions=["operate"], dialog=MUTE)
-    def mute(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return self._decide(request, form, object_id, GroupState.MUTED)
-
-    @dialog_action(url_path="resolve", permissions=["operate"], dialog=RESOLVE)
-    def resolve(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return self._decide(request, form, object_id, GroupState.RESOLVED)
-
-    @dialog_action(url_path="reopen", permissions=["operate"], dialog=REOPEN)
-    def reopen(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return self._decide(request, form, object_id, GroupState.OPEN)
+    mute = _decide("mute", GroupState.MUTED, MUTE)
+    resolve = _decide("resolve", GroupState.RESOLVED, RESOLVE)
+    reopen = _decide("reopen", GroupState.OPEN, REOPEN)
 
     @dialog_action(url_path="replay-all", permissions=["lead"], dialog=REPLAY)
     def replay_all(self, request: HttpRequest, form: ReplayGroupForm, object_id: str) -> HttpResponse:
@@ -172,14 +158,6 @@ class GroupsPage(GroupColumns, KeysetPage, DetailPage):
     @dialog_action(url_path="discard-all", permissions=["lead"], dialog=DISCARD)
     def discard_all(self, request: HttpRequest, form: GroupForm, object_id: str) -> HttpResponse:
         return self._begin(request, form, object_id, "discard", bulk.Terms(rate=bulk.AT_ONCE))
-
-    def _decide(self, request: HttpRequest, form: ReasonForm, object_id: str, state: GroupState) -> HttpResponse:
-        group, why = self.row(request, object_id), form.cleaned_data["reason"]
-
-        def verb() -> None:
-            dead_letters.decide(group.pk, state, by=actor(request), reason=why)
-
-        return parts.carry_out(request, verb, f"The group is {state.value}.", self.address(group.pk))
 
     def _begin(
         self, request: HttpRequest, form: GroupForm, object_id: str, verb: str, terms: bulk.Terms

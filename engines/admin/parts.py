@@ -1,4 +1,4 @@
-"""Parts that the pages of transactions and of dead letters share."""
+"""Parts that the pages of the engines share: attempts, payloads, buttons, filters, actions that ask for a reason."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,14 +12,16 @@ from django.urls import reverse
 
 from engines.conf import settings
 from engines.core import explanation, redaction, timeline
-from engines.core.errors import EngineError
+from engines.core.errors import EngineError, ExceptionType
 from engines.models import Pipeline
 from engines.reads import executors
 from ergon_site.access import json_view
 from ergon_site.access.buttons import Button
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.detail import sentence
-from ergon_site.access.pages import done, holds
+from ergon_site.access.dialogs import dialog_action
+from ergon_site.access.lists import Choice
+from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 
 def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
@@ -61,15 +63,16 @@ def json_part(value: Any) -> dict[str, Any]:
 
 def changes(entries: Iterable[dict[str, Any]] | None, redacted: list[str]) -> list[dict[str, Any]]:
     """The edited fields, path by path; hidden fields stay hidden."""
-    return [_change(entry, is_hidden=redaction.covers(redacted, entry["path"])) for entry in entries or []]
-
-
-def _change(entry: dict[str, Any], *, is_hidden: bool) -> dict[str, Any]:
-    sides = {side: entry[side] for side in ("before", "after") if side in entry}
-    told: dict[str, str] = {
-        side: redaction.HIDDEN if is_hidden else json_view.text(value) for side, value in sides.items()
-    }
-    return {"path": entry["path"] or "(all of it)", **told}
+    told = []
+    for entry in entries or []:
+        is_hidden = redaction.covers(redacted, entry["path"])
+        texts: dict[str, str] = {
+            side: redaction.HIDDEN if is_hidden else json_view.text(entry[side])
+            for side in ("before", "after")
+            if side in entry
+        }
+        told.append({"path": entry["path"] or "(all of it)", **texts})
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +99,36 @@ def carry_out(request: HttpRequest, verb: Callable[[], str | None], success: str
     else:
         messages.success(request, success)
     return done(address)
+
+
+def decision(
+    name: str, dialog: dict[str, Any], verb: Callable[..., object], success: str, right: str = "operate"
+) -> Any:
+    """An action that asks for a reason, carries out a verb on the row and shows its page again."""
+
+    def act(page: Any, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        row = page.row(request, object_id)
+
+        def decide() -> None:
+            verb(row, by=actor(request), reason=form.cleaned_data["reason"])
+
+        return carry_out(request, decide, success, page.address(row.pk))
+
+    act.__name__ = name
+    return dialog_action(description=name.capitalize(), url_path=name, permissions=[right], dialog=dialog)(act)
+
+
+def choice(name: str, offered: Iterable[tuple[str, str]]) -> type[Choice]:
+    """A filter that offers these words."""
+    words = list(offered)
+
+    class Offered(Choice):
+        title = parameter_name = name
+
+        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+            return words
+
+    return Offered
+
+
+CategoryFilter = choice("category", [(category.value, category.value) for category in ExceptionType])

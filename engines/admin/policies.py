@@ -12,7 +12,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from engines import policies
 from engines.admin import links
-from engines.admin.fields import NameField
+from engines.admin.forms import NameField
 from engines.core import retry_preview
 from engines.core.errors import EngineError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
@@ -33,12 +33,10 @@ def layout_of(kind: type[ConsumerPolicy | ProducerPolicy]) -> Layout:
         sections=("loop", *steps),
         headings=HEADINGS,
         rest="Record",
-        drawings={step: _attempts(f"{step}.retry") for step in steps},
+        drawings={
+            step: Drawing(path=f"{step}.retry", draw=_outlook, template="console/outlook.html") for step in steps
+        },
     )
-
-
-def _attempts(path: str) -> Drawing:
-    return Drawing(path=path, draw=_outlook, template="console/outlook.html")
 
 
 def _outlook(values: dict[str, Any]) -> RetryPreview:
@@ -78,7 +76,7 @@ class PoliciesPage(PolicyPage):
 
     @display(description="pipelines", ordering="governed_count")
     def governed(self, policy: Any) -> str:
-        return links.anchor(links.governed(policy), policy.governed_count)
+        return links.anchor(links.rows("pipeline", policy__id__exact=policy.pk), policy.governed_count)
 
     def layout(self, policy: Policy) -> Layout:
         return layout_of(policy.value_class)

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
-from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import display
@@ -22,24 +20,17 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from engines import schedules
 from engines.admin import links
-from engines.admin.fields import NameField, Suggestions
-from engines.admin.pausing import PausableColumns, PausedFilter, tag
+from engines.admin.forms import NameField, Suggestions
+from engines.admin.pausing import PausablePage, PausedFilter, pausing, tag, turn_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
-from ergon_site.access.buttons import bar, button
-from ergon_site.access.core.roles import Right
+from ergon_site.access.buttons import bar
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.detail import DetailPage, sentence
-from ergon_site.access.dialogs import dialog_action
+from ergon_site.access.detail import sentence
 from ergon_site.access.fields import JsonField, WhyField
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 RUNS = 5
-
-
-def _pipelines() -> list[str]:
-    return list(Pipeline.objects.values_list("name", flat=True))
 
 
 class ScheduleForm(forms.Form):
@@ -47,7 +38,7 @@ class ScheduleForm(forms.Form):
 
     name = NameField("schedule", Schedule)
     pipeline = forms.ChoiceField(
-        choices=lambda: [(name, name) for name in _pipelines()],
+        choices=lambda: [(name, name) for name in Pipeline.objects.values_list("name", flat=True)],
         widget=UnfoldAdminSelectWidget,
         help_text="The pipeline that each run submits to.",
     )
@@ -117,11 +108,12 @@ RESUME = {
 
 
 @admin.register(Schedule)
-class SchedulesPage(PausableColumns, DetailPage):
-    edit_right = Right.LEAD
-    refused_by = (EngineError,)
+class SchedulesPage(PausablePage):
+    verbs = schedules
     detail_template = "console/schedule.html"
     new_title = "New schedule"
+    new_form = ScheduleForm
+    new_template = "console/schedule_new.html"
     empty_text = "A schedule submits a transaction at the times of a cron expression."
     list_display = ("name", "feeds", "cron", "time_zone", "next_run", "last_run_at", "state")
     list_filter: ClassVar = [PausedFilter, "pipeline"]
@@ -148,48 +140,22 @@ class SchedulesPage(PausableColumns, DetailPage):
         time = f"{row.next_run_at:%Y-%m-%d %H:%M}"
         return format_html("{} {}", time, tag("late", "warning")) if is_late(row) else time
 
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
     def details(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
-        verb = "resume" if row.paused_at else "pause"
-        address = reverse(f"admin:engines_schedule_{verb}", args=[row.pk])
         first = row.next_run_at.astimezone(ZoneInfo(row.time_zone))
         return {
-            "bar": bar(button(request, verb.capitalize(), address, right=Right.OPERATE)),
+            "bar": bar(turn_of(row).button(request, row)),
             "runs": runs(row.cron, row.time_zone, first, [first]),
             "is_late": is_late(row),
             "pipeline_address": links.pipeline(row.pipeline),
             "payload": None if row.pipeline.redacted else json.dumps(row.payload, indent=2, ensure_ascii=False),
         }
 
-    @dialog_action(description="Pause", url_path="pause", permissions=["operate"], dialog=PAUSE)
-    def pause(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        name = self.row(request, object_id).name
-        schedules.pause(name, by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Paused: no runs start until the schedule is resumed.")
-        return done(self.address(object_id))
+    pause = pausing("pause", PAUSE, schedules.pause, "Paused: no runs start until the schedule is resumed.")
+    resume = pausing("resume", RESUME, schedules.resume, "Resumed: it continues with its next run.")
 
-    @dialog_action(description="Resume", url_path="resume", permissions=["operate"], dialog=RESUME)
-    def resume(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        name = self.row(request, object_id).name
-        schedules.resume(name, by=actor(request), reason=form.cleaned_data["reason"])
-        messages.success(request, "Resumed: it continues with its next run.")
-        return done(self.address(object_id))
-
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        form = ScheduleForm(request.POST or None)
-        made = self.attempt(form, lambda: self._make(request, form))
-        return made or self.page(request, "console/schedule_new.html", "New schedule", form=form, **runs_asked(request))
+    def new_context(self, request: HttpRequest) -> dict[str, Any]:
+        return runs_asked(request)
 
     def runs_view(self, request: HttpRequest) -> HttpResponse:
         """The next runs, as the form has it now."""
         return TemplateResponse(request, "console/schedule_runs.html", runs_asked(request))
-
-    def _make(self, request: HttpRequest, form: ScheduleForm) -> HttpResponse:
-        name, reason = form.cleaned_data["name"], form.cleaned_data["reason"]
-        row = schedules.create(name, form.plan(), by=actor(request), reason=reason)
-        messages.success(request, f"The schedule {row} was created.")
-        return redirect(self.address(row.pk))

@@ -1,32 +1,32 @@
 """Transactions: find one among a million, see why it is where it is, cancel it, run it again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import Case, CharField, F, Q, QuerySet, Value, When
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from unfold.decorators import action, display
+from django.http import HttpRequest, HttpResponse
+from unfold.decorators import display
 
 from engines import transactions, workers
-from engines.admin import editing, parts
-from engines.admin.parts import Act
+from engines.admin import parts
+from engines.admin.parts import Act, CategoryFilter
+from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
-from engines.core.errors import ExceptionType
 from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters
 from engines.reads.transactions import list_transactions
-from ergon_site.access.buttons import Button, bar
+from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, identifier, tag, unbroken, words
-from ergon_site.access.pages import ReasonForm, actor
+from ergon_site.access.lists import Choice, Typed, identifier, tag, unbroken, words
+from ergon_site.access.pages import ReasonForm
 
+STATES = [(state.word, state.word) for state in State]
 AGES = {
     "under-5m": "younger than 5 minutes",
     "under-1h": "younger than an hour",
@@ -51,39 +51,11 @@ def pipelines(request: Any) -> list[Pipeline]:
     return found
 
 
-class StateFilter(Choice):
-    title = parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(state.word, state.word) for state in State]
-
-
 class PipelineFilter(Choice):
     title = parameter_name = "pipeline"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(pipeline.name, pipeline.name) for pipeline in pipelines(request)]
-
-
-class CategoryFilter(Choice):
-    title = parameter_name = "category"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(category.value, category.value) for category in ExceptionType]
-
-
-class AgeFilter(Choice):
-    title = parameter_name = "age"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return list(AGES.items())
-
-
-class EndFilter(Choice):
-    title = parameter_name = "ended"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return list(ENDS.items())
 
 
 class WorkerFilter(Choice):
@@ -102,16 +74,34 @@ class CorrelationFilter(Typed):
 KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
 
 
-class TransactionColumns:
-    """The columns of the list of transactions."""
+CANCEL_BUTTON = Act("Cancel", "cancel", Right.OPERATE)
+CANCEL = {"title": "Cancel the transaction", "description": "It has not started and will not run."}
+REPLAY = {
+    "title": "Replay the transaction",
+    "description": "The same payload runs again as a new transaction.",
+}
 
+
+def _between(first: Any, last: Any) -> str:
+    return span((last - first).total_seconds()) if first and last else ""
+
+
+def _cancel(record: TransactionRecord, **why: str) -> None:
+    transactions.cancel(record.uid, **why)
+
+
+@admin.register(TransactionRecord)
+class TransactionsPage(ReplayablePage):
+    detail_template = "console/transaction.html"
+    list_before_template = "console/search_note.html"
+    actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [
-        *(StateFilter, PipelineFilter, CategoryFilter),
-        *(AgeFilter, EndFilter, WorkerFilter, CorrelationFilter),
+        *(parts.choice("state", STATES), PipelineFilter, CategoryFilter),
+        *(parts.choice("age", AGES.items()), parts.choice("ended", ENDS.items()), WorkerFilter, CorrelationFilter),
     ]
     search_help_text = "Id, correlation id, or payload.order.id:42"
-    export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
+    export_fields: ClassVar = {
         "id": "uid",
         "pipeline": F("pipeline__name"),
         "state": Case(*(When(state=one, then=Value(one.word)) for one in State), output_field=CharField()),
@@ -142,77 +132,8 @@ class TransactionColumns:
 
     @display(description="took")
     def took(self, record: TransactionRecord) -> str:
-        if record.started_at is None or record.finished_at is None:
-            return "–"
-        return unbroken(span((record.finished_at - record.started_at).total_seconds()))
-
-
-CANCEL_BUTTON = Act("Cancel", "cancel", Right.OPERATE)
-REPLAY_BUTTON = Act("Replay", "replay", Right.OPERATE)
-EDIT_BUTTON = Act("Edit and replay", "edit", Right.LEAD, is_dialog=False)
-REVEAL_BUTTON = Act("Reveal", "reveal", Right.OPERATE, is_dialog=False)
-
-
-def page_context(request: HttpRequest, record: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
-    facts = explain.facts_of(record)
-    attempts = parts.attempts(explain.attempts_of(record), record.pipeline)
-    redacted, family = record.pipeline.redacted, _family(record)
-    trace_id = next((one["trace_id"] for one in reversed(attempts) if one["trace_id"]), "")
-    return {
-        "record": record,
-        "sentence": explanation.sentence(facts),
-        "facts": facts,
-        "attempts": attempts,
-        "policy": attempts[-1]["policy_version"] if attempts else _policy(record),
-        "trace": {"id": trace_id, "address": parts.trace_link(trace_id)},
-        "waited": _between(record.created_at, record.started_at),
-        "took": _between(record.started_at, record.finished_at),
-        "payload": parts.payload(record.payload, redacted, is_revealed=is_revealed),
-        "job": executors.job_of(record.pipeline, redaction.redact(record.payload, redacted)),
-        "result": None if record.result is None else parts.json_part(record.result),
-        "changes": parts.changes(record.payload_changes, [] if is_revealed else redacted),
-        "ancestor": next((one for one in family if one.pk == record.replay_of), None),
-        "replays": [one for one in family if one.replay_of == record.pk],
-        "bar": bar(*buttons(request, record, facts["dead_letter"])),
-        "reveal": REVEAL_BUTTON.button(request, record),
-    }
-
-
-def buttons(request: HttpRequest, record: TransactionRecord, letter: str | None) -> list[Button]:
-    state = State(record.state)
-    replaying = allowed_actions.of_replaying(state, letter)
-    refusal = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL_BUTTON: allowed_actions.of_cancelling(state)}
-    return [act.button(request, record, why) for act, why in refusal.items()]
-
-
-def _family(record: TransactionRecord) -> list[TransactionRecord]:
-    """The transaction that it replays, and its own replays."""
-    relatives = TransactionRecord.objects.filter(Q(pk=record.replay_of or 0) | Q(replay_of=record.pk))
-    return list(relatives.only("uid", "state", "replay_of", "created_at").order_by("pk"))
-
-
-def _policy(record: TransactionRecord) -> str:
-    if record.policy_version is None:
-        return ""
-    return str(PolicyVersion.objects.select_related("policy").filter(pk=record.policy_version).first() or "")
-
-
-def _between(first: Any, last: Any) -> str:
-    return explanation.span((last - first).total_seconds()) if first and last else ""
-
-
-CANCEL = {"title": "Cancel the transaction", "description": "It has not started and will not run."}
-REPLAY = {
-    "title": "Replay the transaction",
-    "description": "The same payload runs again as a new transaction.",
-}
-
-
-@admin.register(TransactionRecord)
-class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
-    detail_template = "console/transaction.html"
-    list_before_template = "console/search_note.html"
-    actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
+        took = _between(record.started_at, record.finished_at)
+        return unbroken(took) if took else "–"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TransactionRecord]:
         rows: QuerySet[TransactionRecord] = super().get_queryset(request)
@@ -231,45 +152,51 @@ class TransactionsPage(TransactionColumns, KeysetPage, DetailPage):
             row.pipeline = known.get(row.pipeline_id) or row.pipeline
         return rows
 
-    def details(self, request: HttpRequest, row: TransactionRecord) -> dict[str, Any]:
-        return page_context(request, row)
+    def details(self, request: HttpRequest, row: TransactionRecord, *, is_revealed: bool = False) -> dict[str, Any]:
+        facts, redacted, state = explain.facts_of(row), row.pipeline.redacted, State(row.state)
+        attempts = parts.attempts(explain.attempts_of(row), row.pipeline)
+        policy = attempts[-1]["policy_version"] if attempts else ""
+        if not attempts and row.policy_version is not None:
+            policy = PolicyVersion.objects.select_related("policy").filter(pk=row.policy_version).first() or ""
+        trace_id = next((one["trace_id"] for one in reversed(attempts) if one["trace_id"]), "")
+        # The transaction that it replays, and its own replays.
+        relatives = TransactionRecord.objects.filter(Q(pk=row.replay_of or 0) | Q(replay_of=row.pk))
+        family = list(relatives.only("uid", "state", "replay_of", "created_at").order_by("pk"))
+        replaying = allowed_actions.of_replaying(state, facts["dead_letter"])
+        cancelling = allowed_actions.of_cancelling(state)
+        refusals = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL_BUTTON: cancelling}
+        return {
+            "record": row,
+            "sentence": explanation.sentence(facts),
+            "facts": facts,
+            "attempts": attempts,
+            "policy": str(policy or ""),
+            "trace": {"id": trace_id, "address": parts.trace_link(trace_id)},
+            "waited": _between(row.created_at, row.started_at),
+            "took": _between(row.started_at, row.finished_at),
+            "payload": parts.payload(row.payload, redacted, is_revealed=is_revealed),
+            "job": executors.job_of(row.pipeline, redaction.redact(row.payload, redacted)),
+            "result": None if row.result is None else parts.json_part(row.result),
+            "changes": parts.changes(row.payload_changes, [] if is_revealed else redacted),
+            "ancestor": next((one for one in family if one.pk == row.replay_of), None),
+            "replays": [one for one in family if one.replay_of == row.pk],
+            "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),
+            "reveal": REVEAL_BUTTON.button(request, row),
+        }
 
-    @dialog_action(url_path="cancel", permissions=["operate"], dialog=CANCEL)
-    def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        record, why = self.row(request, object_id), form.cleaned_data["reason"]
+    def payload_of(self, row: TransactionRecord) -> tuple[Any, list[str]]:
+        return row.payload, row.pipeline.redacted
 
-        def verb() -> None:
-            transactions.cancel(record.uid, by=actor(request), reason=why)
+    def replay_row(self, row: TransactionRecord, *, by: str, reason: str, **edited: Any) -> str:
+        new = transactions.replay(row.uid, by=by, reason=reason, **edited)
+        return self.address(transactions.find(new.id).pk)
 
-        return parts.carry_out(request, verb, "Cancelled: it will not run.", self.address(record.pk))
+    def reveal_row(self, row: TransactionRecord, *, by: str) -> None:
+        transactions.reveal(row.uid, by=by)
 
     @dialog_action(url_path="replay", permissions=["operate"], dialog=REPLAY)
     def replay(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        record, why = self.row(request, object_id), form.cleaned_data["reason"]
+        row = self.row(request, object_id)
+        return self.carry_out_replay(request, form, row, "Replayed: this is the new transaction.")
 
-        def verb() -> str:
-            return self._page_of(transactions.replay(record.uid, by=actor(request), reason=why).id)
-
-        return parts.carry_out(request, verb, "Replayed: this is the new transaction.", self.address(record.pk))
-
-    @action(url_path="edit", permissions=["lead"])
-    def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        record = self.row(request, object_id)
-
-        def verb(payload: Any, reason: str) -> str:
-            return self._page_of(transactions.replay(record.uid, by=actor(request), reason=reason, payload=payload).id)
-
-        subject = editing.Subject(record, self.address(record.pk), record.payload, record.pipeline.redacted, verb)
-        return editing.view(self, request, subject)
-
-    @action(url_path="reveal", permissions=["operate"])
-    def reveal(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        record = self.row(request, object_id)
-        transactions.reveal(record.uid, by=actor(request))
-        shown = page_context(request, record, is_revealed=True)
-        return self.page(request, self.detail_template, str(record), record, **shown)
-
-    def _page_of(self, uid: str) -> str:
-        return self.address(transactions.find(uid).pk)
+    cancel = parts.decision("cancel", CANCEL, _cancel, "Cancelled: it will not run.")

@@ -80,7 +80,7 @@ class WorkersPage(DetailPage):
 
     @display(description="in flight", ordering="in_flight")
     def holds(self, worker: Worker) -> str:
-        return links.anchor(links.held(worker), worker.in_flight)
+        return links.anchor(links.rows("transactionrecord", worker=worker.pk), worker.in_flight)
 
     @display(description="abandoned", ordering="abandoned")
     def left_behind(self, worker: Worker) -> int:
