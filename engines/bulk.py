@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 
 from engines import dead_letters, transactions
 from engines.core.allowed_actions import TURNS
@@ -74,7 +73,15 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
         raise dead_letters.GroupUnknownError(group_id)
     if group.operations.filter(state__in=["running", "paused"]).exists():
         raise GroupBusyError
-    _refuse_out_of_bounds(terms)
+    if not 0 < terms.rate <= AT_ONCE:
+        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
+        raise BulkError(msg)
+    if not 0 <= terms.canary <= MOST_FIRST:
+        msg = f"the canary is 0 to {MOST_FIRST:,}, not {terms.canary:,}"
+        raise BulkError(msg)
+    if terms.cap < 1:
+        msg = f"the cap is at least 1, not {terms.cap:,}"
+        raise BulkError(msg)
     expected = group.letters.filter(state=LetterState.OPEN.value).count()
     operation = BulkOperation(verb=verb, group=group, by=by, reason=reason, expected=expected, cap=min(terms.cap, MOST))
     operation.canary, operation.rate = (terms.canary if verb == "replay" else 0), terms.rate
@@ -85,27 +92,10 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
         action=f"bulk.{verb}",
         target=f"bulk operation {operation.pk}",
         reason=reason,
-        after={
-            "group": str(group),
-            "expected": expected,
-            "canary": operation.canary,
-            "rate": terms.rate,
-            "cap": operation.cap,
-        },
+        after={"group": str(group)}
+        | {name: getattr(operation, name) for name in ("expected", "canary", "rate", "cap")},
     )
     return operation
-
-
-def _refuse_out_of_bounds(terms: Terms) -> None:
-    if not 0 < terms.rate <= AT_ONCE:
-        msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
-        raise BulkError(msg)
-    if not 0 <= terms.canary <= MOST_FIRST:
-        msg = f"the canary is 0 to {MOST_FIRST:,}, not {terms.canary:,}"
-        raise BulkError(msg)
-    if terms.cap < 1:
-        msg = f"the cap is at least 1, not {terms.cap:,}"
-        raise BulkError(msg)
 
 
 @retry_conflicts
@@ -162,9 +152,15 @@ def _advance(operation_id: int) -> int:
         return 0
     fates = fates_of(operation)
     allowance = _allowance(operation, fates, now)
-    # All of them before the first is settled, since that locks their group.
-    following = _next(operation).select_for_update() if allowance else _next(operation)
-    batch = list(following[: max(allowance, 1)])
+    # The open ones that it has not processed yet, without those that are newer than it.
+    following = DeadLetter.objects.filter(
+        group=operation.group,
+        state=LetterState.OPEN.value,
+        pk__gt=operation.last_letter,
+        created_at__lte=operation.created_at,
+    ).order_by("pk")
+    # All of them are locked before the first is settled, since that locks their group.
+    batch = list((following.select_for_update() if allowance else following)[: max(allowance, 1)])
     if trouble := _trouble(operation, fates, batch):
         _end(operation, "stopped", now, trouble)
         return 0
@@ -176,24 +172,15 @@ def _advance(operation_id: int) -> int:
     return min(len(batch), allowance)
 
 
-def _next(operation: BulkOperation) -> QuerySet[DeadLetter]:
-    """The open dead letters that the operation has not processed yet, without those that are newer than it."""
-    letters = DeadLetter.objects.filter(group=operation.group, state=LetterState.OPEN.value)
-    return letters.filter(pk__gt=operation.last_letter, created_at__lte=operation.created_at).order_by("pk")
-
-
-def _gone(operation: BulkOperation) -> int:
-    return operation.done + operation.skipped + operation.failed
-
-
 def _left(operation: BulkOperation) -> int:
     """The number of dead letters that its cap still allows."""
-    return operation.cap - _gone(operation)
+    return operation.cap - operation.done - operation.skipped - operation.failed
 
 
 def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
     """The number to process now: the canary at once, the rest by the rate, never more than the cap."""
-    gone, left = _gone(operation), _left(operation)
+    left = _left(operation)
+    gone = operation.cap - left
     if operation.canary and gone < operation.canary:
         return min(left, operation.canary - gone)
     if operation.canary and gone == operation.canary and fates.out:
@@ -214,14 +201,26 @@ def _trouble(operation: BulkOperation, fates: Fates, batch: Sequence[DeadLetter]
         return f"{fates.failed} of its replays failed again"
     if (came := total - known.get("known_total", total)) > 0:
         return f"{came} more failed in the same way since it was started or resumed"
-    return _blocker(batch)
+    if not batch:
+        return ""
+    if (replayer := dead_letters.replayer_of(batch[0])) is not None:
+        return replayer.hindrance(batch)
+    return next((str(one) for one in blockers.blockers_of({letter.uid for letter in batch})), "")
 
 
 def fates_of(operation: BulkOperation) -> Fates:
     """The outcomes of its replays, by pipeline or by provider."""
     done = operation.items.filter(result="done")
     first = done.select_related("letter").first() if operation.verb == "replay" else None
-    return _fates(first.letter, done.values("letter__replayed_as")) if first else Fates()
+    if first is None:
+        return Fates()
+    ids = done.values("letter__replayed_as")
+    if (replayer := dead_letters.replayer_of(first.letter)) is not None:
+        return replayer.fates(ids)
+    counts = TransactionRecord.objects.filter(uid__in=ids).aggregate(
+        out=Count("pk", filter=Q(state__in=OUT)), failed=Count("pk", filter=Q(state=State.FAILED.value))
+    )
+    return Fates(**counts)
 
 
 def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:
@@ -245,22 +244,3 @@ def _end(operation: BulkOperation, state: str, now: datetime, note: str) -> None
     operation.state, operation.note = state, note
     operation.finished_at = now if state == "done" else None
     operation.save()
-
-
-def _fates(letter: DeadLetter, ids: QuerySet[Any, Any]) -> Fates:
-    """The outcomes of the replays with these ids; the letter says whose they are."""
-    if (replayer := dead_letters.replayer_of(letter)) is not None:
-        return replayer.fates(ids)
-    counts = TransactionRecord.objects.filter(uid__in=ids).aggregate(
-        out=Count("pk", filter=Q(state__in=OUT)), failed=Count("pk", filter=Q(state=State.FAILED.value))
-    )
-    return Fates(**counts)
-
-
-def _blocker(letters: Sequence[DeadLetter]) -> str:
-    """The blocker of replaying these; empty if there is none."""
-    if not letters:
-        return ""
-    if (replayer := dead_letters.replayer_of(letters[0])) is not None:
-        return replayer.hindrance(letters)
-    return next((str(one) for one in blockers.blockers_of({letter.uid for letter in letters})), "")

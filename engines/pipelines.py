@@ -1,7 +1,7 @@
 """VERBS of pipelines: create, amend, pause, resume, submit a test."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from engines import policies, transactions
 from engines.core import naming
 from engines.core.errors import EngineError
-from engines.models import Pipeline
+from engines.models import Pipeline, Schedule
 from engines.transactions import Submitted
 from engines.transactions.errors import PipelineUnknownError
 from engines.transactions.statements import statements
@@ -19,6 +19,8 @@ from ergon_site.access.database.retrying import retry_conflicts
 
 DEFAULT_POLICY = {"inbound": "default", "outbound": "default-producer"}
 KIND = {"inbound": "consumer", "outbound": "producer"}
+
+Row = TypeVar("Row", Pipeline, Schedule)
 
 
 class PipelineError(EngineError):
@@ -73,7 +75,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     except IntegrityError:
         # Somebody made one in this very moment.
         raise PipelineTakenError(name) from None
-    audit.record(actor=by, action="pipeline.create", target=_target(pipeline), reason=reason, after=_as_dict(pipeline))
+    audit.record(actor=by, action="pipeline.create", target=f"pipeline {name}", reason=reason, after=_as_dict(pipeline))
     return pipeline
 
 
@@ -88,7 +90,7 @@ def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
     audit.record(
         actor=by,
         action="pipeline.amend",
-        target=_target(pipeline),
+        target=f"pipeline {name}",
         reason=reason,
         before=before,
         after=_as_dict(pipeline),
@@ -100,23 +102,33 @@ def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
 @transaction.atomic
 def pause(name: str, *, by: str, reason: str) -> Pipeline:
     """Stop claims at once; what runs is let end."""
-    pipeline = _lock(name)
-    Pipeline.objects.filter(pk=pipeline.pk).update(paused_at=Now(), paused_by=by, pause_reason=reason)
-    audit.record(actor=by, action="pipeline.pause", target=_target(pipeline), reason=reason)
-    pipeline.refresh_from_db()
-    return pipeline
+    return pause_row(_lock(name), by=by, reason=reason)
 
 
 @retry_conflicts
 @transaction.atomic
 def resume(name: str, *, by: str, reason: str) -> Pipeline:
     """Let claims go on."""
-    pipeline = _lock(name)
-    Pipeline.objects.filter(pk=pipeline.pk).update(paused_at=None, paused_by="", pause_reason="")
-    audit.record(actor=by, action="pipeline.resume", target=_target(pipeline), reason=reason)
+    pipeline = resume_row(_lock(name), by=by, reason=reason)
     statements().wake(pipeline.pk)
-    pipeline.refresh_from_db()
     return pipeline
+
+
+def pause_row(row: Row, *, by: str, reason: str) -> Row:
+    """Write down that a locked pipeline or schedule is paused, by whom and why."""
+    return _turn(row, "pause", by, reason, paused_at=Now(), paused_by=by, pause_reason=reason)
+
+
+def resume_row(row: Row, *, by: str, reason: str, **also: Any) -> Row:
+    return _turn(row, "resume", by, reason, paused_at=None, paused_by="", pause_reason="", **also)
+
+
+def _turn(row: Row, verb: str, by: str, reason: str, **values: Any) -> Row:
+    noun = row._meta.verbose_name  # noqa: SLF001 (Django's own way)
+    type(row)._default_manager.filter(pk=row.pk).update(**values)  # noqa: SLF001
+    audit.record(actor=by, action=f"{noun}.{verb}", target=f"{noun} {row.name}", reason=reason)
+    row.refresh_from_db()
+    return row
 
 
 @retry_conflicts
@@ -156,20 +168,17 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
     for name, value in given.items():
         if value is not None:
             setattr(pipeline, name, value)
-    for name in ("task", "executor", "connector"):
-        if not is_storable(getattr(pipeline, name)):
+    texts = {name: [getattr(pipeline, name)] for name in ("task", "executor", "connector")}
+    for name, values in (texts | {"redacted": pipeline.redacted}).items():
+        if not all(map(is_storable, values)):
             msg = f"{name} holds U+0000 or half of a surrogate pair, which no database text can"
             raise PipelineError(msg)
-    if not all(map(is_storable, pipeline.redacted)):
-        msg = "redacted holds U+0000 or half of a surrogate pair, which no database text can"
-        raise PipelineError(msg)
     if bool(pipeline.task) == bool(pipeline.executor):
         msg = "a pipeline runs a task or an executor: name one of them"
         raise PipelineError(msg)
     if policy is not None:
         pipeline.policy = policies.find(policy)
-    if pipeline.policy.kind != KIND[pipeline.direction]:
-        kind = KIND[pipeline.direction]
+    if pipeline.policy.kind != (kind := KIND[pipeline.direction]):
         msg = f"an {pipeline.direction} pipeline needs a {kind} policy; {pipeline.policy.name!r} is not one"
         raise PipelineError(msg)
 
@@ -177,7 +186,3 @@ def _apply(pipeline: Pipeline, plan: Plan) -> None:
 def _as_dict(pipeline: Pipeline) -> dict[str, Any]:
     names = [one.name for one in fields(Plan) if one.name != "policy"]
     return {name: getattr(pipeline, name) for name in names} | {"policy": pipeline.policy.name}
-
-
-def _target(pipeline: Pipeline) -> str:
-    return f"pipeline {pipeline.name}"

@@ -37,7 +37,13 @@ def write(
     name: str, body: Any, *, by: str, reason: str, kind: str | None = None, expected: int | None = None
 ) -> PolicyVersion:
     """A new version, in force at once; with `expected`, only if that is the one in force now."""
-    policy = POLICIES.lock(name) or _new(name, kind)
+    policy = POLICIES.lock(name)
+    if policy is None:
+        if kind is None:
+            raise PolicyUnknownError(name)
+        if refusal := naming.refusal("policy", name):
+            raise PolicyError(refusal)
+        policy = Policy(name=name, kind=kind)
     POLICIES.expect(policy, expected)
     if kind is not None and kind != policy.kind:
         msg = f"the policy {name!r} is of the kind {policy.kind}, not {kind}"
@@ -64,14 +70,6 @@ def of_version(version_id: int) -> ConsumerPolicy | ProducerPolicy:
     """A version of a policy; read once, because versions never change."""
     version = PolicyVersion.objects.select_related("policy").get(pk=version_id)
     return version.policy.value_class.from_dict(version.body)
-
-
-def _new(name: str, kind: str | None) -> Policy:
-    if kind is None:
-        raise PolicyUnknownError(name)
-    if refusal := naming.refusal("policy", name):
-        raise PolicyError(refusal)
-    return Policy(name=name, kind=kind)
 
 
 def _check(complete: dict[str, Any]) -> None:

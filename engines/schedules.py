@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from django.db import IntegrityError, connection, transaction
-from django.db.models.functions import Now
 
 from engines import pipelines, transactions
 from engines.conf import settings
@@ -84,7 +83,13 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
     if plan.catch_up not in dict(Schedule.CATCH_UP):
         msg = f"catch_up must be one, all or none, not {plan.catch_up!r}"
         raise ScheduleError(msg)
-    _refuse_out_of_bounds(plan)
+    if len(plan.cron) > LONGEST_CRON:
+        msg = f"a cron expression has at most {LONGEST_CRON} characters"
+        raise ScheduleError(msg)
+    try:
+        payloads.encode(plan.payload, limit=settings().payload_limit)
+    except payloads.PayloadError as error:
+        raise ScheduleError(str(error)) from None
     schedule = Schedule(name=name, created_by=by, **asdict(plan) | {"pipeline": pipelines.find(plan.pipeline)})
     schedule.next_run_at = _next(schedule, database_time())
     try:
@@ -101,11 +106,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
 @retry_conflicts
 @transaction.atomic
 def pause(name: str, *, by: str, reason: str) -> Schedule:
-    schedule = _lock(name)
-    Schedule.objects.filter(pk=schedule.pk).update(paused_at=Now(), paused_by=by, pause_reason=reason)
-    audit.record(actor=by, action="schedule.pause", target=f"schedule {name}", reason=reason)
-    schedule.refresh_from_db()
-    return schedule
+    return pipelines.pause_row(_lock(name), by=by, reason=reason)
 
 
 @retry_conflicts
@@ -113,11 +114,7 @@ def pause(name: str, *, by: str, reason: str) -> Schedule:
 def resume(name: str, *, by: str, reason: str) -> Schedule:
     """Go on from now: what was missed while paused is not caught up with."""
     schedule = _lock(name)
-    following = _next(schedule, database_time())
-    Schedule.objects.filter(pk=schedule.pk).update(paused_at=None, paused_by="", pause_reason="", next_run_at=following)
-    audit.record(actor=by, action="schedule.resume", target=f"schedule {name}", reason=reason)
-    schedule.refresh_from_db()
-    return schedule
+    return pipelines.resume_row(schedule, by=by, reason=reason, next_run_at=_next(schedule, database_time()))
 
 
 def find(name: str) -> Schedule:
@@ -160,42 +157,30 @@ def _fire_one(broken: dict[str, EngineError]) -> int | None:
 
 
 def _submit_runs(schedule: Schedule, now: datetime) -> int:
-    runs = _due_runs(schedule, now)
-    drafts = [_draft(schedule, run_at) for run_at in _chosen(schedule, runs, now)]
+    runs = chosen = _due_runs(schedule, now)
+    if schedule.catch_up == "none":
+        chosen = [run_at for run_at in runs if now - run_at <= PUNCTUAL]
+    drafts = []
+    for run_at in chosen:
+        # The key makes a run one, should two ever think it theirs.
+        key = f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
+        drafts.append(Draft(schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}"))
     transactions.submit_many(schedule.pipeline.name, drafts)
     schedule.last_run_at, schedule.next_run_at = runs[-1], _next(schedule, runs[-1])
     schedule.save(update_fields=["last_run_at", "next_run_at"])
     return len(drafts)
 
 
-def _draft(schedule: Schedule, run_at: datetime) -> Draft:
-    # The key makes a run one, should two ever think it theirs.
-    key = f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
-    return Draft(schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}")
-
-
 def _due_runs(schedule: Schedule, now: datetime) -> list[datetime]:
     """The missed runs, up to the limit of one pass; or only the latest, where only that one counts."""
-    if schedule.catch_up != "all":
-        return [max(schedule.next_run_at, _latest(schedule, now))]
-    times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)
-    later = takewhile(lambda run_at: run_at <= now, islice(times, CAUGHT_UP_AT_ONCE))
-    return [schedule.next_run_at, *later]
-
-
-def _latest(schedule: Schedule, now: datetime) -> datetime:
-    """Looked for backwards: a schedule may have slept through years of minutes."""
+    if schedule.catch_up == "all":
+        times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)
+        later = takewhile(lambda run_at: run_at <= now, islice(times, CAUGHT_UP_AT_ONCE))
+        return [schedule.next_run_at, *later]
+    # Looked for backwards: a schedule may have slept through years of minutes.
     times = runs_after(schedule.cron, schedule.time_zone, now + timedelta(minutes=1), backwards=True)
-    return next((run_at for run_at in times if run_at <= now), schedule.next_run_at)
-
-
-def _chosen(schedule: Schedule, runs: list[datetime], now: datetime) -> list[datetime]:
-    match schedule.catch_up:
-        case "all":
-            return runs
-        case "none":
-            return [run_at for run_at in runs[-1:] if now - run_at <= PUNCTUAL]
-    return runs[-1:]
+    latest = next((run_at for run_at in times if run_at <= now), schedule.next_run_at)
+    return [max(schedule.next_run_at, latest)]
 
 
 def _next(schedule: Schedule, after: datetime) -> datetime:
@@ -204,16 +189,6 @@ def _next(schedule: Schedule, after: datetime) -> datetime:
     except StopIteration:
         msg = f"{schedule.cron!r} has no further run"
         raise ScheduleError(msg) from None
-
-
-def _refuse_out_of_bounds(plan: Plan) -> None:
-    if len(plan.cron) > LONGEST_CRON:
-        msg = f"a cron expression has at most {LONGEST_CRON} characters"
-        raise ScheduleError(msg)
-    try:
-        payloads.encode(plan.payload, limit=settings().payload_limit)
-    except payloads.PayloadError as error:
-        raise ScheduleError(str(error)) from None
 
 
 def _lock(name: str) -> Schedule:

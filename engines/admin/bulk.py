@@ -12,7 +12,7 @@ from unfold.decorators import action, display
 
 from engines import bulk
 from engines.admin import parts
-from engines.admin.parts import Act
+from engines.admin.parts import Act, column
 from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
@@ -112,21 +112,10 @@ class BulkPage(KeysetPage, DetailPage):
             "read_at": timezone.now(),
         }
 
-    @display(description="what")
-    def what(self, operation: BulkOperation) -> str:
-        return words(str(operation))
-
-    @display(description="reason")
-    def why(self, operation: BulkOperation) -> str:
-        return words(operation.reason)
-
-    @display(description="state")
-    def state_word(self, operation: BulkOperation) -> str:
-        return tag(operation.state, KINDS)
-
-    @display(description="by")
-    def who(self, operation: BulkOperation) -> str:
-        return unbroken(operation.by)
+    what = column("what", lambda operation: words(str(operation)))
+    why = column("reason", lambda operation: words(operation.reason))
+    state_word = column("state", lambda operation: tag(operation.state, KINDS))
+    who = column("by", lambda operation: unbroken(operation.by))
 
     @display(description="begun")
     def when(self, operation: BulkOperation) -> str:

@@ -9,11 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from unfold.decorators import display
 
 from engines import dead_letters, transactions
 from engines.admin import parts
-from engines.admin.parts import Act, CategoryFilter
+from engines.admin.parts import Act, CategoryFilter, column
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import LetterState
@@ -95,29 +94,12 @@ class LettersPage(ReplayablePage):
         **{name: name for name in ("created_at", "settled_at", "settled_by", "reason", "replayed_as")},
     }
 
-    @display(description="transaction")
-    def key(self, letter: DeadLetter) -> str:
-        return identifier(letter.uid)
-
-    @display(description="state")
-    def state_word(self, letter: DeadLetter) -> str:
-        return tag(letter.state, KINDS)
-
-    @display(description="error")
-    def what(self, letter: DeadLetter) -> str:
-        return words(f"{letter.error_type}: {letter.message}".removesuffix(": "))
-
-    @display(description="source")
-    def where(self, letter: DeadLetter) -> str:
-        return words(letter.source)
-
-    @display(description="category")
-    def kind(self, letter: DeadLetter) -> str:
-        return unbroken(letter.category)
-
-    @display(description="decided by", empty_value="–")
-    def settled(self, letter: DeadLetter) -> str:
-        return letter.settled_by
+    key = column("transaction", lambda letter: identifier(letter.uid))
+    state_word = column("state", lambda letter: tag(letter.state, KINDS))
+    what = column("error", lambda letter: words(f"{letter.error_type}: {letter.message}".removesuffix(": ")))
+    where = column("source", lambda letter: words(letter.source))
+    kind = column("category", lambda letter: unbroken(letter.category))
+    settled = column("decided by", lambda letter: letter.settled_by, empty_value="–")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
         rows: QuerySet[DeadLetter] = super().get_queryset(request)

@@ -10,13 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
-from unfold.decorators import display
 
 from engines import bulk, dead_letters
 from engines.admin import links, parts
 from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.parts import Act, CategoryFilter
+from engines.admin.parts import Act, CategoryFilter, column
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
@@ -96,33 +95,23 @@ class GroupsPage(KeysetPage, DetailPage):
         **{name: name for name in ("open_count", "total", "first_seen_at", "last_seen_at", "decided_by")},
     }
 
-    @display(description="error")
-    def error(self, group: DeadLetterGroup) -> str:
-        return words(str(group))
-
-    @display(description="state")
-    def state_word(self, group: DeadLetterGroup) -> str:
-        return tag(group.state, GROUP_KINDS)
-
-    @display(description="source and step")
-    def where(self, group: DeadLetterGroup) -> str:
-        return two_lines(group.source, group.step)
-
-    @display(description="category")
-    def kind(self, group: DeadLetterGroup) -> str:
-        return unbroken(group.category)
-
-    @display(description="last seen")
-    def seen(self, group: DeadLetterGroup) -> str:
-        return two_lines(f"{group.last_seen_at:%Y-%m-%d %H:%M:%S}", f"first {group.first_seen_at:%Y-%m-%d %H:%M:%S}")
-
-    @display(description="open of all")
-    def open_of(self, group: DeadLetterGroup) -> str:
-        return links.anchor(links.rows("deadletter", group=group.pk), f"{group.open_count:,} of {group.total:,}")
-
-    @display(description="last 24 h")
-    def day(self, group: Any) -> str:
-        return sparkline(group.trend)
+    error = column("error", lambda group: words(str(group)))
+    state_word = column("state", lambda group: tag(group.state, GROUP_KINDS))
+    where = column("source and step", lambda group: two_lines(group.source, group.step))
+    kind = column("category", lambda group: unbroken(group.category))
+    seen = column(
+        "last seen",
+        lambda group: two_lines(
+            f"{group.last_seen_at:%Y-%m-%d %H:%M:%S}", f"first {group.first_seen_at:%Y-%m-%d %H:%M:%S}"
+        ),
+    )
+    open_of = column(
+        "open of all",
+        lambda group: links.anchor(
+            links.rows("deadletter", group=group.pk), f"{group.open_count:,} of {group.total:,}"
+        ),
+    )
+    day = column("last 24 h", lambda group: sparkline(group.trend))
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         try:

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from unfold.decorators import display
 
 from engines.conf import settings
 from engines.core import explanation, redaction, timeline
@@ -116,6 +117,16 @@ def decision(
 
     act.__name__ = name
     return dialog_action(description=name.capitalize(), url_path=name, permissions=[right], dialog=dialog)(act)
+
+
+def column(description: str, value: Callable[[Any], object], **options: Any) -> Any:
+    """A column of a list: its heading, and what it shows of a row."""
+
+    @display(description=description, **options)
+    def shown(_: Any, row: Any) -> object:
+        return value(row)
+
+    return shown
 
 
 def choice(name: str, offered: Iterable[tuple[str, str]]) -> type[Choice]:

@@ -47,7 +47,7 @@ class PausablePage(DetailPage):
 
     edit_right = Right.LEAD
     refused_by = (EngineError,)
-    verbs: Any
+    new: Callable[..., Any]
     new_form: ClassVar[type[forms.Form]]
     new_template: ClassVar[str] = "console/form.html"
     submit_text: ClassVar[str] = ""
@@ -78,7 +78,7 @@ class PausablePage(DetailPage):
 
         def make() -> HttpResponse:
             name, reason = form.cleaned_data["name"], form.cleaned_data["reason"]
-            row = self.verbs.create(name, form.plan(), by=actor(request), reason=reason)
+            row = self.new(name, form.plan(), by=actor(request), reason=reason)
             messages.success(request, f"The {self.opts.verbose_name} {row} was created.")
             return redirect(self.address(row.pk))
 

@@ -14,7 +14,7 @@ from unfold.decorators import action, display
 from engines import pipelines
 from engines.admin import links
 from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
-from engines.admin.parts import Act
+from engines.admin.parts import Act, column
 from engines.admin.pausing import PausablePage, PausedFilter, pausing, turn_of
 from engines.core.explanation import span
 from engines.models import Pipeline
@@ -103,7 +103,7 @@ CHANGE = {
 
 @admin.register(Pipeline)
 class PipelinesPage(PausablePage):
-    verbs = pipelines
+    new = staticmethod(pipelines.create)
     actions_detail = ("pause", "resume", "submit_test", "edit")
     detail_template = "console/pipeline.html"
     new_title = "New pipeline"
@@ -144,30 +144,25 @@ class PipelinesPage(PausablePage):
         runs = row.task or f"executor {row.executor}"
         return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', runs, row.direction)
 
-    @display(description="waiting")
-    def waiting(self, row: Any) -> str:
-        return links.anchor(links.transactions(row.name, "pending"), row.standing.depth)
-
-    @display(description="oldest")
-    def oldest(self, row: Any) -> str:
-        return age(row.standing)
-
-    @display(description="running")
-    def running(self, row: Any) -> str:
-        return links.anchor(links.transactions(row.name, "running"), f"{row.standing.running:,}")
-
-    @display(description="rate (1 h)")
-    def rate(self, row: Any) -> str:
-        return links.anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing))
+    waiting = column("waiting", lambda row: links.anchor(links.transactions(row.name, "pending"), row.standing.depth))
+    oldest = column("oldest", lambda row: age(row.standing))
+    running = column(
+        "running", lambda row: links.anchor(links.transactions(row.name, "running"), f"{row.standing.running:,}")
+    )
+    rate = column(
+        "rate (1 h)", lambda row: links.anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing))
+    )
 
     @display(description="failure rate (1 h)")
     def failing(self, row: Any) -> str:
         told = share(row.standing)
         return told if row.standing.failing is None else links.anchor(links.transactions(row.name, "failed"), told)
 
-    @display(description="policy", ordering="policy__name")
-    def governed_by(self, row: Any) -> str:
-        return links.anchor(links.policy(row.policy), f"{row.policy.name} v{row.policy.active.number}")
+    governed_by = column(
+        "policy",
+        lambda row: links.anchor(links.policy(row.policy), f"{row.policy.name} v{row.policy.active.number}"),
+        ordering="policy__name",
+    )
 
     pause = pausing("pause", PAUSE, pipelines.pause, "Paused: no new transactions start until the pipeline is resumed.")
     resume = pausing("resume", RESUME, pipelines.resume, "Resumed: pending transactions start again.")

@@ -7,12 +7,12 @@ from django import forms
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
-from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from engines import policies
 from engines.admin import links
 from engines.admin.forms import NameField
+from engines.admin.parts import column
 from engines.core import retry_preview
 from engines.core.errors import EngineError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
@@ -74,9 +74,11 @@ class PoliciesPage(PolicyPage):
         rows: QuerySet[Policy] = super().get_queryset(request)
         return rows.annotate(governed_count=Count("pipelines"))
 
-    @display(description="pipelines", ordering="governed_count")
-    def governed(self, policy: Any) -> str:
-        return links.anchor(links.rows("pipeline", policy__id__exact=policy.pk), policy.governed_count)
+    governed = column(
+        "pipelines",
+        lambda policy: links.anchor(links.rows("pipeline", policy__id__exact=policy.pk), policy.governed_count),
+        ordering="governed_count",
+    )
 
     def layout(self, policy: Policy) -> Layout:
         return layout_of(policy.value_class)

@@ -21,6 +21,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from engines import schedules
 from engines.admin import links
 from engines.admin.forms import NameField, Suggestions
+from engines.admin.parts import column
 from engines.admin.pausing import PausablePage, PausedFilter, pausing, tag, turn_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
@@ -109,7 +110,7 @@ RESUME = {
 
 @admin.register(Schedule)
 class SchedulesPage(PausablePage):
-    verbs = schedules
+    new = staticmethod(schedules.create)
     detail_template = "console/schedule.html"
     new_title = "New schedule"
     new_form = ScheduleForm
@@ -130,9 +131,9 @@ class SchedulesPage(PausablePage):
         rows: QuerySet[Schedule] = super().get_queryset(request)
         return rows.select_related("pipeline")
 
-    @display(description="pipeline", ordering="pipeline__name")
-    def feeds(self, row: Schedule) -> str:
-        return links.anchor(links.pipeline(row.pipeline), row.pipeline)
+    feeds = column(
+        "pipeline", lambda row: links.anchor(links.pipeline(row.pipeline), row.pipeline), ordering="pipeline__name"
+    )
 
     @display(description="next run", ordering="next_run_at")
     def next_run(self, row: Schedule) -> str:

@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from engines import transactions, workers
 from engines.admin import parts
-from engines.admin.parts import Act, CategoryFilter
+from engines.admin.parts import Act, CategoryFilter, column
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.explanation import span
@@ -113,17 +113,9 @@ class TransactionsPage(ReplayablePage):
         **{name: name for name in ("created_at", "available_at", "started_at", "finished_at")},
     }
 
-    @display(description="id")
-    def key(self, record: TransactionRecord) -> str:
-        return identifier(record.uid)
-
-    @display(description="state")
-    def state_word(self, record: TransactionRecord) -> str:
-        return tag(record.word, KINDS)
-
-    @display(description="pipeline")
-    def where(self, record: TransactionRecord) -> str:
-        return words(record.pipeline.name)
+    key = column("id", lambda record: identifier(record.uid))
+    state_word = column("state", lambda record: tag(record.word, KINDS))
+    where = column("pipeline", lambda record: words(record.pipeline.name))
 
     @display(description="error")
     def what(self, record: TransactionRecord) -> str:

@@ -11,6 +11,7 @@ from unfold.decorators import display
 
 from engines import workers
 from engines.admin import links
+from engines.admin.parts import column
 from engines.admin.pausing import tag
 from engines.core.explanation import span
 from engines.core.states import WorkerState
@@ -65,38 +66,27 @@ class WorkersPage(DetailPage):
         # By the clock that wrote the heartbeats.
         return rows.annotate(age=ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField()))
 
-    @display(description="worker", ordering="host")
-    def process(self, worker: Worker) -> str:
-        return str(worker)
+    process = column("worker", str, ordering="host")
 
     @display(description="state", ordering="state")
     def standing(self, worker: Any) -> str:
         word = standing(worker)
         return tag(word, KINDS[word])
 
-    @display(description="pipelines")
-    def serves(self, worker: Worker) -> str:
-        return format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
-
-    @display(description="in flight", ordering="in_flight")
-    def holds(self, worker: Worker) -> str:
-        return links.anchor(links.rows("transactionrecord", worker=worker.pk), worker.in_flight)
-
-    @display(description="abandoned", ordering="abandoned")
-    def left_behind(self, worker: Worker) -> int:
-        return worker.abandoned
-
-    @display(description="started", ordering="started_at")
-    def started(self, worker: Worker) -> str:
-        return f"{worker.started_at:%Y-%m-%d %H:%M}"
-
-    @display(description="settled", ordering="settled")
-    def ended(self, worker: Worker) -> str:
-        return f"{worker.settled:,}"
-
-    @display(description="last heartbeat", ordering="-heartbeat_at")
-    def heartbeat(self, worker: Any) -> str:
-        return f"{span(worker.age.total_seconds())} ago"
+    serves = column(
+        "pipelines", lambda worker: format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
+    )
+    holds = column(
+        "in flight",
+        lambda worker: links.anchor(links.rows("transactionrecord", worker=worker.pk), worker.in_flight),
+        ordering="in_flight",
+    )
+    left_behind = column("abandoned", lambda worker: worker.abandoned, ordering="abandoned")
+    started = column("started", lambda worker: f"{worker.started_at:%Y-%m-%d %H:%M}", ordering="started_at")
+    ended = column("settled", lambda worker: f"{worker.settled:,}", ordering="settled")
+    heartbeat = column(
+        "last heartbeat", lambda worker: f"{span(worker.age.total_seconds())} ago", ordering="-heartbeat_at"
+    )
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         word = standing(row)

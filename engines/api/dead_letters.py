@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 from engines import dead_letters, transactions
 from engines.api import bodies, hiding, tenants
 from engines.api.bodies import TakesPayload
-from engines.api.problems import Refusing
+from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     DeadLetterDetailSerializer,
     DeadLetterSerializer,
@@ -24,7 +24,6 @@ from engines.models import DeadLetter, TransactionRecord
 from engines.reads import dead_letters as lists, filters
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
-from ergon_site.access.api.schema import also_refuses
 
 FILTERS = [
     OpenApiParameter("state", str, enum=filters.LETTER_STATES),
@@ -62,10 +61,7 @@ class ReplayLetterView(TakesPayload, Refusing, APIView):
 
     required_scope = "dead_letters:operate"
 
-    @extend_schema(
-        request=ReplaySerializer,
-        responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=ReplaySerializer, responses=answers(SubmittedSerializer, 409, status=201))
     def post(self, request: Request, letter_id: int) -> Response:
         letter, caller = dead_letters.find(letter_id), api_identity.caller_of(request)
         tenants.check(caller, letter)
@@ -85,10 +81,7 @@ class DiscardLetterView(Refusing, APIView):
     required_scope = "dead_letters:operate"
     body_limit = DECISION_LIMIT
 
-    @extend_schema(
-        request=DecisionSerializer,
-        responses={(200, "application/json"): DeadLetterSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=DecisionSerializer, responses=answers(DeadLetterSerializer, 409))
     def post(self, request: Request, letter_id: int) -> Response:
         caller = api_identity.caller_of(request)
         tenants.check(caller, dead_letters.find(letter_id))

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from engines import bulk, dead_letters
 from engines.api import tenants
-from engines.api.problems import Refusing
+from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     BulkItemSerializer,
     BulkOperationSerializer,
@@ -27,7 +27,6 @@ from engines.models import BulkItem, BulkOperation, DeadLetterGroup
 from engines.reads import dead_letters as lists, filters
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
-from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.api_identity import Caller
 
 # A person who replays many is shown these first, too.
@@ -115,10 +114,7 @@ class BeginView(Refusing, APIView):
 class ReplayAllView(BeginView):
     """Replay the open dead letters of a group: a few first, then the rest at a pace, until replays fail again."""
 
-    @extend_schema(
-        request=ReplayAllSerializer,
-        responses={(201, "application/json"): BulkOperationSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=ReplayAllSerializer, responses=answers(BulkOperationSerializer, 409, status=201))
     def post(self, request: Request, group_id: int) -> Response:
         asked = {"canary": CANARY, **shaped(ReplayAllSerializer, request.data)}
         return self.begin(request, "replay", group_id, asked)
@@ -127,10 +123,7 @@ class ReplayAllView(BeginView):
 class DiscardAllView(BeginView):
     """Decide that the open dead letters of a group will not be replayed."""
 
-    @extend_schema(
-        request=DiscardAllSerializer,
-        responses={(201, "application/json"): BulkOperationSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=DiscardAllSerializer, responses=answers(BulkOperationSerializer, 409, status=201))
     def post(self, request: Request, group_id: int) -> Response:
         asked = {"rate": bulk.AT_ONCE, **shaped(DiscardAllSerializer, request.data)}
         return self.begin(request, "discard", group_id, asked)
@@ -182,10 +175,7 @@ class TurnView(Refusing, APIView):
     body_limit = DECISION_LIMIT
     state: ClassVar[str]
 
-    @extend_schema(
-        request=DecisionSerializer,
-        responses={(200, "application/json"): BulkOperationSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=DecisionSerializer, responses=answers(BulkOperationSerializer, 409))
     def post(self, request: Request, operation_id: int) -> Response:
         asked, caller = shaped(DecisionSerializer, request.data), api_identity.caller_of(request)
         found = bulk.find(operation_id)

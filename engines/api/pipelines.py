@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 from engines import pipelines, schedules
 from engines.api import bodies, hiding
 from engines.api.bodies import TakesPayload
-from engines.api.problems import Refusing
+from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     AmendmentSerializer,
     NewPipelineSerializer,
@@ -28,7 +28,6 @@ from engines.reads.depth import Waiting
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import ByName
-from ergon_site.access.api.schema import also_refuses
 
 PLAN_LIMIT = 64 * 1024
 
@@ -63,10 +62,7 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
     def get_serializer_context(self) -> dict[str, Any]:
         return {**super().get_serializer_context(), "waiting": getattr(self, "waiting", {})}
 
-    @extend_schema(
-        request=NewPipelineSerializer,
-        responses={(201, "application/json"): PipelineSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=NewPipelineSerializer, responses=answers(PipelineSerializer, 409, status=201))
     def post(self, request: Request) -> Response:
         """Make a pipeline. The task need not be known here yet."""
         plan = shaped(NewPipelineSerializer, request.data)
@@ -136,10 +132,7 @@ class SchedulesView(TakesPayload, Refusing, ListAPIView[Schedule]):
     serializer_class = ScheduleSerializer
     pagination_class = ByName
 
-    @extend_schema(
-        request=NewScheduleSerializer,
-        responses={(201, "application/json"): ScheduleDetailSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=NewScheduleSerializer, responses=answers(ScheduleDetailSerializer, 409, status=201))
     def post(self, request: Request) -> Response:
         """Submit a payload to a pipeline at the times of a cron expression."""
         plan = shaped(NewScheduleSerializer, request.data)

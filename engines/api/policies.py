@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from engines import policies
 from engines.api import bodies
-from engines.api.problems import Refusing
+from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     NewVersionSerializer,
     PolicyDetailSerializer,
@@ -23,7 +23,6 @@ from ergon_site.access.api import preconditions
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
 from ergon_site.access.api.pagination import ByName
 from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
-from ergon_site.access.api.schema import also_refuses
 
 
 class PoliciesView(Refusing, ListAPIView[Policy]):
@@ -55,7 +54,7 @@ class VersionsView(Refusing, APIView):
     @extend_schema(
         parameters=[IF_MATCH, IF_NONE_MATCH],
         request=NewVersionSerializer,
-        responses={(201, "application/json"): PolicyVersionSerializer, **also_refuses(412, 428)},
+        responses=answers(PolicyVersionSerializer, 412, 428, status=201),
     )
     def post(self, request: Request, name: str) -> Response:
         condition = preconditions.of_writing(request)
@@ -73,9 +72,7 @@ class ActivateView(Refusing, APIView):
     body_limit = DECISION_LIMIT
 
     @extend_schema(
-        parameters=[IF_MATCH],
-        request=DecisionSerializer,
-        responses={(200, "application/json"): PolicyVersionSerializer, **also_refuses(412, 428)},
+        parameters=[IF_MATCH], request=DecisionSerializer, responses=answers(PolicyVersionSerializer, 412, 428)
     )
     def post(self, request: Request, name: str, number: int) -> Response:
         condition = preconditions.of_change(request)

@@ -13,6 +13,7 @@ from engines.reads.filters import ListingError
 from engines.transactions import RefusedError, SubmissionError
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, escaped, fault
+from ergon_site.access.api.schema import also_refuses
 
 STATUSES = {
     "invalid_bulk_operation": HTTPStatus.BAD_REQUEST,
@@ -40,6 +41,11 @@ STATUSES = {
     "stale_policy": HTTPStatus.PRECONDITION_FAILED,
     "payload_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
+
+
+def answers(shape: Any, *refusals: int, status: int = 200) -> dict[Any, Any]:
+    """The OpenAPI responses of a view whose verb may refuse in ways of its own."""
+    return {(status, "application/json"): shape, **also_refuses(*refusals)}
 
 
 class Refusing:

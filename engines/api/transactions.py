@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 from engines import transactions
 from engines.api import bodies, hiding
 from engines.api.bodies import TakesBatch, TakesPayload
-from engines.api.problems import Refusing
+from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     BatchAnswerSerializer,
     BatchSerializer,
@@ -92,11 +92,7 @@ class BatchView(TakesBatch, Refusing, APIView):
 
     required_scope = "transactions:submit"
 
-    @extend_schema(
-        parameters=[KEY],
-        request=BatchSerializer,
-        responses={(200, "application/json"): BatchAnswerSerializer, **also_refuses(409, 422)},
-    )
+    @extend_schema(parameters=[KEY], request=BatchSerializer, responses=answers(BatchAnswerSerializer, 409, 422))
     def post(self, request: Request) -> Response:
         with freed(request) as body:
             entries = bodies.batch(body, source=api_identity.caller_of(request).actor)
@@ -137,10 +133,7 @@ class CancelView(Refusing, APIView):
     required_scope = "transactions:operate"
     body_limit = DECISION_LIMIT
 
-    @extend_schema(
-        request=DecisionSerializer,
-        responses={(200, "application/json"): SubmittedSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=DecisionSerializer, responses=answers(SubmittedSerializer, 409))
     def post(self, request: Request, uid: str) -> Response:
         record = transactions.cancel(uid, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
         return Response({"id": record.uid, "state": record.word})
@@ -152,10 +145,7 @@ class ReplayView(TakesPayload, Refusing, APIView):
 
     required_scope = "transactions:operate"
 
-    @extend_schema(
-        request=ReplaySerializer,
-        responses={(201, "application/json"): SubmittedSerializer, **also_refuses(409)},
-    )
+    @extend_schema(request=ReplaySerializer, responses=answers(SubmittedSerializer, 409, status=201))
     def post(self, request: Request, uid: str) -> Response:
         asked = bodies.decision(request.data, optional=("payload",))
         if "payload" in asked:

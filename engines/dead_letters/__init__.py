@@ -3,8 +3,24 @@
 A dead letter comes from a pipeline's transaction or from any other source that gives up for good.
 """
 
-from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError, NotReplayableError
-from engines.dead_letters.finding import find, find_group, is_replayable, payload_of, redacted_of
+from engines.dead_letters.letters import (
+    GroupUnknownError,
+    LetterSettledError,
+    LetterUnknownError,
+    NotReplayableError,
+    audit_target,
+    decide,
+    discard,
+    find,
+    find_group,
+    is_replayable,
+    lock_open,
+    payload_of,
+    redacted_of,
+    resolve_if_empty,
+    reveal,
+    settle_as_replayed,
+)
 from engines.dead_letters.recording import (
     DeadLetterDraft,
     FinalFailure,
@@ -15,15 +31,6 @@ from engines.dead_letters.recording import (
     record_poison,
 )
 from engines.dead_letters.replayers import AS_IT_WAS, Fates, Replayer, replayed_by, replayer_of
-from engines.dead_letters.settling import (
-    audit_target,
-    decide,
-    discard,
-    lock_open,
-    resolve_if_empty,
-    reveal,
-    settle_as_replayed,
-)
 
 __all__ = [
     "AS_IT_WAS",

@@ -150,29 +150,26 @@ def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:
         counts[draft.fingerprint] += 1
     keys = {}
     for key in sorted(kinds):
-        keys[key] = _count_group(key, kinds[key], counts[key])
+        kind = kinds[key]
+        group, _ = DeadLetterGroup.objects.get_or_create(
+            fingerprint=key,
+            defaults={
+                "source": kind.source[:TEXT],
+                "step": kind.step,
+                "category": kind.category,
+                "error_type": kind.error_type[:TEXT],
+                "message": normalise(failures.storable(kind.message)),
+            },
+        )
+        count, keys[key] = counts[key], group.pk
+        rows = DeadLetterGroup.objects.filter(pk=group.pk)
+        rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
+        rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)
+        hour = database_time().replace(minute=0, second=0, microsecond=0)
+        trend, is_first = DeadLetterHour.objects.get_or_create(group_id=group.pk, hour=hour, defaults={"count": count})
+        if not is_first:
+            DeadLetterHour.objects.filter(pk=trend.pk).update(count=F("count") + count)
     return keys
-
-
-def _count_group(key: str, kind: DeadLetterDraft, count: int) -> int:
-    group, _ = DeadLetterGroup.objects.get_or_create(
-        fingerprint=key,
-        defaults={
-            "source": kind.source[:TEXT],
-            "step": kind.step,
-            "category": kind.category,
-            "error_type": kind.error_type[:TEXT],
-            "message": normalise(failures.storable(kind.message)),
-        },
-    )
-    rows = DeadLetterGroup.objects.filter(pk=group.pk)
-    rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
-    rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)
-    hour = database_time().replace(minute=0, second=0, microsecond=0)
-    trend, is_first = DeadLetterHour.objects.get_or_create(group_id=group.pk, hour=hour, defaults={"count": count})
-    if not is_first:
-        DeadLetterHour.objects.filter(pk=trend.pk).update(count=F("count") + count)
-    return group.pk
 
 
 def forget_trends(*, keep_for: timedelta = timedelta(days=30)) -> int:

@@ -1,6 +1,5 @@
 """The figures of the dashboard, which refreshes every few seconds, in a handful of statements."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,7 +57,9 @@ class Pulse:
 
 def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     """The pulse, with as many groups of dead letters as are to be shown."""
-    leases = list(_leases(now))
+    held = TransactionRecord.objects.filter(lease_expires_at__range=status.ANY_TIME).order_by("lease_owner")
+    lapsed = Count("pk", filter=Q(lease_expires_at__lt=now))
+    leases: list[Any] = list(held.values("lease_owner").annotate(count=Count("pk"), lapsed=lapsed))
     owners = {lease["lease_owner"] for lease in leases}
     known = {worker.pk: worker for worker in Worker.objects.filter(Q(state__in=ALIVE) | Q(pk__in=owners))}
     groups = list(_groups()[:shown])
@@ -75,13 +76,6 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
         open_letters=counts.open_in_all if counts else 0,
         series=status.series(minutes, now=now),
         samples=depth.series(minutes, now=now),
-    )
-
-
-def _leases(now: datetime) -> Iterable[Any]:
-    held = TransactionRecord.objects.filter(lease_expires_at__range=status.ANY_TIME).order_by("lease_owner")
-    return held.values("lease_owner").annotate(
-        count=Count("pk"), lapsed=Count("pk", filter=Q(lease_expires_at__lt=now))
     )
 
 

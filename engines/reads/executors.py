@@ -90,8 +90,52 @@ def list_executors() -> list[Executor]:
     pipelines: dict[str, list[Pipeline]] = {}
     for pipeline in Pipeline.objects.exclude(executor=""):
         pipelines.setdefault(pipeline.executor, []).append(pipeline)
-    names = {*settings().executors, *(share.name for share in shares), *pipelines}
-    return [_executor(name, shares, pipelines.get(name, [])) for name in sorted(names)]
+    found = []
+    for name in sorted({*settings().executors, *(share.name for share in shares), *pipelines}):
+        own, here = [share for share in shares if share.name == name], settings().executors.get(name)
+        seen = own[0].told if own else {}
+        executor = Executor(
+            name=name,
+            program=here.command[0] if here else str(seen.get("program", "")),
+            pool_size=here.pool_size if here else seen.get("pool_size"),
+            is_configured=here is not None,
+            pipelines=pipelines.get(name, []),
+            shares=own,
+        )
+        found.append(executor)
+    return found
+
+
+def _shares(found: Iterable[Worker]) -> list[Share]:
+    told = [(worker, one) for worker in found for one in worker.executors]
+    if not told:
+        return []
+    jobs = [process["job"] for _, one in told for process in _shown(one) if process.get("job")]
+    records = dict(TransactionRecord.objects.filter(uid__in=jobs).values_list("uid", "pk")) if jobs else {}
+    now, shares = database_time(), []
+    for worker, one in told:
+        is_alive = workers.is_alive(worker, now)
+        share = Share(
+            name=str(one.get("name", "")),
+            worker=worker,
+            heard=max(0.0, (now - worker.heartbeat_at).total_seconds()),
+            told=one if is_alive else one | {"processes": []},
+            processes=[_process(process, records) for process in _shown(one)] if is_alive else [],
+            is_alive=is_alive,
+        )
+        shares.append(share)
+    return shares
+
+
+def _process(one: dict[str, Any], records: dict[str, int]) -> Process:
+    job = one.get("job")
+    since = datetime.fromisoformat(one["since"]) if one.get("since") else None
+    return Process(int(one.get("pid", 0)), job, records.get(job or ""), int(one.get("answered", 0)), since)
+
+
+def _shown(told: dict[str, Any]) -> list[dict[str, Any]]:
+    processes: list[dict[str, Any]] = told.get("processes", [])
+    return sorted(processes, key=lambda process: int(process.get("pid", 0)))[:SHOWN]
 
 
 def of_worker(worker: Worker) -> list[Share]:
@@ -114,54 +158,3 @@ def is_stderr(pipeline: Pipeline | None, error_type: str | None, text: str | Non
         return False
     # An executor in Python dies with a traceback on its stderr; what fails on this side has one of its own.
     return error_type == DIED or not text.startswith(("Traceback ", "engines."))
-
-
-def _executor(name: str, shares: list[Share], pipelines: list[Pipeline]) -> Executor:
-    own = [share for share in shares if share.name == name]
-    here = settings().executors.get(name)
-    seen = own[0].told if own else {}
-    return Executor(
-        name=name,
-        program=here.command[0] if here else str(seen.get("program", "")),
-        pool_size=here.pool_size if here else seen.get("pool_size"),
-        is_configured=here is not None,
-        pipelines=pipelines,
-        shares=own,
-    )
-
-
-def _shares(found: Iterable[Worker]) -> list[Share]:
-    told = [(worker, one) for worker in found for one in worker.executors]
-    if not told:
-        return []
-    now, records = database_time(), _records(one for _, one in told)
-    return [_share(worker, one, now, records) for worker, one in told]
-
-
-def _share(worker: Worker, told: dict[str, Any], now: datetime, records: dict[str, int]) -> Share:
-    is_alive = workers.is_alive(worker, now)
-    return Share(
-        name=str(told.get("name", "")),
-        worker=worker,
-        heard=max(0.0, (now - worker.heartbeat_at).total_seconds()),
-        told=told if is_alive else told | {"processes": []},
-        processes=[_process(one, records) for one in _shown(told)] if is_alive else [],
-        is_alive=is_alive,
-    )
-
-
-def _process(one: dict[str, Any], records: dict[str, int]) -> Process:
-    job = one.get("job")
-    since = datetime.fromisoformat(one["since"]) if one.get("since") else None
-    return Process(int(one.get("pid", 0)), job, records.get(job or ""), int(one.get("answered", 0)), since)
-
-
-def _shown(told: dict[str, Any]) -> list[dict[str, Any]]:
-    processes: list[dict[str, Any]] = told.get("processes", [])
-    return sorted(processes, key=lambda process: int(process.get("pid", 0)))[:SHOWN]
-
-
-def _records(told: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """The rows of the jobs in hand, in one question."""
-    jobs = [process["job"] for one in told for process in _shown(one) if process.get("job")]
-    return dict(TransactionRecord.objects.filter(uid__in=jobs).values_list("uid", "pk")) if jobs else {}

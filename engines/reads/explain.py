@@ -34,6 +34,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
     now, pipeline = database_time(), record.pipeline
     letter = DeadLetter.objects.filter(transaction_id=record.pk).values("pk", "state", "replayed_as").first()
     ahead = _ahead(record) if record.state == State.PENDING else 0
+    worker = Worker.objects.filter(pk=record.lease_owner).first() if record.lease_owner else None
     return {
         "state": record.word,
         "pipeline": pipeline.name,
@@ -47,7 +48,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "ahead": min(ahead, AHEAD_CAP),
         "is_ahead_capped": ahead > AHEAD_CAP,
         "hindrances": [one.facts() for one in _hindrances(record)],
-        "worker": _worker(record.lease_owner),
+        "worker": str(worker or ""),
         "lease_ends_in": _seconds(record.lease_expires_at, now),
         "running_for": _seconds(now, record.started_at) if record.state == State.RUNNING else 0.0,
         "ended_ago": _seconds(now, record.finished_at),
@@ -65,8 +66,9 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
 def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
     """Every try of every step, in the order in which they were made."""
     rows = list(Attempt.objects.filter(transaction_id=record.pk).order_by("started_at", "step", "number"))
-    policies = _policies({row.policy_version for row in rows if row.policy_version})
-    names = _workers({row.worker for row in rows if row.worker})
+    versions = {row.policy_version for row in rows if row.policy_version}
+    policies = {one.pk: str(one) for one in PolicyVersion.objects.select_related("policy").filter(pk__in=versions)}
+    names = {one.pk: str(one) for one in Worker.objects.filter(pk__in={row.worker for row in rows if row.worker})}
     return [
         {
             "delivery": row.delivery,
@@ -111,19 +113,6 @@ def _ahead(record: TransactionRecord) -> int:
     before = Q(priority__gt=record.priority) | Q(priority=record.priority) & earlier
     waiting = TransactionRecord.objects.filter(before, pipeline_id=record.pipeline_id, state=State.PENDING.value)
     return waiting.order_by()[: AHEAD_CAP + 1].count()
-
-
-def _policies(ids: set[int]) -> dict[int, str]:
-    versions = PolicyVersion.objects.select_related("policy").filter(pk__in=ids)
-    return {version.pk: str(version) for version in versions}
-
-
-def _workers(ids: set[int]) -> dict[int, str]:
-    return {worker.pk: str(worker) for worker in Worker.objects.filter(pk__in=ids)}
-
-
-def _worker(worker_id: int | None) -> str:
-    return _workers({worker_id}).get(worker_id, "") if worker_id else ""
 
 
 def _seconds(later: datetime | None, earlier: datetime | None) -> float:

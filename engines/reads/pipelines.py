@@ -3,10 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from engines.reads import depth, status
-from engines.reads.depth import Waiting
 
 LATELY = timedelta(hours=1)
 
@@ -39,15 +37,14 @@ def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing
         return {}
     waits = depth.depths(pipeline_ids)
     ended, running = status.rates(LATELY.total_seconds(), now=now), status.running_by_pipeline()
-    return {one: _standing(waits[one], running.get(one, 0), ended.get(one, {}), now) for one in pipeline_ids}
-
-
-def _standing(wait: Waiting, running: int, ended: dict[str, Any], now: datetime) -> Standing:
-    return Standing(
-        waiting=wait.count,
-        depth=wait.depth,
-        oldest_age=wait.age(now),
-        running=running,
-        succeeded=ended.get("ok", 0),
-        failed=ended.get("bad", 0),
-    )
+    return {
+        one: Standing(
+            waiting=wait.count,
+            depth=wait.depth,
+            oldest_age=wait.age(now),
+            running=running.get(one, 0),
+            succeeded=ended.get(one, {}).get("ok", 0),
+            failed=ended.get(one, {}).get("bad", 0),
+        )
+        for one, wait in waits.items()
+    }

@@ -48,10 +48,3 @@ def all_of(conditions: Iterable[Q]) -> Q:
     for condition in conditions:
         found &= condition
     return found
-
-
-def any_of(conditions: Iterable[Q]) -> Q:
-    found = Q()
-    for condition in conditions:
-        found |= condition
-    return found

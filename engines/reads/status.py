@@ -9,7 +9,6 @@ from django.db.models.functions import Coalesce
 from engines import workers
 from engines.models import DeadLetterGroup, Pipeline, Throughput, TransactionRecord, Worker
 from engines.reads import depth
-from engines.reads.depth import Waiting
 from ergon_site.access.database.clock import database_time
 
 # Whatever is leased. A range: of "IS NOT NULL" a planner without statistics believes that it is most of the table.
@@ -20,14 +19,29 @@ def read_status() -> dict[str, Any]:
     """The content of `manage.py status`."""
     now = database_time()
     totals, running = totals_by_pipeline(), running_by_pipeline()
-    pipelines = list(Pipeline.objects.select_related("policy__active"))
-    waits = depth.depths([pipeline.pk for pipeline in pipelines])
+    found = list(Pipeline.objects.select_related("policy__active"))
+    waits = depth.depths([one.pk for one in found])
+    pipelines = []
+    for one in found:
+        ended, wait, active = totals.get(one.pk, {}), waits[one.pk], one.policy.active
+        age = wait.age(now)
+        pipelines.append(
+            {
+                "name": one.name,
+                "task": one.task or one.executor,
+                "direction": one.direction,
+                "policy": f"{one.policy.name} v{active.number if active else 0}",
+                "paused": one.is_paused,
+                "pending": min(wait.count, depth.COUNTED),
+                "is_pending_capped": wait.is_capped,
+                "running": running.get(one.pk, 0),
+                **{name: ended.get(name, 0) for name in ("succeeded", "failed", "cancelled")},
+                "oldest_pending_age": None if age is None else max(0.0, age),
+            }
+        )
     return {
         "at": now.isoformat(),
-        "pipelines": [
-            _pipeline(one, totals.get(one.pk, {}) | {"running": running.get(one.pk, 0)}, waits[one.pk], now)
-            for one in pipelines
-        ],
+        "pipelines": pipelines,
         "dead_letters": {"open": open_letters()},
         "workers": [_worker(worker, now) for worker in workers.alive()],
     }
@@ -79,34 +93,11 @@ def open_letters() -> int:
     return DeadLetterGroup.objects.aggregate(count=Coalesce(Sum("open_count"), 0))["count"]  # type: ignore[no-any-return]
 
 
-def _pipeline(pipeline: Pipeline, totals: dict[str, Any], wait: Waiting, now: datetime) -> dict[str, Any]:
-    age, active = wait.age(now), pipeline.policy.active
-    return {
-        "name": pipeline.name,
-        "task": pipeline.task or pipeline.executor,
-        "direction": pipeline.direction,
-        "policy": f"{pipeline.policy.name} v{active.number if active else 0}",
-        "paused": pipeline.is_paused,
-        "pending": min(wait.count, depth.COUNTED),
-        "is_pending_capped": wait.is_capped,
-        "running": totals["running"],
-        "succeeded": totals.get("succeeded", 0),
-        "failed": totals.get("failed", 0),
-        "cancelled": totals.get("cancelled", 0),
-        "oldest_pending_age": None if age is None else max(0.0, age),
-    }
-
-
 def _worker(worker: Worker, now: datetime) -> dict[str, Any]:
+    kept = ("host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled")
     return {
         "id": worker.pk,
-        "host": worker.host,
-        "pid": worker.pid,
-        "state": worker.state,
-        "pipelines": worker.pipelines,
-        "in_flight": worker.in_flight,
-        "abandoned": worker.abandoned,
-        "settled": worker.settled,
+        **{name: getattr(worker, name) for name in kept},
         "heartbeat_age": max(0.0, (now - worker.heartbeat_at).total_seconds()),
         "executors": worker.executors,
     }

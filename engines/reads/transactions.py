@@ -1,16 +1,25 @@
-"""Lists of transactions."""
+"""Lists of transactions, by filters, by the start of an id, and by what is in payloads."""
 
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+from django.db.models.fields.json import KeyTransform
 
+from engines.core import redaction
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
-from engines.reads.filters import INDEXED, Wanted, in_state
-from engines.reads.payload_search import IN_PAYLOAD, look_into
+from engines.reads.filters import INDEXED, ListingError, Wanted, in_state
 from engines.reads.prefix_search import all_of, beginning, first_since
+from ergon_site.access.core import json_text
 from ergon_site.access.keyset import KeysetQuery
 
+LOOKED_INTO = 10_000
+DEEPEST_PATH = 20
+IN_PAYLOAD = re.compile(r"payload\.([^:]+):(.*)", re.DOTALL)
+BACKWARDS = re.compile(r"\s*-\s*\d+\s*")
 HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
 NEWEST = ("-id",)
 
@@ -26,9 +35,35 @@ def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQue
     for name in served:
         rows = rows.filter(conditions.pop(name, Q()))
     if payload := IN_PAYLOAD.fullmatch(asked.text):
-        return look_into(payload, rows, order, conditions, pipelines)
+        return _look_into(payload, rows, order, conditions, pipelines)
     is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
     return KeysetQuery(rows=rows, order=order, rest=all_of(conditions.values()), is_counted=is_counted, note=note)
+
+
+def _look_into(
+    payload: re.Match[str],
+    rows: QuerySet[TransactionRecord],
+    order: tuple[str, ...],
+    conditions: Mapping[str, Q],
+    pipelines: Iterable[Pipeline],
+) -> KeysetQuery:
+    """Transactions whose payload holds a value at a path; never where the pipeline hides that path."""
+    path, value = payload[1].strip(), payload[2].strip()
+    parts = path.split(".")
+    if len(parts) > DEEPEST_PATH or any(BACKWARDS.fullmatch(part) for part in parts):
+        msg = f"a path into a payload has at most {DEEPEST_PATH} parts, and places in lists count from 0"
+        raise ListingError(msg)
+    hidden = [pipeline.pk for pipeline in pipelines if redaction.covers(pipeline.redacted, path)]
+    place: Any = "payload"
+    for part in parts:
+        place = KeyTransform(part, place)
+    # `42` may be a number or a text; the address does not say which.
+    found = Q(found=value)
+    with suppress(json_text.MalformedJSONError):
+        if isinstance(parsed := json_text.parse(value.encode()), int | float | str):
+            found |= Q(found=parsed)
+    rest = found & ~Q(pipeline_id__in=hidden) & all_of(conditions.values())
+    return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
 
 
 def _conditions(asked: Wanted) -> dict[str, Q]:

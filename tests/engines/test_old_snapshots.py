@@ -10,7 +10,7 @@ from django.test import Client
 
 from engines.reads import old_snapshots
 from engines.reads.doctor.finding import Level
-from engines.reads.doctor.snapshots import snapshots
+from engines.reads.doctor.ground import snapshots
 from tests.factories import make_pipeline
 from tests.processes import database_url
 

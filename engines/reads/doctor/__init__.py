@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from engines.core.errors import error_text
-from engines.reads.doctor import executors, fleet, ground, snapshots, work
+from engines.reads.doctor import executors, fleet, ground, work
 from engines.reads.doctor.finding import Finding, Level, problem
 from ergon_site.access.pending_migrations import migrations as waiting_migrations
 
@@ -17,7 +17,7 @@ REST: list[Check] = [
     ground.connection_pooler,
     ground.clock,
     ground.statistics,
-    snapshots.snapshots,
+    ground.snapshots,
     ground.broker,
     ground.disk,
     work.tasks,

@@ -32,7 +32,14 @@ def executors() -> Iterator[Finding]:
         until = time.monotonic() + MOMENT
         for trial in begun:
             yield trial.finding(until)
-    yield from _struggling()
+    # Those that keep dying on a worker.
+    for executor in list_executors():
+        for share in executor.shares:
+            if deaths := share.deaths_in_a_row:
+                wait = f", and starts again in {span(share.waits)}" if share.waits else ""
+                text = f"{executor.name} died {deaths:,} times in a row on {share.worker}{wait}"
+                fault = str(share.told.get("last_fault", ""))
+                yield warning("executors", f"{text}: {fault}", "check its stderr in the worker's log")
 
 
 class Trial:
@@ -51,16 +58,27 @@ class Trial:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._end(self._process)
+        """End it with all that it has started."""
+        if (process := self._process) is not None:
+            if process.stdin is not None:
+                process.stdin.close()
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         self._said.close()
 
     def finding(self, until: float) -> Finding:
-        name, program = self._executor.name, self._executor.command[0]
-        if self._process is not None and not self._has_ended(self._process, until):
-            return ok("executors", f"{name}: {program} starts and waits for work")
-        if self._process is not None:
-            self._fault = f"{program} ended at once with code {self._process.returncode}{self._last_line()}"
+        name, program, process = self._executor.name, self._executor.command[0], self._process
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+            if process.returncode is None:
+                return ok("executors", f"{name}: {program} starts and waits for work")
+            self._fault = f"{program} ended at once with code {process.returncode}{self._last_line()}"
         hint = "correct its 'command', 'cwd' or 'env' in ERGON_EXECUTORS, or install what it needs on this host"
         return problem("executors", f"{name}: {self._fault}", hint)
 
@@ -91,36 +109,8 @@ class Trial:
         except (OSError, ValueError) as error:
             self._fault = f"cannot be started: {error}"
 
-    def _has_ended(self, process: "subprocess.Popen[bytes]", until: float) -> bool:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, until - time.monotonic()))
-        return process.returncode is not None
-
     def _last_line(self) -> str:
         size = self._said.seek(0, os.SEEK_END)
         self._said.seek(max(0, size - LAST_WORDS))
         lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
         return f": {lines[-1].strip()}" if lines else ""
-
-    def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        """With all that it has started."""
-        if process.stdin is not None:
-            process.stdin.close()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _struggling() -> Iterator[Finding]:
-    """The executors that keep dying on a worker."""
-    for executor in list_executors():
-        for share in executor.shares:
-            if deaths := share.deaths_in_a_row:
-                wait = f", and starts again in {span(share.waits)}" if share.waits else ""
-                text = f"{executor.name} died {deaths:,} times in a row on {share.worker}{wait}"
-                fault = str(share.told.get("last_fault", ""))
-                yield warning("executors", f"{text}: {fault}", "check its stderr in the worker's log")

@@ -24,11 +24,27 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backe
 
 
 def waiting_work() -> Iterator[Finding]:
-    living = list(workers.alive())
+    """Pipelines that have due transactions and no worker."""
+    living, is_served = list(workers.alive()), True
     served = {name for worker in living for name in worker.pipelines}
-    findings = [_waiting(pipeline) for pipeline in Pipeline.objects.all() if pipeline.name not in served]
-    yield from (finding for finding in findings if finding)
-    if not any(findings):
+    for pipeline in Pipeline.objects.all():
+        if pipeline.name in served:
+            continue
+        rows = TransactionRecord.objects.filter(
+            pipeline=pipeline, state=State.PENDING.value, available_at__lte=database_time()
+        )
+        count = rows.order_by("-priority", "available_at")[:COUNTED].count()
+        if not count:
+            continue
+        is_served = False
+        many = f"{count:,}{'+' if count == COUNTED else ''} due in {pipeline.name}"
+        if pipeline.is_paused:
+            hint = f"manage.py resume {pipeline.name} --reason …"
+            yield warning("workers", f"{many}, which was paused by {pipeline.paused_by}", hint)
+        else:
+            command = "consume" if pipeline.direction == "inbound" else "produce"
+            yield problem("workers", f"{many}, which no worker serves", f"run manage.py {command} {pipeline.name}")
+    if is_served:
         yield ok("workers", f"{len(living):,} alive; every pipeline with due work has a worker")
 
 
@@ -58,7 +74,11 @@ def maintenance() -> Iterator[Finding]:
         yield ok("maintenance", f"run by {leader}")
         return
     hint = "run manage.py maintain, on one host or on several"
-    if due := _depends_on_maintenance():
+    counts = {
+        "active schedules": Schedule.objects.filter(paused_at=None).count(),
+        "running bulk operations": BulkOperation.objects.filter(state="running").count(),
+    }
+    if due := ", ".join(f"{what}: {count:,}" for what, count in counts.items() if count):
         yield problem("maintenance", f"no process runs it, but there is work for it: {due}", hint)
     else:
         yield warning("maintenance", "no process runs it", hint)
@@ -76,26 +96,3 @@ def lost_workers() -> Iterator[Finding]:
         yield warning("lost workers", text, "check the logs of their hosts: memory, restarts, crashes")
     if not silent and not died:
         yield ok("lost workers", "none within a day")
-
-
-def _waiting(pipeline: Pipeline) -> Finding | None:
-    """A finding if a pipeline has due transactions and no worker."""
-    rows = TransactionRecord.objects.filter(
-        pipeline=pipeline, state=State.PENDING.value, available_at__lte=database_time()
-    )
-    count = rows.order_by("-priority", "available_at")[:COUNTED].count()
-    if not count:
-        return None
-    many = f"{count:,}{'+' if count == COUNTED else ''} due in {pipeline.name}"
-    if pipeline.is_paused:
-        hint = f"manage.py resume {pipeline.name} --reason …"
-        return warning("workers", f"{many}, which was paused by {pipeline.paused_by}", hint)
-    command = "consume" if pipeline.direction == "inbound" else "produce"
-    return problem("workers", f"{many}, which no worker serves", f"run manage.py {command} {pipeline.name}")
-
-
-def _depends_on_maintenance() -> str:
-    schedules = Schedule.objects.filter(paused_at=None).count()
-    operations = BulkOperation.objects.filter(state="running").count()
-    counts = {"active schedules": schedules, "running bulk operations": operations}
-    return ", ".join(f"{what}: {count:,}" for what, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""The ground everything stands on: database, migrations, clock, broker, disk."""
+"""Checks of what everything stands on: database, migrations, clock, broker, disk."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ from kombu.connection import Connection
 
 from engines.conf import settings
 from engines.core.errors import headline
+from engines.core.explanation import span
+from engines.reads import old_snapshots
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from ergon_site.access.database import pooler
 from ergon_site.access.database.clock import database_time
@@ -74,7 +76,46 @@ def clock() -> Iterator[Finding]:
 
 def statistics() -> Iterator[Finding]:
     """Whether the database looks after its own statistics and dead rows."""
-    yield from _postgresql_statistics() if connection.vendor == "postgresql" else _sqlite_statistics()
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA journal_mode")
+            (mode,) = cursor.fetchone()
+        if mode == "wal":
+            yield ok("statistics", "the database keeps a write-ahead log")
+        else:
+            yield warning("statistics", f"the journal's mode is {mode}, not wal", "put the file on a disk of this host")
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('autovacuum'), current_setting('track_counts')")
+        if "off" in cursor.fetchone():
+            hint = "set autovacuum = on and track_counts = on in postgresql.conf: without them a queue slows down"
+            yield problem("statistics", "the database's autovacuum is off", hint)
+            return
+        cursor.execute(
+            "SELECT relname FROM pg_stat_user_tables WHERE relname = ANY(%s) AND n_live_tup > %s"
+            " AND last_analyze IS NULL AND last_autoanalyze IS NULL ORDER BY relname",
+            [list(HOT), MANY_ROWS],
+        )
+        unknown = [name for (name,) in cursor.fetchall()]
+    if unknown:
+        yield warning("statistics", f"{', '.join(unknown)}: no statistics yet", f"run ANALYZE {', '.join(unknown)}")
+    else:
+        yield ok("statistics", "autovacuum is on, statistics are collected")
+
+
+def snapshots() -> Iterator[Finding]:
+    """Old snapshots, which make claims slower and slower."""
+    if connection.vendor != "postgresql":
+        return
+    found = list(old_snapshots.holders())
+    for holder in found:
+        say = problem if holder.is_very_old else warning
+        yield say("snapshots", f"{holder.title}: {holder.detail}; claims get slower meanwhile", holder.remedy)
+    if not found:
+        yield ok("snapshots", f"no transaction has been open for {span(old_snapshots.LONG)}")
+    if not old_snapshots.can_see_all():
+        text = "this role cannot see the age and address of other users' sessions"
+        yield warning("snapshots", text, f"GRANT pg_read_all_stats TO {connection.settings_dict['USER']}")
 
 
 def broker() -> Iterator[Finding]:
@@ -82,7 +123,9 @@ def broker() -> Iterator[Finding]:
     if url is None:
         yield ok("broker", "not configured: provider tasks run in the calling process")
         return
-    link = Connection(url, connect_timeout=BROKER_TIMEOUT, transport_options=_timeouts(url))
+    # RabbitMQ's client knows connect_timeout alone, and refuses what it does not know.
+    names = ("socket_connect_timeout", "socket_timeout") if url.startswith("redis") else ()
+    link = Connection(url, connect_timeout=BROKER_TIMEOUT, transport_options=dict.fromkeys(names, BROKER_TIMEOUT))
     try:
         with link:
             link.connect()
@@ -104,38 +147,3 @@ def disk() -> Iterator[Finding]:
         yield warning("disk", text, hint)
     else:
         yield ok("disk", text)
-
-
-def _postgresql_statistics() -> Iterator[Finding]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('autovacuum'), current_setting('track_counts')")
-        if "off" in cursor.fetchone():
-            hint = "set autovacuum = on and track_counts = on in postgresql.conf: without them a queue slows down"
-            yield problem("statistics", "the database's autovacuum is off", hint)
-            return
-        cursor.execute(
-            "SELECT relname FROM pg_stat_user_tables WHERE relname = ANY(%s) AND n_live_tup > %s"
-            " AND last_analyze IS NULL AND last_autoanalyze IS NULL ORDER BY relname",
-            [list(HOT), MANY_ROWS],
-        )
-        unknown = [name for (name,) in cursor.fetchall()]
-    if unknown:
-        yield warning("statistics", f"{', '.join(unknown)}: no statistics yet", f"run ANALYZE {', '.join(unknown)}")
-    else:
-        yield ok("statistics", "autovacuum is on, statistics are collected")
-
-
-def _sqlite_statistics() -> Iterator[Finding]:
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA journal_mode")
-        (mode,) = cursor.fetchone()
-    if mode == "wal":
-        yield ok("statistics", "the database keeps a write-ahead log")
-    else:
-        yield warning("statistics", f"the journal's mode is {mode}, not wal", "put the file on a disk of this host")
-
-
-def _timeouts(url: str) -> dict[str, int]:
-    # RabbitMQ's client knows connect_timeout alone, and refuses what it does not know.
-    names = ("socket_connect_timeout", "socket_timeout") if url.startswith("redis") else ()
-    return dict.fromkeys(names, BROKER_TIMEOUT)

@@ -23,8 +23,19 @@ def tasks() -> Iterator[Finding]:
 
 
 def pipelines() -> Iterator[Finding]:
-    faults = [fault for pipeline in Pipeline.objects.all() for fault in _faults(pipeline)]
-    yield from faults
+    faults = []
+    connectors = sorted({*CONNECTORS, *registry.connectors.names()})
+    for pipeline in Pipeline.objects.all():
+        if pipeline.task and pipeline.task not in registry.tasks.names():
+            hint = "install its app here, name its module in ERGON_TASKS, or run doctor on the host that consumes"
+            faults.append((f"{pipeline.name}: no task is named {pipeline.task!r}", hint))
+        if pipeline.executor and pipeline.executor not in settings().executors:
+            faults.append((f"{pipeline.name}: no executor is named {pipeline.executor!r}", "add it to ERGON_EXECUTORS"))
+        if pipeline.connector not in connectors:
+            hint = f"there are: {', '.join(connectors)}; see manage.py pipeline amend"
+            faults.append((f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint))
+    for text, hint in faults:
+        yield problem("pipelines", text, hint)
     if not faults:
         yield ok("pipelines", f"{Pipeline.objects.count():,}, all can run on this host")
 
@@ -40,16 +51,3 @@ def policies() -> Iterator[Finding]:
     yield from faults
     if not faults:
         yield ok("policies", f"{Policy.objects.count():,}, all valid")
-
-
-def _faults(pipeline: Pipeline) -> Iterator[Finding]:
-    if pipeline.task and pipeline.task not in registry.tasks.names():
-        hint = "install its app here, name its module in ERGON_TASKS, or run doctor on the host that consumes"
-        yield problem("pipelines", f"{pipeline.name}: no task is named {pipeline.task!r}", hint)
-    if pipeline.executor and pipeline.executor not in settings().executors:
-        hint = "add it to ERGON_EXECUTORS"
-        yield problem("pipelines", f"{pipeline.name}: no executor is named {pipeline.executor!r}", hint)
-    connectors = sorted({*CONNECTORS, *registry.connectors.names()})
-    if pipeline.connector not in connectors:
-        hint = f"there are: {', '.join(connectors)}; see manage.py pipeline amend"
-        yield problem("pipelines", f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint)

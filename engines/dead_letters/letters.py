@@ -1,4 +1,4 @@
-"""VERBS: discard, reveal, settle_as_replayed; and what is decided for a whole group."""
+"""VERBS: find, discard, reveal, settle_as_replayed; and what is decided for a whole group."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,12 +7,79 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from engines.core.errors import EngineError
+from engines.core.failures import storable
 from engines.core.states import GroupState, LetterState
-from engines.dead_letters.errors import GroupUnknownError, LetterSettledError, LetterUnknownError
-from engines.dead_letters.finding import payload_of, redacted_of
-from engines.models import DeadLetter, DeadLetterGroup
+from engines.dead_letters.replayers import replayer_of
+from engines.models import DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access import audit
+from ergon_site.access.core.texts import is_key, is_storable
 from ergon_site.access.database.retrying import retry_conflicts
+
+
+class GroupUnknownError(EngineError):
+    code = "group_unknown"
+
+    def __init__(self, group_id: object) -> None:
+        super().__init__(f"there is no dead-letter group {group_id}")
+
+
+class LetterSettledError(EngineError):
+    code = "letter_settled"
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__(f"the dead letter of {letter.uid!r} was {letter.state} by {letter.settled_by}")
+
+
+class LetterUnknownError(EngineError):
+    code = "letter_unknown"
+
+    def __init__(self, letter_id: object) -> None:
+        super().__init__(f"there is no dead letter {storable(str(letter_id))}")
+
+
+class NotReplayableError(EngineError):
+    code = "not_replayable"
+
+    def __init__(self, letter: DeadLetter, why: str | None = None) -> None:
+        reason = why or f"it comes from {letter.source!r}, which is not a pipeline"
+        super().__init__(f"the dead letter of {letter.uid!r} cannot be replayed: {reason}")
+
+
+def find(letter_id: object) -> DeadLetter:
+    """A dead letter by its number, or by the id of its transaction."""
+    letters = DeadLetter.objects.select_related("group")
+    text = str(letter_id)
+    letter = letters.filter(pk=int(text)).first() if is_key(text) else None
+    letter = letter or (letters.filter(uid=text).first() if is_storable(text) else None)
+    if letter is None:
+        raise LetterUnknownError(letter_id)
+    return letter
+
+
+def find_group(group_id: int) -> DeadLetterGroup:
+    group = DeadLetterGroup.objects.filter(pk=group_id).first()
+    if group is None:
+        raise GroupUnknownError(group_id)
+    return group
+
+
+def is_replayable(letter: DeadLetter) -> bool:
+    """Whether somebody knows how to run it again."""
+    return replayer_of(letter) is not None or Pipeline.objects.filter(name=letter.source).exists()
+
+
+def payload_of(letter: DeadLetter) -> Any:
+    """The payload that a replay uses."""
+    if letter.transaction_id is None:
+        return letter.payload
+    return TransactionRecord.objects.values_list("payload", flat=True).filter(pk=letter.transaction_id).first()
+
+
+def redacted_of(letter: DeadLetter) -> list[str]:
+    """The fields of its payload that pages hide: its pipeline says so."""
+    fields: list[str] = Pipeline.objects.values_list("redacted", flat=True).filter(name=letter.source).first() or []
+    return fields
 
 
 @retry_conflicts
