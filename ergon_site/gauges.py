@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from engines import workers
 from engines.core.errors import headline
 from engines.models import Pipeline
-from engines.reads import executors, pipelines, status
+from engines.reads import executors, status
 from ergon_site.access.database.clock import database_time
 from facts.core.gates import Gate
 from facts.reads import health
@@ -80,7 +80,7 @@ def _of_pipelines() -> list[Metric]:
     running = GaugeMetricFamily("ergon_pipeline_running", "Running transactions", labels=["pipeline"])
     paused = GaugeMetricFamily("ergon_pipeline_paused", "1 while the pipeline is paused", labels=["pipeline"])
     rows = list(Pipeline.objects.all())
-    stands = pipelines.statuses([pipeline.pk for pipeline in rows], database_time())
+    stands = status.statuses([pipeline.pk for pipeline in rows], database_time())
     for pipeline in rows:
         one = stands[pipeline.pk]
         waiting.add_metric([pipeline.name], one.waiting)

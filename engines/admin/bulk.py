@@ -58,10 +58,9 @@ CANCEL = {
 
 
 def _turn(name: str, state: str, dialog: dict[str, Any]) -> Any:
-    def verb(operation: BulkOperation, **why: str) -> None:
-        bulk.turn(operation.pk, state, **why)
-
-    return parts.decision(name, dialog, verb, f"The operation is {state}.", "lead")
+    return parts.decision(
+        name, dialog, lambda row, **why: bulk.turn(row.pk, state, **why), f"The operation is {state}.", "lead"
+    )
 
 
 @admin.register(BulkOperation)

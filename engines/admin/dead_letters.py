@@ -75,10 +75,6 @@ def _sentence(letter: DeadLetter) -> str:
     )
 
 
-def _discard(letter: DeadLetter, **why: str) -> None:
-    dead_letters.discard(letter.pk, **why)
-
-
 @admin.register(DeadLetter)
 class LettersPage(ReplayablePage):
     detail_template = "console/dead_letter.html"
@@ -157,4 +153,9 @@ class LettersPage(ReplayablePage):
         told = "Replayed: this is the new transaction." if row.transaction_id else "Replayed."
         return self.carry_out_replay(request, form, row, told)
 
-    discard = parts.decision("discard", DISCARD, _discard, "Discarded: it will not be replayed.")
+    discard = parts.decision(
+        "discard",
+        DISCARD,
+        lambda row, **why: dead_letters.discard(row.pk, **why),
+        "Discarded: it will not be replayed.",
+    )

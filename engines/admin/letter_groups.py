@@ -75,10 +75,9 @@ DISCARD = {"title": "Discard all dead letters of the group", "form_class": Group
 
 
 def _decide(name: str, state: GroupState, dialog: dict[str, Any]) -> Any:
-    def verb(group: DeadLetterGroup, **why: str) -> None:
-        dead_letters.decide(group.pk, state, **why)
-
-    return parts.decision(name, dialog, verb, f"The group is {state.value}.")
+    return parts.decision(
+        name, dialog, lambda row, **why: dead_letters.decide(row.pk, state, **why), f"The group is {state.value}."
+    )
 
 
 @admin.register(DeadLetterGroup)

@@ -18,8 +18,8 @@ from engines.admin.parts import Act, column
 from engines.admin.pausing import PausablePage, PausedFilter, pausing, turn_of
 from engines.core.explanation import span
 from engines.models import Pipeline
-from engines.reads import explain, pipelines as figures, status
-from engines.reads.pipelines import Standing
+from engines.reads import explain, status
+from engines.reads.status import Standing
 from ergon_site.access import minutes
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
@@ -40,7 +40,7 @@ class PipelineList(ConsoleList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        found = figures.statuses([row.pk for row in rows], database_time())
+        found = status.statuses([row.pk for row in rows], database_time())
         for row in rows:
             row.standing = found[row.pk]
         self.result_list = rows
@@ -64,7 +64,7 @@ def share(standing: Standing) -> str:
 def live(row: Pipeline) -> dict[str, Any]:
     """The part of a pipeline's page that refreshes itself."""
     now = database_time()
-    standing = figures.statuses([row.pk], now)[row.pk]
+    standing = status.statuses([row.pk], now)[row.pk]
     shown = (
         ("Waiting", standing.depth, "pending"),
         ("Oldest pending", age(standing), "pending"),

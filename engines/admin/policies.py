@@ -15,8 +15,7 @@ from engines.admin.forms import NameField
 from engines.admin.parts import column
 from engines.core import retry_preview
 from engines.core.errors import EngineError
-from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
-from engines.core.retry_preview import RetryPreview
+from engines.core.policy import RetryPolicy
 from engines.models import KINDS, Policy, PolicyVersion
 from ergon_site.access.core import ruled
 from ergon_site.access.fields import WhyField
@@ -25,22 +24,6 @@ from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation
 
 HEADINGS = {"loop": "Limits", "steps.fetch": "Source"}
-
-
-def layout_of(kind: type[ConsumerPolicy | ProducerPolicy]) -> Layout:
-    steps = [f"steps.{step.name}" for step in fields(ruled.rule(kind, "steps")["kind"])]
-    return Layout(
-        sections=("loop", *steps),
-        headings=HEADINGS,
-        rest="Record",
-        drawings={
-            step: Drawing(path=f"{step}.retry", draw=_outlook, template="console/outlook.html") for step in steps
-        },
-    )
-
-
-def _outlook(values: dict[str, Any]) -> RetryPreview:
-    return retry_preview.preview(RetryPolicy(**values))
 
 
 EFFECT = "Running engines apply it from their next batch on."
@@ -81,7 +64,20 @@ class PoliciesPage(PolicyPage):
     )
 
     def layout(self, policy: Policy) -> Layout:
-        return layout_of(policy.value_class)
+        steps = [f"steps.{step.name}" for step in fields(ruled.rule(policy.value_class, "steps")["kind"])]
+        return Layout(
+            sections=("loop", *steps),
+            headings=HEADINGS,
+            rest="Record",
+            drawings={
+                step: Drawing(
+                    path=f"{step}.retry",
+                    draw=lambda values: retry_preview.preview(RetryPolicy(**values)),
+                    template="console/outlook.html",
+                )
+                for step in steps
+            },
+        )
 
     def details(self, request: HttpRequest, row: Policy) -> dict[str, Any]:
         return {"governed": row.pipelines.all()}

@@ -86,10 +86,6 @@ def _between(first: Any, last: Any) -> str:
     return span((last - first).total_seconds()) if first and last else ""
 
 
-def _cancel(record: TransactionRecord, **why: str) -> None:
-    transactions.cancel(record.uid, **why)
-
-
 @admin.register(TransactionRecord)
 class TransactionsPage(ReplayablePage):
     detail_template = "console/transaction.html"
@@ -191,4 +187,6 @@ class TransactionsPage(ReplayablePage):
         row = self.row(request, object_id)
         return self.carry_out_replay(request, form, row, "Replayed: this is the new transaction.")
 
-    cancel = parts.decision("cancel", CANCEL, _cancel, "Cancelled: it will not run.")
+    cancel = parts.decision(
+        "cancel", CANCEL, lambda row, **why: transactions.cancel(row.uid, **why), "Cancelled: it will not run."
+    )

@@ -56,25 +56,21 @@ class Refusing:
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
-    return problems.handle(_translated(error), context)
-
-
-def _translated(error: Exception) -> Exception:
-    if isinstance(error, ListingError):
-        return ValidationError({error.field: str(error)})
     code = getattr(error, "code", None)
+    if isinstance(error, ListingError):
+        error = ValidationError({error.field: str(error)})
     # What is not listed is a fault of ours.
-    if not isinstance(error, EngineError) or code not in STATUSES:
-        return error
-    detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
-    members: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    if pointer := _pointer(error):
-        members["errors"] = [fault(pointer, detail, code)]
-    if isinstance(error, StalePolicyError):
-        members["version"] = error.active
-        headers["ETag"] = f'"{error.active}"'
-    return Problem(STATUSES[code], code, detail, headers=headers, **members)
+    elif isinstance(error, EngineError) and code in STATUSES:
+        detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        members: dict[str, Any] = {}
+        headers: dict[str, str] = {}
+        if pointer := _pointer(error):
+            members["errors"] = [fault(pointer, detail, code)]
+        if isinstance(error, StalePolicyError):
+            members["version"] = error.active
+            headers["ETag"] = f'"{error.active}"'
+        error = Problem(STATUSES[code], code, detail, headers=headers, **members)
+    return problems.handle(error, context)
 
 
 def _pointer(error: EngineError) -> str:

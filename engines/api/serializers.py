@@ -296,7 +296,7 @@ class NewPipelineSerializer(AmendmentSerializer):
 
 class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
     pipeline = serializers.CharField(source="pipeline.name")
-    paused = serializers.SerializerMethodField()
+    paused = serializers.BooleanField(source="is_paused")
 
     class Meta:
         model = Schedule
@@ -304,9 +304,6 @@ class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
             *("name", "pipeline", "cron", "time_zone", "catch_up", "next_run_at", "last_run_at"),
             *("paused", "paused_at", "paused_by", "pause_reason", "created_at", "created_by"),
         ]
-
-    def get_paused(self, schedule: Schedule) -> bool:
-        return schedule.paused_at is not None
 
 
 class ScheduleDetailSerializer(ScheduleSerializer):

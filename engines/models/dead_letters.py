@@ -8,6 +8,9 @@ from django.db.models.functions import Now
 
 from engines.core.states import GroupState, LetterState
 
+GROUP_STATES = [(state.value, state.value) for state in GroupState]
+LETTER_STATES = [(state.value, state.value) for state in LetterState]
+
 
 class DeadLetterGroup(models.Model):
     """Dead letters of one kind: the same failure of the same step of the same source."""
@@ -18,9 +21,7 @@ class DeadLetterGroup(models.Model):
     category = models.CharField(max_length=10)
     error_type = models.CharField(max_length=200)
     message = models.TextField(help_text="Without the parts that vary, such as numbers and ids.")
-    state = models.CharField(
-        max_length=10, choices=[(state.value, state.value) for state in GroupState], default=GroupState.OPEN.value
-    )
+    state = models.CharField(max_length=10, choices=GROUP_STATES, default=GroupState.OPEN.value)
     total = models.PositiveIntegerField(default=0)
     open_count = models.IntegerField(default=0)
     first_seen_at = models.DateTimeField(db_default=Now())
@@ -66,9 +67,7 @@ class DeadLetter(models.Model):
     )
     uid = models.CharField("transaction", max_length=200)
     source = models.CharField(max_length=200)
-    state = models.CharField(
-        max_length=10, choices=[(state.value, state.value) for state in LetterState], default=LetterState.OPEN.value
-    )
+    state = models.CharField(max_length=10, choices=LETTER_STATES, default=LetterState.OPEN.value)
     step = models.CharField(max_length=20)
     category = models.CharField(max_length=10)
     error_type = models.CharField(max_length=200)

@@ -44,7 +44,22 @@ class PolicyVersion(VersionRow):
     policy = models.ForeignKey(Policy, on_delete=models.RESTRICT, related_name="versions")
 
 
-class Pipeline(models.Model):
+class Pausable(models.Model):
+    """A row that can be paused: since when, by whom and why."""
+
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_by = models.CharField(max_length=150, blank=True)
+    pause_reason = models.TextField(blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+
+class Pipeline(Pausable):
     """A task or an executor, a connector and a policy, under a name; it can be paused."""
 
     name = models.CharField(max_length=NAME, unique=True)
@@ -59,9 +74,6 @@ class Pipeline(models.Model):
     is_enabled = models.BooleanField(
         default=True, help_text="Served by consumers that are started without pipeline names."
     )
-    paused_at = models.DateTimeField(null=True, blank=True)
-    paused_by = models.CharField(max_length=150, blank=True)
-    pause_reason = models.TextField(blank=True)
     keep_succeeded_days = models.PositiveIntegerField(
         default=7, help_text="Days until succeeded transactions are pruned."
     )
@@ -82,12 +94,8 @@ class Pipeline(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def is_paused(self) -> bool:
-        return self.paused_at is not None
 
-
-class Schedule(models.Model):
+class Schedule(Pausable):
     """Submits the same transaction again and again; fired once, however many fire."""
 
     CATCH_UP: ClassVar = [
@@ -104,9 +112,6 @@ class Schedule(models.Model):
     catch_up = models.CharField(max_length=4, choices=CATCH_UP, default="one")
     next_run_at = models.DateTimeField()
     last_run_at = models.DateTimeField(null=True, blank=True)
-    paused_at = models.DateTimeField(null=True, blank=True)
-    paused_by = models.CharField(max_length=150, blank=True)
-    pause_reason = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
     created_by = models.CharField(max_length=150)
 

@@ -8,6 +8,8 @@ from django.db.models.functions import Now
 from engines.core.states import WorkerState
 from engines.models.pipelines import NAME
 
+WORKER_STATES = [(state.value, state.value) for state in WorkerState]
+
 
 class Worker(models.Model):
     """A process that runs transactions."""
@@ -15,9 +17,7 @@ class Worker(models.Model):
     host = models.CharField(max_length=255)
     pid = models.IntegerField()
     pipelines = models.JSONField(default=list)
-    state = models.CharField(
-        max_length=10, choices=[(state.value, state.value) for state in WorkerState], default=WorkerState.RUNNING.value
-    )
+    state = models.CharField(max_length=10, choices=WORKER_STATES, default=WorkerState.RUNNING.value)
     in_flight = models.IntegerField(default=0)
     abandoned = models.IntegerField("abandoned attempts", default=0)
     settled = models.BigIntegerField(default=0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, Count, Q, QuerySet, Sum, When, Window
+from django.db.models import Case, Count, Q, Sum, When, Window
 
 from engines import workers
 from engines.core.states import GroupState
@@ -62,7 +62,14 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
     leases: list[Any] = list(held.values("lease_owner").annotate(count=Count("pk"), lapsed=lapsed))
     owners = {lease["lease_owner"] for lease in leases}
     known = {worker.pk: worker for worker in Worker.objects.filter(Q(state__in=ALIVE) | Q(pk__in=owners))}
-    groups = list(_groups()[:shown])
+    # Those that need attention first; each knows the total number.
+    concerning = Q(state__in=CONCERNING)
+    annotated = DeadLetterGroup.objects.filter(open_count__gt=0).annotate(
+        is_muted=Case(When(concerning, then=0), default=1),
+        concerning=Window(Sum(Case(When(concerning, then=1), default=0))),
+        open_in_all=Window(Sum("open_count")),
+    )
+    groups: list[Any] = list(annotated.order_by("is_muted", "-last_seen_at")[:shown])
     counts = groups[0] if groups else None
     return Pulse(
         queues=depth.of_all(),
@@ -76,18 +83,4 @@ def take(now: datetime, *, minutes: int, shown: int) -> Pulse:
         open_letters=counts.open_in_all if counts else 0,
         series=status.series(minutes, now=now),
         samples=depth.series(minutes, now=now),
-    )
-
-
-def _groups() -> QuerySet[Any]:
-    """Groups with open dead letters, those that need attention first; each knows the total number."""
-    concerning = Q(state__in=CONCERNING)
-    return (
-        DeadLetterGroup.objects.filter(open_count__gt=0)
-        .annotate(
-            is_muted=Case(When(concerning, then=0), default=1),
-            concerning=Window(Sum(Case(When(concerning, then=1), default=0))),
-            open_in_all=Window(Sum("open_count")),
-        )
-        .order_by("is_muted", "-last_seen_at")
     )

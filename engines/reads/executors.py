@@ -120,17 +120,20 @@ def _shares(found: Iterable[Worker]) -> list[Share]:
             worker=worker,
             heard=max(0.0, (now - worker.heartbeat_at).total_seconds()),
             told=one if is_alive else one | {"processes": []},
-            processes=[_process(process, records) for process in _shown(one)] if is_alive else [],
+            processes=[
+                Process(
+                    pid=int(process.get("pid", 0)),
+                    job=process.get("job"),
+                    record=records.get(process.get("job") or ""),
+                    answered=int(process.get("answered", 0)),
+                    since=datetime.fromisoformat(process["since"]) if process.get("since") else None,
+                )
+                for process in (_shown(one) if is_alive else [])
+            ],
             is_alive=is_alive,
         )
         shares.append(share)
     return shares
-
-
-def _process(one: dict[str, Any], records: dict[str, int]) -> Process:
-    job = one.get("job")
-    since = datetime.fromisoformat(one["since"]) if one.get("since") else None
-    return Process(int(one.get("pid", 0)), job, records.get(job or ""), int(one.get("answered", 0)), since)
 
 
 def _shown(told: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """Status of the engines: counts, ages and rates, from counters and capped indexes, never from whole tables."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +15,29 @@ from ergon_site.access.database.clock import database_time
 
 # Whatever is leased. A range: of "IS NOT NULL" a planner without statistics believes that it is most of the table.
 ANY_TIME = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
+LATELY = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """`waiting` is counted only so far; `oldest_age` is negative where even the first one is due later."""
+
+    waiting: int = 0
+    depth: str = "0"
+    oldest_age: float | None = None
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+    @property
+    def per_minute(self) -> float:
+        return (self.succeeded + self.failed) / (LATELY.total_seconds() / 60)
+
+    @property
+    def failing(self) -> float | None:
+        """The share of what ended that failed; unknown where nothing did."""
+        ended = self.succeeded + self.failed
+        return self.failed / ended if ended else None
 
 
 def read_status() -> dict[str, Any]:
@@ -44,6 +69,25 @@ def read_status() -> dict[str, Any]:
         "pipelines": pipelines,
         "dead_letters": {"open": open_letters()},
         "workers": [_worker(worker, now) for worker in workers.alive()],
+    }
+
+
+def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
+    """The status of each of these pipelines."""
+    if not pipeline_ids:
+        return {}
+    waits = depth.depths(pipeline_ids)
+    ended, running = rates(LATELY.total_seconds(), now=now), running_by_pipeline()
+    return {
+        one: Standing(
+            waiting=wait.count,
+            depth=wait.depth,
+            oldest_age=wait.age(now),
+            running=running.get(one, 0),
+            succeeded=ended.get(one, {}).get("ok", 0),
+            failed=ended.get(one, {}).get("bad", 0),
+        )
+        for one, wait in waits.items()
     }
 
 

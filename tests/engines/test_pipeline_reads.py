@@ -11,8 +11,8 @@ from engines import pipelines, transactions
 from engines.core.errors import EngineError
 from engines.models import Pipeline, TransactionRecord
 from engines.pipelines import Plan
-from engines.reads import pipelines as standings
-from engines.reads.pipelines import Standing
+from engines.reads import status as standings
+from engines.reads.status import Standing
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from tests.factories import ThroughputFactory

@@ -53,8 +53,20 @@ class Trial:
     def __enter__(self) -> Self:
         self._said: IO[bytes] = TemporaryFile()
         self._fault = self._missing()
-        if not self._fault:
-            self._start()
+        if self._fault:
+            return self
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 (the program that an administrator has named)
+                self._executor.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                cwd=self._executor.cwd,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            self._fault = f"cannot be started: {error}"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +90,11 @@ class Trial:
                 process.wait(max(0.0, until - time.monotonic()))
             if process.returncode is None:
                 return ok("executors", f"{name}: {program} starts and waits for work")
-            self._fault = f"{program} ended at once with code {process.returncode}{self._last_line()}"
+            size = self._said.seek(0, os.SEEK_END)
+            self._said.seek(max(0, size - LAST_WORDS))
+            lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
+            last_line = f": {lines[-1].strip()}" if lines else ""
+            self._fault = f"{program} ended at once with code {process.returncode}{last_line}"
         hint = "correct its 'command', 'cwd' or 'env' in ERGON_EXECUTORS, or install what it needs on this host"
         return problem("executors", f"{name}: {self._fault}", hint)
 
@@ -94,23 +110,3 @@ class Trial:
 
     def _environment(self) -> dict[str, str]:
         return {**settings().executor_environment, **self._executor.env}
-
-    def _start(self) -> None:
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 (the program that an administrator has named)
-                self._executor.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                cwd=self._executor.cwd,
-                env=self._environment(),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            self._fault = f"cannot be started: {error}"
-
-    def _last_line(self) -> str:
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - LAST_WORDS))
-        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
-        return f": {lines[-1].strip()}" if lines else ""
