@@ -4,27 +4,23 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from unfold.decorators import action, display
 
 from engines import bulk
 from engines.admin import parts
-from engines.admin.parts import Act, column
+from engines.admin.parts import Act, ListedPage, column
 from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
 from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
-from engines.reads.filters import ListingError
 from ergon_site.access import keyset
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import KeysetPage, tag, two_lines, unbroken, words
+from ergon_site.access.lists import tag, two_lines, unbroken, words
 
 SHOWN = 50
 TURNS = {
@@ -64,7 +60,8 @@ def _turn(name: str, state: str, dialog: dict[str, Any]) -> Any:
 
 
 @admin.register(BulkOperation)
-class BulkPage(KeysetPage, DetailPage):
+class BulkPage(ListedPage):
+    related = ("group",)
     detail_template = "console/bulk.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
@@ -77,15 +74,8 @@ class BulkPage(KeysetPage, DetailPage):
     }
     actions_detail: ClassVar = ("pause", "resume", "cancel", "live")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
-        rows: QuerySet[BulkOperation] = super().get_queryset(request)
-        return rows.select_related("group")
-
-    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return KeysetQuery(rows=lists.operations(wanted).select_related("group"))
-        except ListingError as error:
-            raise IncorrectLookupParameters from error
+    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+        return KeysetQuery(rows=lists.operations(wanted).select_related("group"))
 
     def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         items = BulkItem.objects.filter(operation=row).select_related("letter").defer("letter__payload")

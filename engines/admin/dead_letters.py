@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -19,7 +17,6 @@ from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import executors, explain
 from engines.reads.dead_letters import list_letters
-from engines.reads.filters import ListingError
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
 from ergon_site.access.dialogs import dialog_action
@@ -77,6 +74,7 @@ def _sentence(letter: DeadLetter) -> str:
 
 @admin.register(DeadLetter)
 class LettersPage(ReplayablePage):
+    related = ("group",)
     detail_template = "console/dead_letter.html"
     list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
@@ -97,15 +95,8 @@ class LettersPage(ReplayablePage):
     kind = column("category", lambda letter: unbroken(letter.category))
     settled = column("decided by", lambda letter: letter.settled_by, empty_value="–")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
-        rows: QuerySet[DeadLetter] = super().get_queryset(request)
-        return rows.select_related("group")
-
-    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return list_letters(wanted)
-        except ListingError as error:
-            raise IncorrectLookupParameters from error
+    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+        return list_letters(wanted)
 
     def details(self, request: HttpRequest, row: DeadLetter, *, is_revealed: bool = False) -> dict[str, Any]:
         records = TransactionRecord.objects.select_related("pipeline")

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -15,19 +14,17 @@ from engines import bulk, dead_letters
 from engines.admin import links, parts
 from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.parts import Act, CategoryFilter, column
+from engines.admin.parts import Act, CategoryFilter, ListedPage, column
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_groups, list_letters
-from engines.reads.filters import ListingError
 from ergon_site.access import drawing, keyset
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import KeysetPage, tag, two_lines, unbroken, words
+from ergon_site.access.lists import tag, two_lines, unbroken, words
 from ergon_site.access.pages import actor
 
 STATES = [(state.value, state.value) for state in GroupState]
@@ -81,7 +78,7 @@ def _decide(name: str, state: GroupState, dialog: dict[str, Any]) -> Any:
 
 
 @admin.register(DeadLetterGroup)
-class GroupsPage(KeysetPage, DetailPage):
+class GroupsPage(ListedPage):
     detail_template = "console/letter_group.html"
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
@@ -112,11 +109,8 @@ class GroupsPage(KeysetPage, DetailPage):
     )
     day = column("last 24 h", lambda group: sparkline(group.trend))
 
-    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return list_groups(wanted)
-        except ListingError as error:
-            raise IncorrectLookupParameters from error
+    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+        return list_groups(wanted)
 
     def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
         return with_trends(rows)

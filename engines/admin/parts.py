@@ -1,12 +1,13 @@
 """Parts that the pages of the engines share: attempts, payloads, buttons, filters, actions that ask for a reason."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import messages
-from django.db.models import Model
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
@@ -16,12 +17,14 @@ from engines.core import explanation, redaction, timeline
 from engines.core.errors import EngineError, ExceptionType
 from engines.models import Pipeline
 from engines.reads import executors
+from engines.reads.filters import ListingError
 from ergon_site.access import json_view
 from ergon_site.access.buttons import Button
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.detail import sentence
+from ergon_site.access.detail import DetailPage, sentence
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import Choice
+from ergon_site.access.keyset import KeysetQuery
+from ergon_site.access.lists import Choice, KeysetPage
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 
@@ -143,3 +146,22 @@ def choice(name: str, offered: Iterable[tuple[str, str]]) -> type[Choice]:
 
 
 CategoryFilter = choice("category", [(category.value, category.value) for category in ExceptionType])
+
+
+class ListedPage(KeysetPage, DetailPage):
+    """A long list by the filters of its table, and a page for each row."""
+
+    related: ClassVar[tuple[str, ...]] = ()
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.select_related(*self.related) if self.related else rows
+
+    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+        raise NotImplementedError
+
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+        try:
+            return self.query(request, wanted)
+        except ListingError as error:
+            raise IncorrectLookupParameters from error

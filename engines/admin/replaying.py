@@ -8,12 +8,11 @@ from unfold.decorators import action
 
 from engines.admin import parts
 from engines.admin.forms import PayloadForm
-from engines.admin.parts import Act
+from engines.admin.parts import Act, ListedPage
 from engines.core.errors import EngineError
 from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage, sentence
-from ergon_site.access.lists import KeysetPage
+from ergon_site.access.detail import sentence
 from ergon_site.access.pages import ReasonForm, actor
 
 REPLAY_BUTTON = Act("Replay", "replay", Right.OPERATE)
@@ -21,7 +20,7 @@ EDIT_BUTTON = Act("Edit and replay", "edit", Right.LEAD, is_dialog=False)
 REVEAL_BUTTON = Act("Reveal", "reveal", Right.OPERATE, is_dialog=False)
 
 
-class ReplayablePage(KeysetPage, DetailPage):
+class ReplayablePage(ListedPage):
     """A page of rows with a payload that can be replayed, edited and revealed."""
 
     def details(self, request: HttpRequest, row: Any, *, is_revealed: bool = False) -> dict[str, Any]:

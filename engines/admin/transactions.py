@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.db.models import Case, CharField, F, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, F, Q, Value, When
 from django.http import HttpRequest, HttpResponse
 from unfold.decorators import display
 
@@ -88,6 +87,7 @@ def _between(first: Any, last: Any) -> str:
 
 @admin.register(TransactionRecord)
 class TransactionsPage(ReplayablePage):
+    related = ("pipeline",)
     detail_template = "console/transaction.html"
     list_before_template = "console/search_note.html"
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
@@ -123,16 +123,9 @@ class TransactionsPage(ReplayablePage):
         took = _between(record.started_at, record.finished_at)
         return unbroken(took) if took else "–"
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[TransactionRecord]:
-        rows: QuerySet[TransactionRecord] = super().get_queryset(request)
-        return rows.select_related("pipeline")
-
-    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         known = pipelines(request)
-        try:
-            return list_transactions(filters.parse(wanted, known), known)
-        except filters.ListingError as error:
-            raise IncorrectLookupParameters from error
+        return list_transactions(filters.parse(wanted, known), known)
 
     def decorate(self, request: HttpRequest, rows: list[TransactionRecord]) -> list[TransactionRecord]:
         known = {pipeline.pk: pipeline for pipeline in pipelines(request)}

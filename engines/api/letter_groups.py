@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from engines import bulk, dead_letters
@@ -29,8 +30,7 @@ from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api_identity import Caller
 
-# A person who replays many is shown these first, too.
-CANARY = 1
+BEGUN = answers(BulkOperationSerializer, 409, status=201)
 NUMBER = OpenApiParameter("operation_id", OpenApiTypes.INT, OpenApiParameter.PATH)
 GROUP_FILTERS = [
     OpenApiParameter("state", str, enum=filters.GROUP_STATES),
@@ -103,30 +103,31 @@ class ReopenView(DecideView):
 class BeginView(Refusing, APIView):
     required_scope = "dead_letters:operate"
     body_limit = DECISION_LIMIT
+    verb: ClassVar[str]
+    shape: ClassVar[type[Serializer[Any]]]
+    defaults: ClassVar[dict[str, Any]]
 
-    def begin(self, request: Request, verb: str, group_id: int, asked: dict[str, Any]) -> Response:
+    def post(self, request: Request, group_id: int) -> Response:
+        asked = {**self.defaults, **shaped(self.shape, request.data)}
         caller, reason = api_identity.caller_of(request), asked.pop("reason")
         tenants.check_all(caller, dead_letters.find_group(group_id))
-        operation = bulk.begin(verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
+        operation = bulk.begin(self.verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
         return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)
 
 
+@extend_schema_view(post=extend_schema(request=ReplayAllSerializer, responses=BEGUN))
 class ReplayAllView(BeginView):
     """Replay the open dead letters of a group: a few first, then the rest at a pace, until replays fail again."""
 
-    @extend_schema(request=ReplayAllSerializer, responses=answers(BulkOperationSerializer, 409, status=201))
-    def post(self, request: Request, group_id: int) -> Response:
-        asked = {"canary": CANARY, **shaped(ReplayAllSerializer, request.data)}
-        return self.begin(request, "replay", group_id, asked)
+    # A person who replays many is shown one first, too.
+    verb, shape, defaults = "replay", ReplayAllSerializer, {"canary": 1}
 
 
+@extend_schema_view(post=extend_schema(request=DiscardAllSerializer, responses=BEGUN))
 class DiscardAllView(BeginView):
     """Decide that the open dead letters of a group will not be replayed."""
 
-    @extend_schema(request=DiscardAllSerializer, responses=answers(BulkOperationSerializer, 409, status=201))
-    def post(self, request: Request, group_id: int) -> Response:
-        asked = {"rate": bulk.AT_ONCE, **shaped(DiscardAllSerializer, request.data)}
-        return self.begin(request, "discard", group_id, asked)
+    verb, shape, defaults = "discard", DiscardAllSerializer, {"rate": bulk.AT_ONCE}
 
 
 def _group_body(caller: Caller, group: DeadLetterGroup) -> Any:

@@ -296,7 +296,7 @@ class NewPipelineSerializer(AmendmentSerializer):
 
 class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
     pipeline = serializers.CharField(source="pipeline.name")
-    paused = serializers.BooleanField(source="is_paused")
+    paused = serializers.BooleanField(source="is_paused", read_only=True)
 
     class Meta:
         model = Schedule

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from engines.reads import filters
-from engines.reads.prefix_search import all_of, beginning
+from engines.reads.filters import all_of, beginning
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
 

@@ -11,8 +11,7 @@ from django.db.models.fields.json import KeyTransform
 from engines.core import redaction
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
-from engines.reads.filters import INDEXED, ListingError, Wanted, in_state
-from engines.reads.prefix_search import all_of, beginning, first_since
+from engines.reads.filters import INDEXED, ListingError, Wanted, all_of, beginning, first_since, in_state
 from ergon_site.access.core import json_text
 from ergon_site.access.keyset import KeysetQuery
 

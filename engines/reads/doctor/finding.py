@@ -32,3 +32,10 @@ def warning(check: str, text: str, hint: str) -> Finding:
 
 def problem(check: str, text: str, hint: str) -> Finding:
     return Finding(check, Level.PROBLEM, text, hint)
+
+
+def graded(check: str, text: str, hint: str, *, is_problem: bool, is_warning: bool) -> Finding:
+    """The finding of a measurement that has two limits."""
+    if is_problem:
+        return problem(check, text, hint)
+    return warning(check, text, hint) if is_warning else ok(check, text)

@@ -9,7 +9,7 @@ from engines import workers
 from engines.core.explanation import span
 from engines.core.states import State, WorkerState
 from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord, Worker
-from engines.reads.doctor.finding import Finding, ok, problem, warning
+from engines.reads.doctor.finding import Finding, graded, ok, problem, warning
 from ergon_site.access.database.clock import database_time
 
 RECENTLY = timedelta(days=1)
@@ -60,12 +60,8 @@ def connections() -> Iterator[Finding]:
     who = f"{living:,} worker needs" if living == 1 else f"{living:,} workers need"
     text = f"{used:,} of {most:,} connections in use; {who} up to {living * needed:,}, and those of their handlers"
     hint = "raise max_connections, use fewer processes, or put a pooler before the server: see Pool connections"
-    if most - used < needed:
-        yield problem("connections", text, hint)
-    elif most - used < most * FEW_LEFT:
-        yield warning("connections", text, hint)
-    else:
-        yield ok("connections", text)
+    left = most - used
+    yield graded("connections", text, hint, is_problem=left < needed, is_warning=left < most * FEW_LEFT)
 
 
 def maintenance() -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from engines.conf import settings
 from engines.core.errors import headline
 from engines.core.explanation import span
 from engines.reads import old_snapshots
-from engines.reads.doctor.finding import Finding, ok, problem, warning
+from engines.reads.doctor.finding import Finding, graded, ok, problem, warning
 from ergon_site.access.database import pooler
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.pending_migrations import migrations as waiting_migrations
@@ -64,14 +64,9 @@ def clock() -> Iterator[Finding]:
     there = database_time()
     after = timezone.now()
     skew = abs((there - (before + (after - before) / 2)).total_seconds())
-    text = f"this host and the database differ by {skew:.1f} s"
+    text = f"this host and the database {f'differ by {skew:.1f} s' if skew > SKEW_WARNING else 'agree'}"
     hint = "synchronise both hosts with NTP: leases and schedules go by the database's clock, logs by this one"
-    if skew > SKEW_PROBLEM:
-        yield problem("clock", text, hint)
-    elif skew > SKEW_WARNING:
-        yield warning("clock", text, hint)
-    else:
-        yield ok("clock", "this host and the database agree")
+    yield graded("clock", text, hint, is_problem=skew > SKEW_PROBLEM, is_warning=skew > SKEW_WARNING)
 
 
 def statistics() -> Iterator[Finding]:
@@ -141,9 +136,4 @@ def disk() -> Iterator[Finding]:
     folder = settings().data_folder
     free = shutil.disk_usage(folder).free
     text, hint = f"{folder} has {free // MIB:,} MiB left", "make room, or move ERGON_DATA_DIR"
-    if free < NO_SPACE:
-        yield problem("disk", text, hint)
-    elif free < LITTLE_SPACE:
-        yield warning("disk", text, hint)
-    else:
-        yield ok("disk", text)
+    yield graded("disk", text, hint, is_problem=free < NO_SPACE, is_warning=free < LITTLE_SPACE)
