@@ -12,7 +12,7 @@ from engines.core.allowed_actions import TURNS
 from engines.core.errors import EngineError
 from engines.core.states import LetterState, State
 from engines.dead_letters import Fates
-from engines.models import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
+from engines.models import BulkItem, BulkOperation, DeadLetter, TransactionRecord
 from engines.reads import blockers
 from ergon_site.access import audit
 from ergon_site.access.database.clock import database_time
@@ -68,9 +68,7 @@ class Terms:
 @transaction.atomic
 def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> BulkOperation:
     """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
-    group = DeadLetterGroup.objects.select_for_update().filter(pk=group_id).first()
-    if group is None:
-        raise dead_letters.GroupUnknownError(group_id)
+    group = dead_letters.find_group(group_id, is_locked=True)
     if group.operations.filter(state__in=["running", "paused"]).exists():
         raise GroupBusyError
     if not 0 < terms.rate <= AT_ONCE:

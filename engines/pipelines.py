@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from engines import policies, transactions
@@ -102,30 +103,24 @@ def amend(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
 @transaction.atomic
 def pause(name: str, *, by: str, reason: str) -> Pipeline:
     """Stop claims at once; what runs is let end."""
-    return pause_row(_lock(name), by=by, reason=reason)
+    return turn(_lock(name), "pause", by=by, reason=reason)
 
 
 @retry_conflicts
 @transaction.atomic
 def resume(name: str, *, by: str, reason: str) -> Pipeline:
     """Let claims go on."""
-    pipeline = resume_row(_lock(name), by=by, reason=reason)
+    pipeline = turn(_lock(name), "resume", by=by, reason=reason)
     statements().wake(pipeline.pk)
     return pipeline
 
 
-def pause_row(row: Row, *, by: str, reason: str) -> Row:
-    """Write down that a locked pipeline or schedule is paused, by whom and why."""
-    return _turn(row, "pause", by, reason, paused_at=Now(), paused_by=by, pause_reason=reason)
-
-
-def resume_row(row: Row, *, by: str, reason: str, **also: Any) -> Row:
-    return _turn(row, "resume", by, reason, paused_at=None, paused_by="", pause_reason="", **also)
-
-
-def _turn(row: Row, verb: str, by: str, reason: str, **values: Any) -> Row:
-    noun = row._meta.verbose_name  # noqa: SLF001 (Django's own way)
-    type(row)._default_manager.filter(pk=row.pk).update(**values)  # noqa: SLF001
+def turn(row: Row, verb: str, *, by: str, reason: str, **also: Any) -> Row:
+    """Pause or resume a locked pipeline or schedule, and write down who did it and why."""
+    noun, rows = row._meta.verbose_name, type(row)._default_manager  # noqa: SLF001 (Django's own way)
+    paused = {"paused_at": Now(), "paused_by": by, "pause_reason": reason}
+    resumed = {"paused_at": None, "paused_by": "", "pause_reason": ""}
+    rows.filter(pk=row.pk).update(**(paused if verb == "pause" else resumed), **also)
     audit.record(actor=by, action=f"{noun}.{verb}", target=f"{noun} {row.name}", reason=reason)
     row.refresh_from_db()
     return row
@@ -143,11 +138,7 @@ def submit_test(name: str, payload: Any, *, by: str) -> Submitted:
 
 
 def find(name: str) -> Pipeline:
-    pipelines = Pipeline.objects.select_related("policy__active").filter(name=name)
-    pipeline = pipelines.first() if is_storable(name) else None
-    if pipeline is None:
-        raise PipelineUnknownError(name)
-    return pipeline
+    return _named(name, Pipeline.objects.select_related("policy__active"))
 
 
 def served_by_default(direction: str) -> list[Pipeline]:
@@ -156,7 +147,11 @@ def served_by_default(direction: str) -> list[Pipeline]:
 
 
 def _lock(name: str) -> Pipeline:
-    pipeline = Pipeline.objects.select_for_update().filter(name=name).first() if is_storable(name) else None
+    return _named(name, Pipeline.objects.select_for_update())
+
+
+def _named(name: str, rows: QuerySet[Pipeline]) -> Pipeline:
+    pipeline = rows.filter(name=name).first() if is_storable(name) else None
     if pipeline is None:
         raise PipelineUnknownError(name)
     return pipeline

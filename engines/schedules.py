@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from django.db import IntegrityError, connection, transaction
+from django.db.models import QuerySet
 
 from engines import pipelines, transactions
 from engines.conf import settings
@@ -106,7 +107,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
 @retry_conflicts
 @transaction.atomic
 def pause(name: str, *, by: str, reason: str) -> Schedule:
-    return pipelines.pause_row(_lock(name), by=by, reason=reason)
+    return pipelines.turn(_lock(name), "pause", by=by, reason=reason)
 
 
 @retry_conflicts
@@ -114,15 +115,11 @@ def pause(name: str, *, by: str, reason: str) -> Schedule:
 def resume(name: str, *, by: str, reason: str) -> Schedule:
     """Go on from now: what was missed while paused is not caught up with."""
     schedule = _lock(name)
-    return pipelines.resume_row(schedule, by=by, reason=reason, next_run_at=_next(schedule, database_time()))
+    return pipelines.turn(schedule, "resume", by=by, reason=reason, next_run_at=_next(schedule, database_time()))
 
 
 def find(name: str) -> Schedule:
-    rows = Schedule.objects.select_related("pipeline").filter(name=name)
-    schedule = rows.first() if is_storable(name) else None
-    if schedule is None:
-        raise ScheduleUnknownError(name)
-    return schedule
+    return _named(name, Schedule.objects.select_related("pipeline"))
 
 
 def fire() -> int:
@@ -192,7 +189,11 @@ def _next(schedule: Schedule, after: datetime) -> datetime:
 
 
 def _lock(name: str) -> Schedule:
-    schedule = Schedule.objects.select_for_update().filter(name=name).first() if is_storable(name) else None
+    return _named(name, Schedule.objects.select_for_update())
+
+
+def _named(name: str, rows: QuerySet[Schedule]) -> Schedule:
+    schedule = rows.filter(name=name).first() if is_storable(name) else None
     if schedule is None:
         raise ScheduleUnknownError(name)
     return schedule

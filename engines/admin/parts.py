@@ -148,14 +148,18 @@ def choice(name: str, offered: Iterable[tuple[str, str]]) -> type[Choice]:
 CategoryFilter = choice("category", [(category.value, category.value) for category in ExceptionType])
 
 
-class ListedPage(KeysetPage, DetailPage):
-    """A long list by the filters of its table, and a page for each row."""
+class RelatedPage(DetailPage):
+    """A page whose rows come with the rows that they belong to."""
 
     related: ClassVar[tuple[str, ...]] = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.select_related(*self.related) if self.related else rows
+
+
+class ListedPage(KeysetPage, RelatedPage):
+    """A long list by the filters of its table, and a page for each row."""
 
     def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         raise NotImplementedError

@@ -13,11 +13,10 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from engines.admin import parts
-from engines.admin.parts import Act
+from engines.admin.parts import Act, RelatedPage
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.pages import actor, holds
 
 
@@ -42,7 +41,7 @@ def turn_of(row: Pipeline | Schedule) -> Act:
     return Act(verb.capitalize(), verb, Right.OPERATE)
 
 
-class PausablePage(DetailPage):
+class PausablePage(RelatedPage):
     """A page of rows that people make by a name and a plan, and that they pause and resume."""
 
     edit_right = Right.LEAD

@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -103,6 +102,7 @@ CHANGE = {
 
 @admin.register(Pipeline)
 class PipelinesPage(PausablePage):
+    related = ("policy__active",)
     new = staticmethod(pipelines.create)
     actions_detail = ("pause", "resume", "submit_test", "edit")
     detail_template = "console/pipeline.html"
@@ -119,10 +119,6 @@ class PipelinesPage(PausablePage):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.live_view)
         return [path("<path:object_id>/live/", view, name="engines_pipeline_live"), *super().get_urls()]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Pipeline]:
-        rows: QuerySet[Pipeline] = super().get_queryset(request)
-        return rows.select_related("policy__active")
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[PipelineList]:
         return PipelineList

@@ -1,7 +1,6 @@
 """Schedules: what is submitted when, and pausing and resuming it."""
 
 import json
-from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
 from typing import Any, ClassVar
@@ -9,7 +8,6 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -82,10 +80,9 @@ def _possible(cron: str, time_zone: str) -> tuple[str, str]:
     return cron, time_zone
 
 
-def runs(cron: str, time_zone: str, after: datetime, first: Iterable[datetime] = ()) -> list[datetime]:
+def runs(cron: str, time_zone: str, after: datetime) -> list[datetime]:
     """The next few runs, by the clock of their zone."""
-    known = list(first)
-    return known + list(islice(schedules.runs_after(cron, time_zone, after), RUNS - len(known)))
+    return list(islice(schedules.runs_after(cron, time_zone, after), RUNS))
 
 
 def is_late(row: Schedule) -> bool:
@@ -110,6 +107,7 @@ RESUME = {
 
 @admin.register(Schedule)
 class SchedulesPage(PausablePage):
+    related = ("pipeline",)
     new = staticmethod(schedules.create)
     detail_template = "console/schedule.html"
     new_title = "New schedule"
@@ -127,10 +125,6 @@ class SchedulesPage(PausablePage):
         view = self.admin_site.admin_view(self.runs_view)
         return [path("runs/", view, name="engines_schedule_runs"), *super().get_urls()]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
-        rows: QuerySet[Schedule] = super().get_queryset(request)
-        return rows.select_related("pipeline")
-
     feeds = column(
         "pipeline", lambda row: links.anchor(links.pipeline(row.pipeline), row.pipeline), ordering="pipeline__name"
     )
@@ -145,7 +139,7 @@ class SchedulesPage(PausablePage):
         first = row.next_run_at.astimezone(ZoneInfo(row.time_zone))
         return {
             "bar": bar(turn_of(row).button(request, row)),
-            "runs": runs(row.cron, row.time_zone, first, [first]),
+            "runs": [first, *runs(row.cron, row.time_zone, first)][:RUNS],
             "is_late": is_late(row),
             "pipeline_address": links.pipeline(row.pipeline),
             "payload": None if row.pipeline.redacted else json.dumps(row.payload, indent=2, ensure_ascii=False),

@@ -242,7 +242,7 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
     """A pipeline; the view counts what waits in all that it tells of, by one statement."""
 
     policy = serializers.CharField(source="policy.name")
-    policy_version = serializers.SerializerMethodField()
+    policy_version = serializers.IntegerField(source="policy.active.number", allow_null=True, read_only=True)
     paused = serializers.BooleanField(source="is_paused")
     depth = serializers.SerializerMethodField()
     redacted = serializers.ListField(child=serializers.CharField(), help_text="Hidden payload fields.")
@@ -254,9 +254,6 @@ class PipelineSerializer(serializers.ModelSerializer[Pipeline]):
             *("is_enabled", "paused", "paused_at", "paused_by", "pause_reason", "depth"),
             *("keep_succeeded_days", "keep_failed_days", "redacted"),
         ]
-
-    def get_policy_version(self, pipeline: Pipeline) -> int | None:
-        return pipeline.policy.active.number if pipeline.policy.active else None
 
     @extend_schema_field(DepthSerializer)
     def get_depth(self, pipeline: Pipeline) -> dict[str, Any]:

@@ -57,8 +57,10 @@ def find(letter_id: object) -> DeadLetter:
     return letter
 
 
-def find_group(group_id: int) -> DeadLetterGroup:
-    group = DeadLetterGroup.objects.filter(pk=group_id).first()
+def find_group(group_id: int, *, is_locked: bool = False) -> DeadLetterGroup:
+    """A group, locked if so asked until the end of the database transaction."""
+    groups = DeadLetterGroup.objects.select_for_update() if is_locked else DeadLetterGroup.objects.all()
+    group = groups.filter(pk=group_id).first()
     if group is None:
         raise GroupUnknownError(group_id)
     return group
@@ -108,9 +110,7 @@ def reveal(letter_id: int, *, by: str, reason: str = "") -> Any:
 @transaction.atomic
 def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLetterGroup:
     """Mute a group, say that it is resolved, or open it again."""
-    group = DeadLetterGroup.objects.select_for_update().filter(pk=group_id).first()
-    if group is None:
-        raise GroupUnknownError(group_id)
+    group = find_group(group_id, is_locked=True)
     before = group.state
     group.state, group.decided_by, group.decision_reason = state.value, by, reason
     group.save(update_fields=["state", "decided_by", "decision_reason"])

@@ -77,15 +77,17 @@ def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing
     if not pipeline_ids:
         return {}
     waits = depth.depths(pipeline_ids)
-    ended, running = rates(LATELY.total_seconds(), now=now), running_by_pipeline()
+    running = running_by_pipeline()
+    lately = Throughput.objects.filter(minute__gte=now - LATELY).order_by("pipeline_id").values("pipeline_id")
+    ended = {row["pipeline_id"]: row for row in lately.annotate(ok=Sum("succeeded"), bad=Sum("failed"))}
     return {
         one: Standing(
             waiting=wait.count,
             depth=wait.depth,
             oldest_age=wait.age(now),
             running=running.get(one, 0),
-            succeeded=ended.get(one, {}).get("ok", 0),
-            failed=ended.get(one, {}).get("bad", 0),
+            succeeded=ended[one]["ok"] if one in ended else 0,
+            failed=ended[one]["bad"] if one in ended else 0,
         )
         for one, wait in waits.items()
     }
@@ -98,21 +100,9 @@ def totals_by_pipeline() -> dict[int, dict[str, Any]]:
     return {row["pipeline_id"]: dict(row) for row in rows}
 
 
-def rates(seconds: float, *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
-    """The recently ended transactions, by pipeline."""
-    since = (now or database_time()) - timedelta(seconds=seconds)
-    rows = (
-        Throughput.objects.filter(minute__gte=since)
-        .order_by("pipeline_id")
-        .values("pipeline_id")
-        .annotate(ok=Sum("succeeded"), bad=Sum("failed"), spent=Sum("seconds"), longest=Max("longest"))
-    )
-    return {row["pipeline_id"]: dict(row) for row in rows}
-
-
-def series(minutes: int, pipeline_id: int | None = None, *, now: datetime | None = None) -> list[dict[str, Any]]:
+def series(minutes: int, pipeline_id: int | None = None, *, now: datetime) -> list[dict[str, Any]]:
     """The ended transactions of each of the last minutes, empty ones included."""
-    now = (now or database_time()).replace(second=0, microsecond=0)
+    now = now.replace(second=0, microsecond=0)
     rows = Throughput.objects.filter(minute__gt=now - timedelta(minutes=minutes))
     if pipeline_id is not None:
         rows = rows.filter(pipeline_id=pipeline_id)
