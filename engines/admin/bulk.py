@@ -65,7 +65,7 @@ class BulkPage(ListedPage):
     detail_template = "console/bulk.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
-    list_filter: ClassVar = [parts.choice("state", BulkOperation.STATES)]
+    list_filter: ClassVar = [parts.choice("state", dict(BulkOperation.STATES))]
     search_fields: ClassVar = ()
     export_fields: ClassVar = {
         **{name: name for name in ("id", "verb", "group_id", "by", "reason", "state", "note")},

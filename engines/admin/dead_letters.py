@@ -26,7 +26,6 @@ from ergon_site.access.pages import ReasonForm
 
 KINDS = {"open": "bad", "replayed": "good", "discarded": "warning"}
 GROUP_KINDS = {"open": "bad", "regressed": "bad", "muted": "warning", "resolved": "good"}
-STATES = [(state.value, state.value) for state in LetterState]
 DISCARD_BUTTON = Act("Discard", "discard", Right.OPERATE)
 REPLAY = {
     "title": "Replay the dead letter",
@@ -79,7 +78,7 @@ class LettersPage(ReplayablePage):
     list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
-    list_filter: ClassVar = [parts.choice("state", STATES), SourceFilter, CategoryFilter, GroupFilter]
+    list_filter: ClassVar = [parts.choice("state", LetterState), SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "A transaction id, or its start"
     export_fields: ClassVar = {
         "id": "id",

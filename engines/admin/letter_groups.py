@@ -27,7 +27,6 @@ from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import tag, two_lines, unbroken, words
 from ergon_site.access.pages import actor
 
-STATES = [(state.value, state.value) for state in GroupState]
 HOURS = 24
 SHOWN = 50
 BULK = (Act("Replay all", "replay_all", Right.LEAD), Act("Discard all", "discard_all", Right.LEAD))
@@ -83,7 +82,7 @@ class GroupsPage(ListedPage):
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)
-    list_filter: ClassVar = [parts.choice("state", STATES), SourceFilter, CategoryFilter]
+    list_filter: ClassVar = [parts.choice("state", GroupState), SourceFilter, CategoryFilter]
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
     export_fields: ClassVar = {

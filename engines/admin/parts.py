@@ -132,20 +132,20 @@ def column(description: str, value: Callable[[Any], object], **options: Any) -> 
     return shown
 
 
-def choice(name: str, offered: Iterable[tuple[str, str]]) -> type[Choice]:
-    """A filter that offers these words."""
-    words = list(offered)
+def choice(name: str, offered: Iterable[str] | Mapping[str, str]) -> type[Choice]:
+    """A filter that offers these words, or words under other titles."""
+    titles = offered if isinstance(offered, Mapping) else {str(word): str(word) for word in offered}
 
     class Offered(Choice):
         title = parameter_name = name
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return words
+            return list(titles.items())
 
     return Offered
 
 
-CategoryFilter = choice("category", [(category.value, category.value) for category in ExceptionType])
+CategoryFilter = choice("category", ExceptionType)
 
 
 class RelatedPage(DetailPage):

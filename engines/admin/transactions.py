@@ -25,7 +25,6 @@ from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, Typed, identifier, tag, unbroken, words
 from ergon_site.access.pages import ReasonForm
 
-STATES = [(state.word, state.word) for state in State]
 AGES = {
     "under-5m": "younger than 5 minutes",
     "under-1h": "younger than an hour",
@@ -93,8 +92,8 @@ class TransactionsPage(ReplayablePage):
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [
-        *(parts.choice("state", STATES), PipelineFilter, CategoryFilter),
-        *(parts.choice("age", AGES.items()), parts.choice("ended", ENDS.items()), WorkerFilter, CorrelationFilter),
+        *(parts.choice("state", filters.STATES), PipelineFilter, CategoryFilter),
+        *(parts.choice("age", AGES), parts.choice("ended", ENDS), WorkerFilter, CorrelationFilter),
     ]
     search_help_text = "Id, correlation id, or payload.order.id:42"
     export_fields: ClassVar = {
