@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from providers.adapters.synthetic import SyntheticProvider as SyntheticProvider
     from providers.base import ProviderBase as ProviderBase
     from providers.core.breaker import BreakerPolicy as BreakerPolicy
-    from providers.core.budget import RetryBudget as RetryBudget
     from providers.core.errors import (
         ProviderAuthError as ProviderAuthError,
         ProviderBadRequestError as ProviderBadRequestError,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         ProviderExecutionResult as ProviderExecutionResult,
     )
     from providers.core.policy import ProviderPolicy as ProviderPolicy
-    from providers.core.retry import RetryPolicy as RetryPolicy
+    from providers.core.retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
     from providers.drivers.circuit_breaker import CircuitBreaker as CircuitBreaker
     from providers.models import QuotaState as QuotaState
     from providers.registry import UnknownProviderError as UnknownProviderError, register as register
@@ -44,7 +43,6 @@ _HOMES = {
     "providers.base": ["ProviderBase"],
     "providers.core.breaker": ["BreakerPolicy"],
     "providers.drivers.circuit_breaker": ["CircuitBreaker"],
-    "providers.core.budget": ["RetryBudget"],
     "providers.core.errors": [
         "ProviderAuthError",
         "ProviderBadRequestError",
@@ -61,7 +59,7 @@ _HOMES = {
     ],
     "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult"],
     "providers.core.policy": ["ProviderPolicy"],
-    "providers.core.retry": ["RetryPolicy"],
+    "providers.core.retry": ["RetryBudget", "RetryPolicy"],
     "providers.models": ["QuotaState"],
     "providers.registry": ["UnknownProviderError", "register"],
     "providers.tasks": ["CeleryProviderTask"],

@@ -5,6 +5,8 @@ for each capability, so that admission keeps its one statement.
 """
 
 import time
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import structlog
@@ -17,6 +19,9 @@ from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 log = structlog.get_logger("ergon.providers")
 FRESH = 1.0
 POLICIES: Policies[ProviderPolicyRow, ProviderPolicyVersion] = Policies(model=ProviderPolicyRow)
+# The class attribute for each field of a policy.
+RENAMED = {"retry": "retry_policy", "breaker": "breaker_policy", "budget": "retry_budget"}
+ATTRIBUTES = {field.name: RENAMED.get(field.name, field.name) for field in fields(ProviderPolicy)}
 
 Key = tuple[str, str]
 
@@ -28,12 +33,8 @@ class Governing(NamedTuple):
     number: int | None = None
 
 
-class _Look(NamedTuple):
-    at: float
-    found: Governing | None
-
-
-_looks: dict[Key, _Look] = {}
+# Of each capability: when this process looked, and what it found.
+_looks: dict[Key, tuple[float, Governing | None]] = {}
 
 
 def in_force(provider: Any) -> ProviderPolicy:
@@ -44,11 +45,11 @@ def in_force(provider: Any) -> ProviderPolicy:
 def governing(provider: Any) -> Governing:
     """The same, with the number of the version."""
     key, now = (provider.provider_name, provider.capability), time.monotonic()
-    look = _looks.get(key)
-    if look is None or now - look.at >= FRESH:
-        look = _Look(now, _found(key, look))
-        _looks[key] = look
-    return look.found or Governing(defaults_of(provider))
+    at, found = _looks.get(key, (None, None))
+    if at is None or now - at >= FRESH:
+        found = _look_up(key, found)
+        _looks[key] = now, found
+    return found or Governing(_policy_of(*_attributes_of(provider)))
 
 
 def forget(provider_name: str, capability: str) -> None:
@@ -62,25 +63,20 @@ def forget_all() -> None:
 
 def defaults_of(provider: Any) -> ProviderPolicy:
     """The policy that the class attributes of a provider make."""
-    return ProviderPolicy(
-        retry=provider.retry_policy,
-        breaker=provider.breaker_policy,
-        budget=provider.retry_budget,
-        timeout=provider.timeout,
-        retry_after_ceiling=provider.retry_after_ceiling,
-        count_rate_limited=provider.count_rate_limited,
-        quota_per_attempt=provider.quota_per_attempt,
-        cost=provider.cost,
-        on_store_failure=provider.on_store_failure,
-        probe_lease=provider.probe_lease,
-        deduplicate=provider.deduplicate,
-        idempotency_lease=provider.idempotency_lease,
-        idempotency_wait=provider.idempotency_wait,
-        replay_for=provider.replay_for,
-    )
+    return ProviderPolicy(**dict(zip(ATTRIBUTES, _attributes_of(provider), strict=True)))
 
 
-def _found(key: Key, last: _Look | None) -> Governing | None:
+def _attributes_of(provider: Any) -> list[Any]:
+    return [getattr(provider, name) for name in ATTRIBUTES.values()]
+
+
+@lru_cache(typed=True)
+def _policy_of(*values: Any) -> ProviderPolicy:
+    """The same for every call: what has been checked once is not checked again."""
+    return ProviderPolicy(**dict(zip(ATTRIBUTES, values, strict=True)))
+
+
+def _look_up(key: Key, last: Governing | None) -> Governing | None:
     """The stored policy; while the database is away, the last known one."""
     try:
         with calls.lost_connections_closed():
@@ -88,6 +84,6 @@ def _found(key: Key, last: _Look | None) -> Governing | None:
     except calls.LOST as error:
         telemetry.store_failures.add(1, {telemetry.VERB: "policy"})
         log.warning("provider store unavailable", verb="policy", error_type=type(error).__name__)
-        return last.found if last else None
+        return last
     version = row.active if row else None
     return Governing(ProviderPolicy.from_dict(version.body), version.number) if version else None

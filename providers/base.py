@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -11,20 +12,16 @@ import structlog
 from asgiref.sync import sync_to_async
 
 from providers import active_policy, calls, telemetry
-from providers.calls import CallRequest
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
-from providers.core.budget import RetryBudget
 from providers.core.errors import ProviderError
-from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
-from providers.core.idempotency import Request
-from providers.core.mistakes import refuse_mistakes, refuse_payload
+from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
 from providers.core.policy import ProviderPolicy
-from providers.core.retry import RetryPolicy
+from providers.core.request import Request, refuse_mistakes, refuse_payload
+from providers.core.retry import RetryBudget, RetryPolicy
 from providers.core.steps import Refuse
-from providers.drivers import aio, threads
+from providers.drivers.performing import Work, aperform, perform
 from providers.drivers.store import Store
-from providers.drivers.work import Work
 
 log = structlog.get_logger("ergon.providers")
 _DEFAULTS = ProviderPolicy()
@@ -86,19 +83,8 @@ class ProviderBase(ABC):
         """Call the provider under its policy. It always returns a result; only mistakes of the program raise."""
         calls.refuse_open_transaction()
         ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
-        with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
-            result = threads.drive(*self._parts(ticket, payload))
-            return executing.ended(_logged(result, ticket))
-
-    def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
-        """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
-        ticket = self._ticket(**{"campaign_id": None, **asked})
-        calls.refuse_open_transaction()
-        calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
-
-    def record_dead_letter(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
-        """Keep the dead letter of a request that was made, and whose answer nobody could use. Nothing was refused."""
-        calls.record_dead_letter(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
+        with _observed(ticket) as executing:
+            return executing.ended(_logged(perform(*self._parts(ticket)), ticket))
 
     async def aexecute(
         self,
@@ -112,9 +98,18 @@ class ProviderBase(ABC):
         """The same on the event loop, by the same rules."""
         await sync_to_async(calls.refuse_open_transaction)()
         ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
-        with telemetry.executing(self._attributes(ticket), **_about(ticket)) as executing:
-            result = await aio.drive(*self._parts(ticket, payload))
-            return executing.ended(_logged(result, ticket))
+        with _observed(ticket) as executing:
+            return executing.ended(_logged(await aperform(*self._parts(ticket)), ticket))
+
+    def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+        """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
+        ticket = self._ticket(**{"campaign_id": None, **asked})
+        calls.refuse_open_transaction()
+        calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
+
+    def record_dead_letter(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
+        """Keep the dead letter of a request that was made, and whose answer nobody could use. Nothing was refused."""
+        calls.record_dead_letter(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
 
     def request_of(self, *, tenant_id: str, operation: str, payload: dict[str, Any]) -> Request:
         """The request with its idempotency key: the same request has the same key."""
@@ -149,37 +144,35 @@ class ProviderBase(ABC):
             policy_version=governing.number,
         )
 
-    def _parts(self, ticket: CallRequest, payload: dict[str, Any]) -> tuple[Any, Work, Store]:
+    def _parts(self, ticket: CallRequest) -> tuple[Any, Work, Store]:
         """The rules, what they call and what they ask."""
         context, policy = ticket.context, ticket.policy
         is_guarded = context.idempotency_key is not None or policy.deduplicate
         execution = calling.Execution(policy, context, time.monotonic, is_guarded=is_guarded)
-        asked = {
+        asked: dict[str, Any] = {
             "tenant_id": ticket.who.tenant_id,
             "campaign_id": ticket.campaign_id,
             "operation": ticket.operation,
-            "payload": payload,
+            "payload": ticket.payload,
         }
-        asynchronous = self._aexecute_impl and partial(_given, self._aexecute_impl, asked)
+        asynchronous = self._aexecute_impl and partial(self._aexecute_impl, **asked)
         # A key that guards the request is the attempts' to know: a provider may keep to it as well.
         known = replace(context, idempotency_key=ticket.key) if is_guarded else context
-        work = Work(known, self._attributes(ticket), partial(_given, self._execute_impl, asked), asynchronous)
+        work = Work(known, _attributes(ticket), partial(self._execute_impl, **asked), asynchronous)
         return calling.execute(execution), work, Store(ticket, time.monotonic)
 
-    def _attributes(self, ticket: CallRequest) -> dict[str, str]:
-        return {
-            telemetry.PROVIDER: self.provider_name,
-            telemetry.CAPABILITY: self.capability,
-            telemetry.OPERATION: ticket.operation,
-        }
+
+def _attributes(ticket: CallRequest) -> dict[str, str]:
+    return {
+        telemetry.PROVIDER: ticket.who.provider_name,
+        telemetry.CAPABILITY: ticket.who.capability,
+        telemetry.OPERATION: ticket.operation,
+    }
 
 
-def _given(implementation: Any, asked: Mapping[str, Any], context: ProviderExecutionContext) -> Any:
-    return implementation(**asked, context=context)
-
-
-def _about(ticket: CallRequest) -> dict[str, str]:
-    return {"tenant_id": ticket.who.tenant_id, "correlation_id": ticket.context.correlation_id}
+def _observed(ticket: CallRequest) -> AbstractContextManager[telemetry.Executing]:
+    tenant_id, correlation_id = ticket.who.tenant_id, ticket.context.correlation_id
+    return telemetry.executing(_attributes(ticket), tenant_id=tenant_id, correlation_id=correlation_id)
 
 
 def _logged(result: ProviderExecutionResult, ticket: CallRequest) -> ProviderExecutionResult:

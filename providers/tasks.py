@@ -34,8 +34,8 @@ from providers.base import ProviderBase
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
-from providers.core.mistakes import refuse_mistakes, refuse_payload
-from providers.core.rescheduling import countdown
+from providers.core.request import refuse_mistakes, refuse_payload
+from providers.core.retry import countdown
 from providers.invocations import Invocation
 from providers.models.tasks import TaskState
 

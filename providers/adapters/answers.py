@@ -17,7 +17,7 @@ from providers.core.errors import (
     from_status,
 )
 from providers.core.exchange import ProviderAnswer
-from providers.core.retry_after import seconds_of
+from providers.core.retry import seconds_of
 
 # Of an answer that tells of a failure, more is not worth the wait.
 OF_A_FAILURE = 4096

@@ -4,20 +4,18 @@ Admission is one statement on one row; on PostgreSQL a settlement is one stateme
 caller's transaction.
 """
 
-from providers.calls.admitting import admit, reserve
-from providers.calls.call_request import SLACK, CallRequest
 from providers.calls.claiming import claim, kept
 from providers.calls.dead_letters import record_dead_letter
 from providers.calls.overrides import FORCED_FOR, OrderError, drop_quota, force_closed, force_open, reset, set_quota
 from providers.calls.pruning import Pruned, prune
-from providers.calls.rollups import rate, rollup
-from providers.calls.settling import refuse, settle
-from providers.calls.sql import LOST, lost_connections_closed, refuse_open_transaction
+from providers.calls.settling import rate, refuse, rollup, settle
+from providers.core.exchange import CallRequest
+from providers.database.admitting import admit
+from providers.database.sql import LOST, lost_connections_closed, refuse_open_transaction
 
 __all__ = [
     "FORCED_FOR",
     "LOST",
-    "SLACK",
     "CallRequest",
     "OrderError",
     "Pruned",
@@ -33,7 +31,6 @@ __all__ = [
     "record_dead_letter",
     "refuse",
     "refuse_open_transaction",
-    "reserve",
     "reset",
     "rollup",
     "set_quota",

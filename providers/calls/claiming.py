@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import sql, statements
-from providers.calls.call_request import CallRequest
-from providers.calls.dialects import Dialect
-from providers.core.plain import storable, text_of
+from providers.core.exchange import CallRequest
+from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, Replay, Taken
+from providers.database import admitting, sql, statements
+from providers.database.statements import Dialect
 from providers.models.claims import ClaimState
 
 
@@ -20,7 +20,7 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
     """Take the key of a request; or what stands in the way. Settling the request lets go of it."""
     token = secrets.token_hex(16)
     given = {
-        **ticket.named,
+        **admitting.named(ticket.who),
         "key": ticket.key,
         "operation": ticket.operation,
         "fingerprint": ticket.fingerprint,

@@ -7,9 +7,9 @@ from engines.core import failures
 from engines.core.errors import ExceptionType
 from engines.dead_letters import DeadLetterDraft
 from ergon_site.access.database.clock import database_time
-from providers.calls.call_request import CallRequest
 from providers.core.errors import ProviderError
-from providers.core.plain import storable
+from providers.core.exchange import CallRequest
+from providers.core.request import storable
 from providers.models import OutboxLetter
 
 STEP = 20

@@ -10,10 +10,10 @@ from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import gates
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.core.quota import opened
+from providers.database import admitting
 from providers.models import Gate, ProviderHealthState, QuotaState
 from providers.models.gates import moment
 
@@ -55,7 +55,7 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
         gate.window_start, gate.window_end = fresh.start, fresh.end
         gate.previous_start, gate.previous_used = None, 0
     gate.save()
-    gates.show_quota(who)
+    admitting.show_quota(who)
     _record("quota.set", who, by, reason, before, _quota(gate))
     # The database rounds a fraction of a second as it likes.
     start = moment(gate.window_start or 0.0)
@@ -140,7 +140,7 @@ def _locked(who: Who) -> Gate:
     rows = Gate.objects.select_for_update().filter(**who._asdict())
     gate = rows.first()
     if gate is None:
-        gates.make(who)
+        admitting.make_gate(who)
         gate = rows.get()
     return gate
 

@@ -1,165 +1,69 @@
-"""VERBS: settle, refuse. How an attempt came out, in one statement: the call, its minute, the gate, what is visible.
+"""VERBS: settle, refuse, rate, rollup. How an attempt came out: the call, its minute, the gate, what is visible.
 
-A terminal failure of a task is kept as a dead letter in the same database transaction.
+On PostgreSQL that is one statement. A terminal failure of a task is kept as a dead letter in the same database
+transaction.
 """
 
-from contextlib import nullcontext
+import json
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from django.db import transaction
+from django.db.models import Q
+
+from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import claiming, dead_letters, gates, rollups, sql, statements
-from providers.calls.call_request import SLACK, CallRequest
-from providers.calls.dialects import Dialect
-from providers.calls.sql import Row
+from providers.calls import claiming, dead_letters
 from providers.core import histogram
 from providers.core.errors import ProviderError
-from providers.core.exchange import Outcome
+from providers.core.exchange import SLACK, CallRequest, Outcome, Who
 from providers.core.gate import Decision
 from providers.core.quota import Reservation
 from providers.core.steps import Refuse, Settle
+from providers.database import admitting, sql, statements
+from providers.database.statements import POSTGRESQL, Dialect
+from providers.models import Gate, ProviderHealthState
 from providers.models.claims import ClaimState
 
-SEEN = "g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h"
+HOUR = 60
+# With fewer attempts than this in the hour, every one is worth a new figure; with more, once a second will do.
+FEW = 100
+EVERY = 1.0
+P95 = 0.95
+
+SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h FROM {gate}, {health}"
+HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
+  AND capability = %(capability)s) AS h"""
+MINUTES = """
+SELECT g.settlements, m.attempts, m.successes, m.executions, m.successful_executions, m.buckets
+FROM provider_gates g LEFT JOIN provider_minutes m
+  ON m.gate_id = g.id AND m.minute > CAST(floor({clock} / 60) AS bigint) - %(minutes)s
+WHERE g.id = %(gate)s
+"""
+RATES = """
+UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double precision),
+  p95_latency_ms_1h = CAST(%(p95)s AS double precision), execution_rate_1h = CAST(%(execution)s AS double precision),
+  attempts_1h = CAST(%(attempts)s AS bigint), rated_at = {clock}, rated_settlement = CAST(%(settlement)s AS bigint)
+WHERE tenant_id = CAST(%(tenant_id)s AS text) AND provider_name = CAST(%(provider_name)s AS text)
+  AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
+"""
 
 
 def settle(ticket: CallRequest, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again."""
     decision, gate_id, now, rated_at, attempts = _settle(ticket, step)
-    if rollups.is_due(now, rated_at, attempts):
-        rollups.rate(gate_id, ticket.who)
+    if rated_at is None or attempts < FEW or now - rated_at >= EVERY:
+        rate(gate_id, ticket.who)
     return decision
 
 
 @retry_conflicts
 def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, float | None, int]:
-    given = _given_for(ticket, step)
-    is_limited, is_guarded = step.admission.window_start is not None, ticket.token is not None
-    with sql.atomic() if _is_together(step.outcome) else nullcontext():
-        run = _settle_at_once if sql.is_postgresql() else _settle_one_by_one
-        word, gate_id, now, rated_at, attempts = run(given, is_limited=is_limited, is_guarded=is_guarded)
-        decision = Decision(word)
-        if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
-            dead_letters.record_dead_letter(ticket, step.error, step.attempt)
-    return decision, gate_id, now, rated_at, attempts
-
-
-def refuse(ticket: CallRequest, step: Refuse, decision: Decision | None = None) -> None:
-    """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
-    gate_id = _refuse(ticket, step, decision)
-    if step.attempt > 1:
-        # An execution has ended here, which the rates tell of.
-        rollups.rate(gate_id, ticket.who)
-
-
-@retry_conflicts
-def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int:
-    given = _refused(ticket, step, decision)
-    shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
-    is_guarded = ticket.token is not None
-    with sql.atomic() if _is_together(step.outcome) else nullcontext():
-        run = _refuse_at_once if sql.is_postgresql() else _refuse_one_by_one
-        found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
-        if not found:
-            gates.make(ticket.who)
-            found = run(given, shows_quota=shows_quota, is_guarded=is_guarded)
-        if step.outcome is Outcome.DEAD_LETTER:
-            dead_letters.record_dead_letter(ticket, step.error, step.attempt - 1)
-    gate_id: int = found[0][0]
-    return gate_id
-
-
-def _is_together(outcome: Outcome) -> bool:
-    """Whether several statements must hold or fail together."""
-    return outcome is Outcome.DEAD_LETTER or not sql.is_postgresql()
-
-
-def _settle_at_once(given: dict[str, Any], *, is_limited: bool, is_guarded: bool) -> Row:
-    return sql.rows(_settlement(sql.dialect(), is_limited, is_guarded), given)[0]
-
-
-@cache
-def _settlement(dialect: Dialect, is_limited: bool, is_guarded: bool) -> str:  # noqa: FBT001 (of a cache)
-    retried = {"gate": "g", "is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
-    parts = {
-        "g": statements.gate_settlement(dialect),
-        "m": statements.METRIC,
-        "n": statements.minute(dialect),
-        "h": statements.health(dialect) + "RETURNING h.rated_at, h.attempts_1h",
-    }
-    if is_limited:
-        parts["q"] = statements.quota(dialect, is_refusal=False)
-    if is_guarded:
-        parts["c"] = statements.claim_end(dialect)
-    return _together(parts, retried, f"SELECT {SEEN} FROM g, h")
-
-
-def _settle_one_by_one(given: dict[str, Any], *, is_limited: bool, is_guarded: bool) -> Row:
-    dialect = sql.dialect()
-    retried = {
-        "gate": f"({statements.PLAIN_GATE}) AS g",
-        "is_retried": "g.decision = 'retry'",
-        "is_suppressed": "g.decision = 'suppressed'",
-    }
-    sql.rows(statements.gate_settlement(dialect), given)
-    for part in (statements.METRIC, statements.minute(dialect), statements.health(dialect)):
-        sql.rows(part.format(**retried), given)
-    if is_limited:
-        sql.rows(statements.quota(dialect, is_refusal=False).format(**retried), given)
-    if is_guarded:
-        sql.rows(statements.claim_end(dialect).format(**retried), given)
-    seen = f"SELECT {SEEN} FROM {retried['gate']}, provider_health_states h {_OF_GATE}"
-    return sql.rows(seen, given)[0]
-
-
-_OF_GATE = """WHERE h.tenant_id = g.tenant_id AND h.provider_name = g.provider_name AND h.capability = g.capability"""
-
-
-def _refuse_at_once(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> list[Row]:
-    return sql.rows(_refusal(sql.dialect(), shows_quota, is_guarded), given)
-
-
-@cache
-def _refusal(dialect: Dialect, shows_quota: bool, is_guarded: bool) -> str:  # noqa: FBT001 (of a cache)
-    parts = {
-        "g": statements.refund(dialect) if shows_quota else statements.PLAIN_GATE,
-        "m": statements.METRIC,
-        "n": statements.refused_minute(dialect),
-    }
-    if shows_quota:
-        parts["q"] = statements.quota(dialect, is_refusal=True)
-    if is_guarded:
-        parts["c"] = statements.claim_end(dialect)
-    ended = {"gate": "g", "is_retried": "false", "is_suppressed": "false"}
-    return _together(parts, ended, "SELECT g.id FROM g")
-
-
-def _refuse_one_by_one(given: dict[str, Any], *, shows_quota: bool, is_guarded: bool) -> list[Row]:
-    dialect = sql.dialect()
-    ended = {"gate": f"({statements.PLAIN_GATE}) AS g", "is_retried": "false", "is_suppressed": "false"}
-    if not sql.rows(statements.refund(dialect) if shows_quota else statements.PLAIN_GATE, given):
-        return []
-    sql.rows(statements.METRIC.format(**ended), given)
-    sql.rows(statements.refused_minute(dialect).format(**ended), given)
-    if shows_quota:
-        sql.rows(statements.quota(dialect, is_refusal=True).format(**ended), given)
-    if is_guarded:
-        sql.rows(statements.claim_end(dialect).format(**ended), given)
-    return sql.rows(f"SELECT g.id FROM {ended['gate']}", given)
-
-
-def _together(parts: dict[str, str], words: dict[str, str], seen: str) -> str:
-    # The first part is formatted already: what it says of JSON has braces of its own.
-    told = [f"{name} AS ({part if name == 'g' else part.format(**words)})" for name, part in parts.items()]
-    return f"WITH {', '.join(told)} {seen}"
-
-
-def _given_for(ticket: CallRequest, step: Settle) -> dict[str, Any]:
-    policy = ticket.policy
-    is_success = step.outcome is Outcome.SUCCESS
-    return {
-        **_row(ticket, step.attempt, step.error, step.outcome),
-        **_refunded(step.refund),
+    policy, permit, is_success = ticket.policy, step.admission.permit, step.outcome is Outcome.SUCCESS
+    given = {
+        **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
         "http_status": step.http_status,
         "lease": max(policy.idempotency_lease, step.lasts + SLACK),
         "duration_ms": round(step.duration * 1000, 3),
@@ -167,8 +71,8 @@ def _given_for(ticket: CallRequest, step: Settle) -> dict[str, Any]:
         "bucket": str(histogram.bucket_of(step.duration * 1000)),
         "is_success": int(is_success),
         "verdict": step.verdict.value,
-        "generation": step.admission.permit.generation,
-        "probe": step.admission.permit.probe,
+        "generation": permit.generation,
+        "probe": permit.probe,
         "wants_retry": int(step.wants_retry),
         "refunds_retry": int(step.refunds_retry),
         "reserved_in": step.admission.window_start,
@@ -181,12 +85,27 @@ def _given_for(ticket: CallRequest, step: Settle) -> dict[str, Any]:
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
         "answer": claiming.kept(step.payload) if is_success and ticket.token else None,
     }
+    settlement = _settlement(sql.dialect(), step.admission.window_start is not None, ticket.token is not None)
+    with _together(step.outcome):
+        [(word, gate_id, now, rated_at, attempts)] = _carry_out(settlement, given)
+        decision = Decision(word)
+        if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
+            dead_letters.record_dead_letter(ticket, step.error, step.attempt)
+    return decision, gate_id, now, rated_at, attempts
 
 
-def _refused(ticket: CallRequest, step: Refuse, decision: Decision | None) -> dict[str, Any]:
-    return {
-        **_row(ticket, step.attempt, step.error, step.outcome),
-        **_refunded(step.refund),
+def refuse(ticket: CallRequest, step: Refuse, decision: Decision | None = None) -> None:
+    """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
+    gate_id = _refuse(ticket, step, decision)
+    if step.attempt > 1:
+        # An execution has ended here, which the rates tell of.
+        rate(gate_id, ticket.who)
+
+
+@retry_conflicts
+def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int:
+    given = {
+        **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
         "http_status": step.error.http_status,
         "lease": 0.0,  # what is refused is not tried again
         "duration_ms": 0.0,
@@ -196,12 +115,110 @@ def _refused(ticket: CallRequest, step: Refuse, decision: Decision | None) -> di
         "claim_state": ClaimState.FAILED.value,
         "answer": None,
     }
+    shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
+    refusal = _refusal(sql.dialect(), shows_quota, ticket.token is not None)
+    with _together(step.outcome):
+        found = _carry_out(refusal, given)
+        if not found:
+            admitting.make_gate(ticket.who)
+            found = _carry_out(refusal, given)
+        if step.outcome is Outcome.DEAD_LETTER:
+            dead_letters.record_dead_letter(ticket, step.error, step.attempt - 1)
+    gate_id: int = found[0][0]
+    return gate_id
 
 
-def _row(ticket: CallRequest, attempt: int, error: ProviderError | None, outcome: Outcome) -> dict[str, Any]:
+def rate(gate_id: int, who: Who) -> None:
+    """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
+    clock = sql.dialect().clock
+    found = sql.rows(MINUTES.format(clock=clock), {"gate": gate_id, "minutes": HOUR})
+    minutes = [row for row in found if row[1] is not None]
+    attempts, successes, executions, successful = (sum(row[place] for row in minutes) for place in range(1, 5))
+    # SQLite returns JSON as it is written.
+    buckets = (json.loads(row[5]) if isinstance(row[5], str) else row[5] for row in minutes)
+    p95 = histogram.percentile(histogram.merged(buckets), P95)
+    given = {
+        **who._asdict(),
+        "success": histogram.rate(successes, attempts),
+        "p95": None if p95 is None else round(p95, 3),
+        "execution": histogram.rate(successful, executions),
+        "attempts": attempts,
+        "settlement": found[0][0],
+    }
+    sql.rows(RATES.format(clock=clock), given)
+
+
+def rollup(*, older_than: timedelta = timedelta(seconds=EVERY)) -> int:
+    """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
+    before = (database_time() - older_than).timestamp()
+    aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
+    count = 0
+    for health in aged.order_by("pk").iterator():
+        who = Who(health.tenant_id, health.provider_name, health.capability)
+        gate = Gate.objects.filter(**who._asdict()).values_list("pk", flat=True).first()
+        if gate is not None:
+            rate(gate, who)
+            count += 1
+    return count
+
+
+@cache
+def _settlement(dialect: Dialect, is_limited: bool, is_guarded: bool) -> list[str]:  # noqa: FBT001 (of a cache)
+    parts = {
+        "g": statements.gate_settlement(dialect),
+        "m": statements.METRIC,
+        "n": statements.minute(dialect),
+        "h": statements.health(dialect) + "RETURNING rated_at, attempts_1h",
+    }
+    if is_limited:
+        parts["q"] = statements.quota(dialect, is_refusal=False)
+    if is_guarded:
+        parts["c"] = statements.claim_end(dialect)
+    decided = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
+    return _combined(dialect, parts, decided, SETTLED)
+
+
+@cache
+def _refusal(dialect: Dialect, shows_quota: bool, is_guarded: bool) -> list[str]:  # noqa: FBT001 (of a cache)
+    parts = {
+        "g": statements.refund(dialect) if shows_quota else statements.PLAIN_GATE,
+        "m": statements.METRIC,
+        "n": statements.refused_minute(dialect),
+    }
+    if shows_quota:
+        parts["q"] = statements.quota(dialect, is_refusal=True)
+    if is_guarded:
+        parts["c"] = statements.claim_end(dialect)
+    return _combined(dialect, parts, {"is_retried": "false", "is_suppressed": "false"}, "SELECT g.id FROM {gate}")
+
+
+def _combined(dialect: Dialect, parts: dict[str, str], words: dict[str, str], seen: str) -> list[str]:
+    """One statement of all parts on PostgreSQL; elsewhere one after the other. The last returns what is seen."""
+    is_one = dialect is POSTGRESQL
+    words |= {"gate": "g", "health": "h"} if is_one else {"gate": f"({statements.PLAIN_GATE}) AS g", "health": HEALTH}
+    # The first part is formatted already: what it says of JSON has braces of its own.
+    texts = {name: part if name == "g" else part.format(**words) for name, part in parts.items()}
+    if is_one:
+        return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen.format(**words)}"]
+    return [*texts.values(), seen.format(**words)]
+
+
+def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:
+    """The rows of the last statement."""
+    return [sql.rows(text, given) for text in texts][-1]
+
+
+def _together(outcome: Outcome) -> AbstractContextManager[Any]:
+    """A database transaction where several statements must hold or fail together."""
+    return transaction.atomic() if outcome is Outcome.DEAD_LETTER or not sql.is_postgresql() else nullcontext()
+
+
+def _given(
+    ticket: CallRequest, attempt: int, error: ProviderError | None, outcome: Outcome, refund: Reservation
+) -> dict[str, Any]:
     context, policy = ticket.context, ticket.policy
     return {
-        **ticket.named,
+        **admitting.named(ticket.who),
         "task_execution": context.task_execution_id,
         "operation": ticket.operation,
         "key": ticket.key,
@@ -215,8 +232,6 @@ def _row(ticket: CallRequest, attempt: int, error: ProviderError | None, outcome
         "policy_version": ticket.policy_version,
         "token": ticket.token,
         "replay_for": policy.replay_for,
+        "refund": refund.amount,
+        "refund_start": refund.window_start,
     }
-
-
-def _refunded(refund: Reservation) -> dict[str, Any]:
-    return {"refund": refund.amount, "refund_start": refund.window_start}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from providers.core.breaker import verdict_of
+from providers.core.breaker import Verdict, verdict_of
 from providers.core.errors import (
     ProviderBadRequestError,
     ProviderCircuitOpenError,
@@ -190,7 +190,7 @@ def succeed(execution: Execution, made: Made, answer: Answered) -> Steps[Provide
         admission=made.admission,
         duration=made.duration,
         budget=made.timeout,
-        verdict=verdict_of(None),
+        verdict=Verdict.SUCCESS,
         outcome=Outcome.SUCCESS,
         payload=payload,
         http_status=status,

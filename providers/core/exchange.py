@@ -1,11 +1,15 @@
 """The input and output of a call, as frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from providers.core.errors import ProviderError
+from providers.core.policy import ProviderPolicy
+
+# A lease outlives the deadline of whoever holds it: nobody else may begin while it may still be calling.
+SLACK = 5.0
 
 
 class Outcome(StrEnum):
@@ -49,6 +53,23 @@ class ProviderExecutionContext:
     def left(self, now: float) -> float | None:
         """The seconds until the deadline; None if there is none."""
         return None if self.deadline is None else self.deadline - now
+
+
+@dataclass(slots=True, kw_only=True)
+class CallRequest:
+    """A request with its caller and policy, and the token of its claim while it holds one."""
+
+    who: Who
+    operation: str
+    key: str
+    fingerprint: str
+    policy: ProviderPolicy
+    context: ProviderExecutionContext
+    campaign_id: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    policy_version: int | None = None
+    token: str | None = None
 
 
 class ProviderAnswer(dict[str, Any]):

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
-from providers.core.budget import RetryBudget
 from providers.core.quota import NOTHING, Quota, Reservation
+from providers.core.retry import RetryBudget
 
 
 class Decision(StrEnum):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from math import ceil, floor, log
+from typing import Any
 
 GROWTH = 1.07
 SMALLEST = 0.01  # milliseconds; everything below is one bucket
@@ -22,11 +23,12 @@ def middle_of(bucket: int) -> float:
     return SMALLEST * float(GROWTH ** (bucket - 0.5))
 
 
-def merged(parts: Iterable[Buckets]) -> dict[int, int]:
+def merged(parts: Iterable[Mapping[Any, int]]) -> dict[int, int]:
+    """The sum of histograms; JSON keeps the numbers of buckets as texts."""
     total: dict[int, int] = {}
     for part in parts:
         for bucket, count in part.items():
-            total[bucket] = total.get(bucket, 0) + count
+            total[int(bucket)] = total.get(int(bucket), 0) + count
     return total
 
 

@@ -5,8 +5,7 @@ from enum import StrEnum
 
 from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, part, rule
 from providers.core.breaker import BreakerPolicy
-from providers.core.budget import RetryBudget
-from providers.core.retry import RETRY_AFTER_CEILING, RetryPolicy
+from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
 
 
 class StoreFailure(StrEnum):

@@ -1,9 +1,11 @@
-"""The retry policy of calls."""
+"""Retries: the policy of a call, the budget of all calls, the pauses that providers ask for, and rescheduled tasks."""
 
 import random as chance
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from engines.core import backoff
@@ -15,6 +17,11 @@ Random = Callable[[], float]
 # The longest pause that a provider may ask for, where nothing else is said.
 RETRY_AFTER_CEILING = 300.0
 RATIO = rule("a number from 0 to 1", lambda value: backoff.is_duration(value) and value <= 1)
+
+SHARE = rule("a number of at least 0", backoff.is_duration)
+ATOM = rule("a number of at least 1", lambda value: backoff.is_duration(value) and value >= 1)
+FIRST, LONGEST = 1.0, 60.0
+SPREAD = 0.1
 
 
 class Try(NamedTuple):
@@ -106,6 +113,54 @@ class RetryPolicy(Policy):
         return delay if left is None or delay < left else None
 
 
+@dataclass(frozen=True, slots=True)
+class RetryBudget(Policy):
+    """The retries that a provider may be given beyond what its successes earn.
+
+    In an outage, where nothing is earned, retries end by themselves.
+    """
+
+    capacity: float = field(
+        default=50.0, metadata=ATOM | means("Maximum of the retry budget, which starts full.", "retries")
+    )
+    earned_by_success: float = field(
+        default=0.2, metadata=SHARE | means("What each successful call adds to the budget.", "retries")
+    )
+
+    def earn(self, tokens: float) -> float:
+        return min(self.capacity, tokens + self.earned_by_success)
+
+    def spend(self, tokens: float) -> float | None:
+        """The budget after a retry; None if there is not enough for one."""
+        return min(tokens, self.capacity) - 1 if min(tokens, self.capacity) >= 1 else None
+
+
 def capped(pause: float | None, ceiling: float) -> float | None:
     """A pause that a provider asks for, as far as it is granted."""
     return None if pause is None else min(pause, ceiling)
+
+
+def seconds_of(value: str | None, now: datetime) -> float | None:
+    """The seconds that a Retry-After header asks for, as a number or a date; None if there is none to be read."""
+    text = (value or "").strip()
+    if not text:
+        return None
+    if text.replace(".", "", 1).isdecimal() and text.isascii():
+        return float(text)
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    # A date without a zone is taken as the standard wants all of them: in UTC.
+    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
+
+
+def countdown(wait: float | None, *, returns: int, longest: float, random: Random) -> float:
+    """The seconds until a task comes back: as long as it was told to wait, or a little longer each time.
+
+    Chance spreads those who wait for the same moment. Nobody stays away for longer than `longest`, after which a broker
+    would take the task for lost: it comes back, and is sent away again.
+    """
+    if wait is None:
+        wait = backoff.exponential(returns, backoff=FIRST, multiplier=2.0, cap=LONGEST)
+    return min(max(wait, SPREAD), longest / (1 + SPREAD)) * (1 + SPREAD * random())

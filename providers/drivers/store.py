@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 import structlog
 
 from providers import calls, telemetry
-from providers.calls import SLACK, CallRequest
 from providers.core.errors import ProviderCircuitOpenError
-from providers.core.exchange import Who
+from providers.core.exchange import SLACK, CallRequest, Who
 from providers.core.gate import Admission, Asked, Decision
 from providers.core.policy import StoreFailure
 from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, StoreLost, Taken

@@ -1,16 +1,15 @@
 """Quotas: how many calls of a capability a tenant may make in each window."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Greatest, Now
 
+from providers.core.exchange import Who
+from providers.core.gate import Admission
+from providers.database import admitting
 from providers.models.columns import WHO, OfCapability, named
-
-if TYPE_CHECKING:
-    from providers.core.gate import Admission
 
 
 class QuotaState(OfCapability):
@@ -42,9 +41,6 @@ class QuotaState(OfCapability):
         ]
 
     @classmethod
-    def reserve(cls, *, tenant_id: str, provider_name: str, capability: str, cost: int = 1) -> "Admission":
+    def reserve(cls, *, tenant_id: str, provider_name: str, capability: str, cost: int = 1) -> Admission:
         """Use so much of the present window, through the gate; raises `ProviderQuotaExceededError` if it is spent."""
-        # Models do not know verbs; the name here is the documents'.
-        verbs: Any = import_module("providers.calls")
-        admission: Admission = verbs.reserve(tenant_id, provider_name, capability, cost=cost)
-        return admission
+        return admitting.reserve(Who(tenant_id, provider_name, capability), cost=cost)

@@ -276,7 +276,7 @@ def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
 
 def _rated(rows: list[ProviderMinute]) -> Rates:
     attempts, executions = sum(row.attempts for row in rows), sum(row.executions for row in rows)
-    buckets = histogram.merged({int(bucket): count for bucket, count in row.buckets.items()} for row in rows)
+    buckets = histogram.merged(row.buckets for row in rows)
     p95 = histogram.percentile(buckets, P95)
     return Rates(
         success=histogram.rate(sum(row.successes for row in rows), attempts),

@@ -11,7 +11,7 @@ from urllib.error import URLError
 
 import pytest
 
-from providers.core import errors, retry_after
+from providers.core import errors, retry as retry_after
 from providers.core.errors import (
     ProviderAuthError,
     ProviderBadRequestError,

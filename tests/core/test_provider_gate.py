@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict, verdict_of
-from providers.core.budget import RetryBudget
 from providers.core.errors import (
     ProviderBadRequestError,
     ProviderCircuitOpenError,
@@ -15,6 +14,7 @@ from providers.core.errors import (
 )
 from providers.core.gate import Asked, Decision, Gate, Override, Returned
 from providers.core.quota import Reservation, opened
+from providers.core.retry import RetryBudget
 from providers.drivers.circuit_breaker import CircuitBreaker
 
 POLICY = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=10, half_open_max_calls=2, success_threshold=2)

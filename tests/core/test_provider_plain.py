@@ -6,11 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from providers.core import idempotency
+from providers.core import request as idempotency
 from providers.core.errors import ProviderUsageError
 from providers.core.exchange import ProviderAnswer
-from providers.core.mistakes import refuse_cost, refuse_mistakes, refuse_payload
-from providers.core.plain import storable
+from providers.core.request import refuse_cost, refuse_mistakes, refuse_payload, storable
 from tests.broken_errors import MuteError
 
 ID = UUID("7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from providers.core.rescheduling import countdown
+from providers.core.retry import countdown
 
 
 @pytest.mark.parametrize(

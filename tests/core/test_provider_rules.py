@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, strategies
 
 from engines.core.errors import PolicyError
-from providers.core import histogram, idempotency
-from providers.core.budget import RetryBudget
+from providers.core import histogram, request as idempotency
 from providers.core.errors import ProviderTimeoutError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
-from providers.core.idempotency import Request
 from providers.core.policy import ProviderPolicy
 from providers.core.quota import NOTHING, Quota, Reservation, aligned, opened
-from providers.core.retry import RetryPolicy
+from providers.core.request import Request
+from providers.core.retry import RetryBudget, RetryPolicy
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

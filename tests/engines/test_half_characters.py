@@ -23,7 +23,7 @@ from providers import calls
 from providers.calls import OrderError
 from providers.core.errors import ProviderUsageError
 from providers.core.exchange import Who
-from providers.core.mistakes import refuse_mistakes
+from providers.core.request import refuse_mistakes
 from tests.commands import run
 from tests.factories import make_pipeline
 from tests.facts.drafts import draft, make_boundary

@@ -17,7 +17,7 @@ from ergon_site.access.database import pooler
 from facts import ledger
 from facts.ledger import postgresql
 from facts.models import Fact
-from providers.calls import sql
+from providers.database import sql
 from tests.factories import make_pipeline
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.processes import LIMIT, serve

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from providers.calls import admitting, sql, statements
 from providers.core.breaker import BreakerPolicy, BreakerState, Permit, Verdict
-from providers.core.budget import RetryBudget
 from providers.core.gate import Admission, Asked, Gate as GateValue, Override, Returned
 from providers.core.quota import NOTHING, Reservation, opened
+from providers.core.retry import RetryBudget
+from providers.database import admitting, sql, statements
 from providers.models import Gate
 from tests.factories import GateFactory
 from tests.providers.scripted_providers import WHO

@@ -15,7 +15,7 @@ from providers import (
     ProviderTimeoutError,
     RetryPolicy,
 )
-from providers.core.budget import RetryBudget
+from providers.core.retry import RetryBudget
 from providers.models import Gate, ProviderExecutionMetric
 from tests.providers.scripted_providers import AT_ONCE, Scripted, scripted
 

@@ -1,66 +1,74 @@
-"""VERBS: admit, reserve. Breaker and quota are decided together, in one statement on one row."""
+"""Passing the gate: admit, reserve. Breaker and quota are decided together, in one statement on one row."""
 
 import json
 from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import gates, sql, statements
-from providers.calls.dialects import Dialect
 from providers.core.breaker import BreakerPolicy, Permit
-from providers.core.errors import ProviderCircuitOpenError, ProviderQuotaExceededError, ProviderRateLimitError
+from providers.core.calling import REFUSALS
 from providers.core.exchange import Who
 from providers.core.gate import Admission, Asked, Decision
-from providers.core.mistakes import refuse_cost, refuse_mistakes
+from providers.core.request import refuse_cost, refuse_mistakes
+from providers.database import sql, statements
+from providers.database.statements import Dialect
 
 
 def admit(who: Who, asked: Asked) -> Admission:
     """Let one call pass, or say why not and for how long. What is refused spends nothing."""
-    return _decided(who, asked, given_for(who, asked))
+    return _decide(who, asked, given_for(who, asked))
 
 
-def reserve(tenant_id: str, provider_name: str, capability: str, *, cost: int = 1) -> Admission:
+def reserve(who: Who, *, cost: int) -> Admission:
     """Use so much of the quota's present window; raises if that is spent, or if the gate is not open wide.
 
     Whoever only reserves never says how the call came out, and so does not probe.
     """
     sql.refuse_open_transaction()
-    who = Who(tenant_id, provider_name, capability)
     refuse_mistakes(who._asdict())
     refuse_cost(cost)
     asked = Asked(BreakerPolicy(), cost)
-    admission = _decided(who, asked, given_for(who, asked) | {"half_open_max_calls": 0})
-    gates.show_quota(who, is_exhausted=admission.decision is Decision.QUOTA)
-    match admission.decision:
-        case Decision.QUOTA:
-            raise ProviderQuotaExceededError(retry_after=admission.retry_after, never_left=True)
-        case Decision.CIRCUIT:
-            raise ProviderCircuitOpenError(retry_after=admission.retry_after, never_left=True)
-        case Decision.COOLING:
-            raise ProviderRateLimitError(retry_after=admission.retry_after, never_left=True)
+    admission = _decide(who, asked, given_for(who, asked) | {"half_open_max_calls": 0})
+    show_quota(who, is_exhausted=admission.decision is Decision.QUOTA)
+    if admission.decision in REFUSALS:
+        kind, _ = REFUSALS[admission.decision]
+        raise kind(retry_after=admission.retry_after, never_left=True)
     return admission
 
 
+def make_gate(who: Who) -> None:
+    """Make the gate of a capability, unless it is there."""
+    sql.rows(statements.new_gate(sql.dialect()), named(who))
+
+
+def show_quota(who: Who, *, is_exhausted: bool = False) -> None:
+    """Bring the visible state of the present window up to date; and if it was found spent, since when."""
+    upsert = statements.quota(sql.dialect(), is_refusal=True).format(gate=f"({statements.PLAIN_GATE}) AS g")
+    sql.rows(upsert, {**named(who), "reserved_in": None, "is_exhausted": int(is_exhausted)})
+
+
 @retry_conflicts
-def _decided(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
+def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
     usual, full = _statements(sql.dialect())
     found = sql.rows_again(usual, given) or sql.rows_again(full, given)
     if not found:
-        gates.make(who)
+        make_gate(who)
         found = sql.rows(full, given)
     return admission_in(found[0], asked)
 
 
 def given_for(who: Who, asked: Asked) -> dict[str, Any]:
-    tenant_id, provider_name, capability = who
     return {
-        "tenant": tenant_id,
-        "provider": provider_name,
-        "capability": capability,
+        **named(who),
         "cost": asked.cost,
         "half_open_max_calls": asked.breaker.half_open_max_calls,
         "probe_lease": asked.probe_lease,
     }
+
+
+def named(who: Who) -> dict[str, str]:
+    tenant_id, provider_name, capability = who
+    return {"tenant": tenant_id, "provider": provider_name, "capability": capability}
 
 
 def admission_in(row: sql.Row, asked: Asked) -> Admission:

@@ -4,11 +4,81 @@ Each decision is built in layers, from what the row holds to what it becomes, so
 are those of `providers.core.gate`; tests compare the two over histories made by chance.
 """
 
-from providers.calls.dialects import Dialect
+from typing import NamedTuple
+
+
+class Dialect(NamedTuple):
+    """The SQL that differs between databases."""
+
+    clock: str  # seconds since 1970
+    greatest: str
+    least: str
+    empty: str
+    how_many: str  # probes whose place has not lapsed
+    add: str
+    drop: str
+    first_bucket: str
+    next_bucket: str
+    listed: str  # values as a list of JSON
+    moment: str  # of seconds since 1970, as a column of the visible tables keeps it
+    seconds: str  # since 1970, of such a column
+
+
+POSTGRESQL = Dialect(
+    clock="CAST(EXTRACT(epoch FROM statement_timestamp()) AS double precision)",
+    greatest="GREATEST",
+    least="LEAST",
+    empty="CAST('{}' AS jsonb)",
+    # A function, not a query of its own: that would cost something even where nothing is probed.
+    how_many="jsonb_array_length(jsonb_path_query_array(probes, '$.* ? (@ > $now)', jsonb_build_object('now', now)))",
+    add="probes || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
+    drop="probes - CAST(%(probe)s AS text)",
+    first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
+    next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
+      to_jsonb(COALESCE(CAST(m.buckets->>CAST(%(bucket)s AS text) AS bigint), 0) + 1))""",
+    listed="jsonb_build_array",
+    moment="to_timestamp({0})",
+    seconds="CAST(EXTRACT(epoch FROM {0}) AS double precision)",
+)
+SQLITE = Dialect(
+    clock="((julianday('now') - 2440587.5) * 86400.0)",
+    greatest="max",
+    least="min",
+    empty="'{}'",
+    how_many="(SELECT count(*) FROM json_each(probes) WHERE value > now)",
+    add="json_set(probes, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
+    drop="json_remove(probes, '$.\"' || %(probe)s || '\"')",
+    first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
+    next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',
+      COALESCE(json_extract(m.buckets, '$.\"' || %(bucket)s || '\"'), 0) + 1)""",
+    listed="json_array",
+    # As Django writes them, so that both name a window alike.
+    moment="""strftime('%%Y-%%m-%%d %%H:%%M:%%S', floor({0}), 'unixepoch') ||
+      CASE WHEN round(({0} - floor({0})) * 1000000) > 0
+        THEN printf('.%%06d', min(999999, round(({0} - floor({0})) * 1000000))) ELSE '' END""",
+    seconds="(CAST(strftime('%%s', {0}) AS double precision) + CAST(substr({0}, 20) AS double precision))",
+)
 
 _WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
   AND provider_gates.provider_name = CAST(%(provider)s AS text)
   AND provider_gates.capability = CAST(%(capability)s AS text)"""
+
+
+def new_gate(dialect: Dialect) -> str:
+    """The gate of a capability; a quota that somebody wrote for the present window becomes the gate's."""
+    start, end = dialect.seconds.format("q.window_start"), dialect.seconds.format("q.window_end")
+    return f"""
+INSERT INTO provider_gates (tenant_id, provider_name, capability, quota_limit, quota_window, window_start, window_end,
+  used)
+SELECT w.tenant_id, w.provider_name, w.capability, q.limit_count, {end} - {start}, {start}, {end},
+  COALESCE(q.used_count, 0)
+FROM (SELECT CAST(%(tenant)s AS text) AS tenant_id, CAST(%(provider)s AS text) AS provider_name,
+    CAST(%(capability)s AS text) AS capability) AS w
+  LEFT JOIN provider_quota_states q ON q.tenant_id = w.tenant_id AND q.provider_name = w.provider_name
+    AND q.capability = w.capability AND {start} <= {dialect.clock} AND {end} > {dialect.clock}
+WHERE true ORDER BY q.window_start DESC LIMIT 1
+ON CONFLICT DO NOTHING
+"""
 
 
 def passing(dialect: Dialect) -> str:

@@ -7,19 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
-from django.db import (
-    DEFAULT_DB_ALIAS,
-    DatabaseError,
-    InterfaceError,
-    OperationalError,
-    connection,
-    connections,
-    transaction,
-)
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
 from ergon_site.access.database import pooler
-from providers.calls.dialects import POSTGRESQL, SQLITE, Dialect
 from providers.core.errors import ProviderUsageError
+from providers.database.statements import POSTGRESQL, SQLITE, Dialect
 
 PREPARED_FROM = 2
 _NAMED = re.compile(r"%\((\w+)\)s")
@@ -111,15 +103,9 @@ def refuse_open_transaction() -> None:
     if any(not getattr(block, "_from_testcase", False) for block in blocks):
         msg = "a provider must not be called inside transaction.atomic(): call it before or after"
         raise ProviderUsageError(msg)
-    if not blocks and not _commits_by_itself():
+    # Not by Django's own question, which would connect: whether the database is there is for the call to find out.
+    is_connected = connection.connection is not None
+    commits = connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"]
+    if not blocks and not commits:
         msg = "a provider must not be called without autocommit: call it outside of a transaction"
         raise ProviderUsageError(msg)
-
-
-def _commits_by_itself() -> bool:
-    """Not by Django's own question, which would connect: whether the database is there is for the call to find out."""
-    is_connected = connection.connection is not None
-    return bool(connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"])
-
-
-atomic = transaction.atomic
