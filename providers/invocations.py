@@ -9,7 +9,7 @@ from ergon_site.access.database.clock import database_time
 from providers import calls
 from providers.core.exchange import Outcome
 from providers.models import ProviderExecutionMetric, TaskExecution
-from providers.models.tasks import TaskState
+from providers.models.calls import TaskState
 
 
 class Invocation(NamedTuple):

@@ -11,7 +11,7 @@ from engines.dead_letters import AS_IT_WAS, Fates, NotReplayableError
 from providers import breakers
 from providers.core.exchange import Who
 from providers.models import TaskExecution
-from providers.models.tasks import TaskState
+from providers.models.calls import TaskState
 
 ENDED = (TaskState.SUCCEEDED.value, TaskState.FAILED.value)
 

@@ -7,7 +7,7 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from providers.core.exchange import Who
 from providers.models import ProviderExecutionMetric, TaskExecution
-from providers.models.tasks import TaskState
+from providers.models.calls import TaskState
 
 # Nobody stays away for longer than half of this.
 WITHIN = timedelta(hours=1)

@@ -37,7 +37,7 @@ from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderE
 from providers.core.request import refuse_mistakes, refuse_payload
 from providers.core.retry import countdown
 from providers.invocations import Invocation
-from providers.models.tasks import TaskState
+from providers.models.calls import TaskState
 
 # RabbitMQ takes a consumer for dead that has kept a message for half an hour; Redis goes by the visibility timeout.
 KEPT_FOR = 1800.0

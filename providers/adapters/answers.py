@@ -1,13 +1,17 @@
-"""Translates HTTP answers and transport errors into results."""
+"""Translates HTTP answers and transport errors into results, without the secrets of the request."""
 
-from collections.abc import Callable
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from providers.adapters.hiding import Hidden
+from engines.core.redaction import HIDDEN
 from providers.core.errors import (
     ProviderError,
     ProviderInternalError,
@@ -25,6 +29,14 @@ OF_A_FAILURE = 4096
 OURS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL)
 # What describes the body on its way; a body that has arrived is none of it.
 OF_THE_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
+# Shorter ones are words: hiding them would make a message unreadable and keep no secret.
+SHORTEST = 6
+# What may be told of a request; every other header may be a credential.
+OPEN = {
+    *("accept", "accept-encoding", "accept-language", "connection", "content-length", "content-type", "host"),
+    *("traceparent", "tracestate", "user-agent"),
+}
+SECRET = re.compile(r"(?i)key|token|secret|pass|sign|auth|credential|session")
 
 
 class Body:
@@ -55,23 +67,49 @@ class Body:
         return ProviderResponseFormatError(msg, http_status=self._response.status_code)
 
 
+class Hidden:
+    """The secrets of one request."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        values = _secrets(request)
+        found = {form for value in values if len(value) >= SHORTEST for form in (value, quote(value, safe=""))}
+        # The longest first: it may hold the others.
+        longest_first = sorted(found, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def clean(self, text: str) -> str:
+        return self._pattern.sub(HIDDEN, text)
+
+    def is_told_by(self, error: BaseException) -> bool:
+        """Whether an error, or what it came from, says one of them."""
+        seen: BaseException | None = error
+        while seen is not None:
+            if self._pattern.search(f"{seen!r} {seen}"):
+                return True
+            seen = seen.__cause__ or seen.__context__
+        return False
+
+
 def understood(
     response: httpx.Response, body: bytes, read: Callable[[httpx.Response], dict[str, Any]], hidden: Hidden
 ) -> dict[str, Any]:
     """The content of a success; raises the error of anything else."""
+    status = response.status_code
     if not response.is_success:
-        raise _failure(response, body, hidden)
+        said = hidden.clean(body.decode(errors="replace")).strip()
+        pause = seconds_of(response.headers.get("retry-after"), _moment_of(response))
+        raise from_status(status, f"HTTP {status}: {said}" if said else f"HTTP {status}", retry_after=pause)
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_TRANSFER]
-    whole = httpx.Response(response.status_code, headers=headers, content=body, request=response.request)
+    whole = httpx.Response(status, headers=headers, content=body, request=response.request)
     try:
         answer = read(whole)
     except ProviderError:
         raise
     except Exception as error:  # noqa: BLE001 (a hook may raise anything)
         msg = hidden.clean(f"the answer cannot be read: {error_text(error)}")
-        raise ProviderResponseFormatError(msg, http_status=response.status_code) from cause_of(error, hidden)
+        raise ProviderResponseFormatError(msg, http_status=status) from cause_of(error, hidden)
     # Whatever else it may be is refused as an answer that is none.
-    return ProviderAnswer(answer, http_status=response.status_code) if isinstance(answer, dict) else answer
+    return ProviderAnswer(answer, http_status=status) if isinstance(answer, dict) else answer
 
 
 def silence(error: Exception, hidden: Hidden) -> ProviderError:
@@ -95,13 +133,6 @@ def cause_of(error: Exception, hidden: Hidden) -> BaseException | None:
     return None if origin is None or hidden.is_told_by(origin) else origin
 
 
-def _failure(response: httpx.Response, body: bytes, hidden: Hidden) -> ProviderError:
-    status = response.status_code
-    said = hidden.clean(body.decode(errors="replace")).strip()
-    pause = seconds_of(response.headers.get("retry-after"), _moment_of(response))
-    return from_status(status, f"HTTP {status}: {said}" if said else f"HTTP {status}", retry_after=pause)
-
-
 def _moment_of(response: httpx.Response) -> datetime:
     """The time by the provider's own clock, which a date in Retry-After goes by; by ours if it does not tell."""
     try:
@@ -109,3 +140,26 @@ def _moment_of(response: httpx.Response) -> datetime:
     except (KeyError, ValueError, OverflowError):
         return datetime.now(UTC)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _secrets(request: httpx.Request) -> Iterator[str]:
+    for name, value in request.headers.items():
+        if name not in OPEN:
+            yield value
+            for word in value.split():
+                yield word
+                yield from _inside(word)
+    yield from (value for name, value in request.url.params.multi_items() if SECRET.search(name))
+    yield request.url.password
+    yield request.url.userinfo.decode()
+
+
+def _inside(word: str) -> Iterator[str]:
+    """A user and a password, as basic authentication writes them."""
+    try:
+        plain = base64.b64decode(word, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return
+    if ":" in plain:
+        yield plain
+        yield plain.partition(":")[2]

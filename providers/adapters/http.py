@@ -10,9 +10,8 @@ import httpx
 
 from ergon_site.access.deadlines import within
 from providers import telemetry
-from providers.adapters.answers import Body, cause_of, silence, understood
+from providers.adapters.answers import Body, Hidden, cause_of, silence, understood
 from providers.adapters.clients import async_client_for, client_for
-from providers.adapters.hiding import secrets_of
 from providers.base import ProviderBase
 from providers.core.errors import canonical
 from providers.core.exchange import ProviderExecutionContext
@@ -63,7 +62,7 @@ class HttpProvider(ProviderBase):
     def _execute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
         client = client_for((type(self), self.base_url), self.client_options)
         request = self._request_of(client, context, **asked)
-        hidden = secrets_of(request)
+        hidden = Hidden(request)
         try:
             with within(context.timeout), closing(client.send(request, stream=True)) as response:
                 body = self._body(response)
@@ -74,7 +73,7 @@ class HttpProvider(ProviderBase):
     async def _aexecute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
         client = await async_client_for((type(self), self.base_url), self.client_options)
         request = self._request_of(client, context, **asked)
-        hidden = secrets_of(request)
+        hidden = Hidden(request)
         try:
             async with aclosing(await client.send(request, stream=True)) as response:
                 body = await self._abody(response)
@@ -98,24 +97,23 @@ class HttpProvider(ProviderBase):
             headers = {**telemetry.carried(), **self.headers_for(tenant_id), **asked.headers}
             # It names the host of an address that has none yet.
             headers.pop("host", None)
-            if self.idempotency_header and context.idempotency_key:
-                headers[self.idempotency_header] = _printable(context.idempotency_key)
+            key = context.idempotency_key
+            if self.idempotency_header and key:
+                headers[self.idempotency_header] = key if key.isascii() and key.isprintable() else quote(key)
+            limit = context.timeout
+            connect = self.connect_timeout if limit is None else min(self.connect_timeout, limit)
             return client.build_request(
                 asked.method,
                 asked.url,
                 headers=headers,
                 content=asked.read(),
                 extensions=asked.extensions,
-                timeout=self._limits(context.timeout),
+                timeout=httpx.Timeout(limit, connect=connect),
             )
         except Exception as error:  # noqa: BLE001 (a hook may raise anything)
             mistake = canonical(error)
             mistake.never_left = True
             raise mistake from mistake.__cause__
-
-    def _limits(self, timeout: float | None) -> httpx.Timeout:
-        connect = self.connect_timeout if timeout is None else min(self.connect_timeout, timeout)
-        return httpx.Timeout(timeout, connect=connect)
 
     def _body(self, response: httpx.Response) -> bytes:
         body = Body(response, self.max_answer_bytes)
@@ -139,7 +137,3 @@ class HttpProvider(ProviderBase):
             if response.is_success:
                 raise
         return bytes(body)
-
-
-def _printable(key: str) -> str:
-    return key if key.isascii() and key.isprintable() else quote(key)

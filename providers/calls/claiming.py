@@ -12,7 +12,7 @@ from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, Replay, Taken
 from providers.database import admitting, sql, statements
 from providers.database.statements import Dialect
-from providers.models.claims import ClaimState
+from providers.models.calls import ClaimState
 
 
 @retry_conflicts

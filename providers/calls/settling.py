@@ -25,7 +25,7 @@ from providers.core.steps import Refuse, Settle
 from providers.database import admitting, sql, statements
 from providers.database.statements import POSTGRESQL, Dialect
 from providers.models import Gate, ProviderHealthState
-from providers.models.claims import ClaimState
+from providers.models.calls import ClaimState
 
 HOUR = 60
 # With fewer attempts than this in the hour, every one is worth a new figure; with more, once a second will do.

@@ -4,14 +4,16 @@ Only the verbs write them. Times on the gate and on claims are seconds since 197
 arithmetic on every database.
 """
 
-from providers.models.claims import IdempotencyClaim
-from providers.models.gates import Gate
-from providers.models.health import ProviderHealthState
-from providers.models.letters import OutboxLetter
-from providers.models.metrics import ProviderExecutionMetric, ProviderMinute, Retention
+from providers.models.calls import (
+    IdempotencyClaim,
+    OutboxLetter,
+    ProviderExecutionMetric,
+    ProviderMinute,
+    Retention,
+    TaskExecution,
+)
+from providers.models.gates import Gate, ProviderHealthState, QuotaState
 from providers.models.policies import ProviderPolicyRow, ProviderPolicyVersion
-from providers.models.quotas import QuotaState
-from providers.models.tasks import TaskExecution
 
 __all__ = [
     "Gate",

@@ -1,16 +1,18 @@
-"""The gate before each capability: the one row that is asked before every call."""
+"""The state of each capability: the gate that is asked before every call, and what people see of quota and health."""
 
 from datetime import UTC, datetime
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import F, Q
+from django.db.models.functions import Greatest, Now
 
 from providers.core.breaker import Breaker, BreakerState
-from providers.core.gate import Gate as GateValue, Override
+from providers.core.exchange import Who
+from providers.core.gate import Admission, Gate as GateValue, Override
 from providers.core.quota import Quota
-from providers.models.columns import WHO, OfCapability, words
+from providers.database import admitting
+from providers.models.columns import WHO, OfCapability, among, named, words
 
 
 class Gate(OfCapability):
@@ -72,6 +74,10 @@ class Gate(OfCapability):
     @property
     def value(self) -> GateValue:
         """The row as the value that the rules know."""
+        limit, window, start, end = self.quota_limit, self.quota_window, self.window_start, self.window_end
+        quota = None
+        if not (limit is None or window is None or start is None or end is None):
+            quota = Quota(limit, window, start, end, self.used, self.previous_start, self.previous_used)
         return GateValue(
             breaker=Breaker(
                 BreakerState(self.state),
@@ -81,7 +87,7 @@ class Gate(OfCapability):
                 self.open_until,
                 self.probes,
             ),
-            quota=self._quota(),
+            quota=quota,
             cooldown_until=self.cooldown_until,
             tokens=self.retry_tokens,
             override=Override(BreakerState(self.override), self.override_until) if self.override else None,
@@ -96,11 +102,80 @@ class Gate(OfCapability):
     def is_limited(self) -> bool:
         return self.quota_limit is not None
 
-    def _quota(self) -> Quota | None:
-        limit, window, start, end = self.quota_limit, self.quota_window, self.window_start, self.window_end
-        if limit is None or window is None or start is None or end is None:
-            return None
-        return Quota(limit, window, start, end, self.used, self.previous_start, self.previous_used)
+
+class QuotaState(OfCapability):
+    """A window of a quota. The gate decides; this is the settled state that people and the API see."""
+
+    window_start = models.DateTimeField()
+    window_end = models.DateTimeField()
+    limit_count = models.BigIntegerField()
+    used_count = models.BigIntegerField(default=0, db_default=0)
+    # Computed by the database, so that it cannot drift.
+    remaining_count = models.GeneratedField(
+        expression=Greatest(F("limit_count") - F("used_count"), 0),
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+    )
+    last_exhausted_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "provider_quota_states"
+        verbose_name = "quota"
+        ordering: ClassVar = ["-window_start", "-id"]
+        indexes: ClassVar = [models.Index(fields=["tenant_id", "window_end"], name="provider_quota_tenant_end")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=[*WHO, "window_start"], name="provider_quota_window"),
+            models.CheckConstraint(condition=Q(limit_count__gte=0, used_count__gte=0), name="provider_quota_counts"),
+            models.CheckConstraint(condition=Q(window_end__gt=F("window_start")), name="provider_quota_ends"),
+            named("provider_quota"),
+        ]
+
+    @classmethod
+    def reserve(cls, *, tenant_id: str, provider_name: str, capability: str, cost: int = 1) -> Admission:
+        """Use so much of the present window, through the gate; raises `ProviderQuotaExceededError` if it is spent."""
+        return admitting.reserve(Who(tenant_id, provider_name, capability), cost=cost)
+
+
+class ProviderHealthState(OfCapability):
+    """The health of a capability as of the last call that was settled."""
+
+    breaker_state = models.CharField(
+        max_length=9, choices=words(BreakerState), default=BreakerState.CLOSED.value, db_default="closed"
+    )
+    consecutive_failures = models.PositiveIntegerField(default=0, db_default=0)
+    success_rate_1h = models.FloatField(
+        null=True, blank=True, help_text="Success rate of attempts; empty without attempts."
+    )
+    p95_latency_ms_1h = models.FloatField(null=True, blank=True, help_text="Duration of attempts, within 7 %.")
+    execution_rate_1h = models.FloatField(
+        null=True, blank=True, help_text="Success rate of executions, retries included."
+    )
+    last_error_code = models.CharField(max_length=30, null=True, blank=True)
+    last_error_at = models.DateTimeField(null=True, blank=True)
+    last_success_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(db_default=Now())
+    attempts_1h = models.PositiveBigIntegerField(default=0, db_default=0)
+    rated_at = models.FloatField(null=True, help_text="When the rates were last computed.")
+    rated_settlement = models.BigIntegerField(
+        default=-1, db_default=-1, help_text="The last settlement included: older figures never replace newer ones."
+    )
+
+    class Meta:
+        db_table = "provider_health_states"
+        verbose_name = "provider health"
+        verbose_name_plural = "provider health"
+        ordering: ClassVar = [*WHO]
+        indexes: ClassVar = [models.Index(fields=["tenant_id", "breaker_state"], name="provider_health_breaker")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=WHO, name="provider_health_of"),
+            among("breaker_state", BreakerState, "provider_health_state"),
+            models.CheckConstraint(
+                condition=Q(success_rate_1h__isnull=True) | Q(success_rate_1h__gte=0, success_rate_1h__lte=1),
+                name="provider_health_rate",
+            ),
+            named("provider_health"),
+        ]
 
 
 def moment(seconds: float) -> datetime:

@@ -12,7 +12,7 @@ from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome, Who
 from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
-from providers.models.tasks import TaskState
+from providers.models.calls import TaskState
 from providers.reads import health
 
 COLUMNS = {"tenant": "tenant_id", "provider": "provider_name", "capability": "capability"}

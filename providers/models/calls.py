@@ -1,5 +1,6 @@
-"""Attempts of calls, and their number in each minute."""
+"""Calls: each attempt, their number in each minute, keys of requests, tasks that make calls, and their dead letters."""
 
+from enum import StrEnum
 from typing import ClassVar
 
 from django.db import models
@@ -7,8 +8,37 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from providers.core.exchange import Outcome
-from providers.models.columns import KEY, NAME, OfCapability, among, named, words
-from providers.models.tasks import TaskExecution
+from providers.models.columns import KEY, NAME, TENANT, WHO, OfCapability, among, named, words
+
+
+class TaskState(StrEnum):
+    STARTED = "started"
+    SUCCEEDED = "succeeded"
+    RESCHEDULED = "rescheduled"
+    FAILED = "failed"
+
+
+class TaskExecution(models.Model):
+    """An invocation of a task."""
+
+    task_name = models.CharField(max_length=200)
+    celery_task_id = models.CharField(max_length=200, db_index=True)
+    tenant_id = models.CharField("tenant", max_length=TENANT)
+    state = models.CharField(
+        max_length=11, choices=words(TaskState), default=TaskState.STARTED.value, db_default="started"
+    )
+    started_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "task_executions"
+        verbose_name = "task execution"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["tenant_id", "-started_at"], name="task_execution_tenant")]
+        constraints: ClassVar = [among("state", TaskState, "task_execution_state")]
+
+    def __str__(self) -> str:
+        return f"{self.task_name} {self.celery_task_id}"
 
 
 class ProviderExecutionMetric(OfCapability):
@@ -95,3 +125,57 @@ class Retention(models.Model):
 
     def __str__(self) -> str:
         return f"calls before {self.metrics_before:%Y-%m-%d %H:%M} may be removed"
+
+
+class ClaimState(StrEnum):
+    CLAIMED = "claimed"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class IdempotencyClaim(OfCapability):
+    """A request by its key: under way (for as long as its lease), succeeded with its answer, or failed."""
+
+    key = models.CharField(max_length=KEY)
+    operation = models.CharField(max_length=NAME)
+    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of the request.")
+    state = models.CharField(max_length=9, choices=words(ClaimState), default=ClaimState.CLAIMED.value)
+    token = models.CharField(max_length=32, help_text="Only its holder may record the outcome.")
+    lease_until = models.FloatField(help_text="In progress until then, or its answer is repeated until then.")
+    # A text, not a JSON column: an answer may hold what those refuse.
+    answer = models.TextField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "provider_idempotency_claims"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["lease_until"], name="provider_claim_lease")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=[*WHO, "key"], name="provider_claim_key"),
+            among("state", ClaimState, "provider_claim_state"),
+            named("provider_claim"),
+        ]
+
+
+class OutboxLetter(models.Model):
+    """A dead letter, written with the terminal state and published to `queue.deadletter` afterwards."""
+
+    payload = models.JSONField(help_text="The message that is published.")
+    request = models.JSONField(default=dict, help_text="The request, for a replay.")
+    dead_letter_id = models.BigIntegerField(null=True, help_text="The dead letter in the console.")
+    created_at = models.DateTimeField(db_default=Now())
+    published_at = models.DateTimeField(null=True, blank=True)
+    failures = models.PositiveIntegerField(default=0, db_default=0, help_text="Failed tries to publish it.")
+
+    class Meta:
+        db_table = "provider_outbox_letters"
+        verbose_name = "outbox letter"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["id"], name="provider_outbox_waiting", condition=Q(published_at__isnull=True)),
+            models.Index(fields=["dead_letter_id"], name="provider_outbox_letter"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.payload.get('provider_name')} {self.payload.get('reason_code')}"
