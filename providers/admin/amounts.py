@@ -1,11 +1,14 @@
 """Rates, times and fills as people read them."""
 
 from datetime import datetime
+from typing import Any
 
 from django.utils.html import format_html
 
 from engines.core.explanation import span
 from ergon_site.access.lists import unbroken
+from providers.admin import links
+from providers.models import ProviderExecutionMetric
 from providers.reads.health import NEARLY, QuotaStanding
 
 UNKNOWN = "–"
@@ -50,8 +53,9 @@ def tenant(name: str) -> str:
 
 def away(moment: datetime, now: datetime) -> str:
     """The time until a moment."""
-    return f"{span(max(0.0, (moment - now).total_seconds()))}"
+    return span(max(0.0, (moment - now).total_seconds()))
 
 
-def at(moment: datetime | None) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment else UNKNOWN
+def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
+    """A line of a table of attempts."""
+    return {"row": row, "address": links.attempt(row.pk), "took": milliseconds(row.duration_ms)}

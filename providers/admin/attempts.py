@@ -8,8 +8,8 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines
-from providers.admin import amounts, filters, links
-from providers.admin.keyset_pages import KeysetDetailPage
+from providers.admin import amounts, links
+from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered, typed
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
@@ -25,13 +25,8 @@ class AttemptsPage(KeysetDetailPage):
     empty_text = "No attempts yet: each call to a provider is recorded here."
     list_display = ("made", "whose", "what", "ended", "took")
     list_filter: ClassVar = [
-        filters.OutcomeFilter,
-        filters.ReasonFilter,
-        filters.TenantFilter,
-        filters.ProviderFilter,
-        filters.CapabilityFilter,
-        filters.CorrelationFilter,
-        filters.TaskFilter,
+        *(offered("outcome"), offered("reason"), TENANT, PROVIDER, CAPABILITY, typed("correlation", "correlation id")),
+        typed("task", "task execution", help_text="Execution number"),
     ]
     search_help_text = "A correlation id"
     export_fields = (
@@ -63,7 +58,7 @@ class AttemptsPage(KeysetDetailPage):
     def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
         who = Who(row.tenant_id, row.provider_name, row.capability)
         others = ProviderExecutionMetric.objects.filter(correlation_id=row.correlation_id).order_by("id")[:SHOWN]
-        gate = Gate.objects.filter(**who._asdict()).first()
+        gate = Gate.objects.filter(**who._asdict()).values_list("pk", flat=True).first()
         return {
             "attempt": row,
             "outcome": tag(row.outcome.replace("_", " "), KINDS),
@@ -72,16 +67,11 @@ class AttemptsPage(KeysetDetailPage):
             "gate_address": links.gate(gate) if gate else "",
             "task_address": links.task(row.task_execution_id) if row.task_execution_id else "",
             "correlation_address": links.correlated(row.correlation_id),
-            "others": [
-                {"row": one, "address": links.attempt(one.pk), "took": amounts.milliseconds(one.duration_ms)}
-                for one in others
-            ],
+            "others": [amounts.attempt(one) for one in others],
         }
 
 
 def _both(text: str, small: str) -> str:
     """Two lines that stay as they are."""
-    both = (
-        '<div class="ergon-both"><span class="ergon-when">{}</span><span class="ergon-small ergon-when">{}</span></div>'
-    )
-    return format_html(both, text, small)
+    lines = '<span class="ergon-when">{}</span><span class="ergon-small ergon-when">{}</span>'
+    return format_html(f'<div class="ergon-both">{lines}</div>', text, small)

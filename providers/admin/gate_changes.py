@@ -13,7 +13,7 @@ from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.pages import ReasonForm, actor, done, holds
 from providers import calls
 from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
-from providers.admin.keyset_pages import KeysetDetailPage
+from providers.admin.lists import KeysetDetailPage
 from providers.calls import OrderError
 from providers.core.exchange import Who
 from providers.models import Gate

@@ -21,13 +21,21 @@ from ergon_site.access.lists import tag, two_lines, unbroken
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import holds
 from providers import rescheduled
-from providers.admin import amounts, filters, links
+from providers.admin import amounts, links
 from providers.admin.gate_changes import GateChanges
+from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, offered
 from providers.core.breaker import BreakerState
 from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads import health, lists
-from providers.reads.health import Standing, of_gates
+from providers.reads.health import Standing
 
+SHOWN = 10
+AT_ONCE = 500
+# Often enough asked for that it must be quick: the list behind it counts further.
+COUNTED = 1_000
+ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
+SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
+QUOTAS = {"near": "80 % used or more", "spent": "used up", "none": "no quota"}
 KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
 
 
@@ -54,7 +62,6 @@ def why(one: Standing) -> str:
     return ", ".join(told)
 
 
-AT_ONCE = 500
 COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
     "tenant_id": attrgetter("who.tenant_id"),
     "provider_name": attrgetter("who.provider_name"),
@@ -79,23 +86,11 @@ COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
 }
 
 
-def written(rows: QuerySet[Gate]) -> Iterator[tuple[Any, ...]]:
-    gates = rows.iterator(chunk_size=AT_ONCE)
-    while some := list(islice(gates, AT_ONCE)):
-        for one in health.of_gates(some):
-            yield tuple(tell(one) for tell in COLUMNS.values())
-
-
-RECENT = 10
-# Often enough asked for that it must be quick: the list behind it counts further.
-COUNTED = 1_000
-ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
-SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
-
-
 def live(row: Gate) -> dict[str, Any]:
     """The part of a capability's page that refreshes itself."""
     stand = health.of_gates([row])[0]
+    newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
+    policies = ProviderPolicyRow.objects.select_related("active")
     return {
         "standing": stand,
         "tags": tags(stand),
@@ -105,11 +100,9 @@ def live(row: Gate) -> dict[str, Any]:
         "quota": amounts.quota(stand.quota),
         "chart": minutes.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
         "waiting": _waiting(stand),
-        "recent": [_recent(one) for one in _newest(stand)],
+        "recent": [amounts.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
         "attempts_address": links.attempts(stand.who),
-        "policy": ProviderPolicyRow.objects.select_related("active")
-        .filter(provider_name=row.provider_name, capability=row.capability)
-        .first(),
+        "policy": policies.filter(provider_name=row.provider_name, capability=row.capability).first(),
         "new_policy_address": links.new_policy(stand.who),
         "read_at": stand.read_at,
     }
@@ -156,8 +149,8 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
 
 def _waiting(one: Standing) -> dict[str, Any]:
     """The tasks that were sent away and will come back, with how many there are."""
-    rows = rescheduled.preview(one.who, one.read_at, shown=RECENT)
-    many = rescheduled.waiting(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == RECENT else len(rows)
+    rows = rescheduled.preview(one.who, one.read_at, shown=SHOWN)
+    many = rescheduled.waiting(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == SHOWN else len(rows)
     return {
         "count": f"{COUNTED:,}+" if many > COUNTED else f"{many:,}",
         "address": links.waiting(one.who),
@@ -168,37 +161,31 @@ def _waiting(one: Standing) -> dict[str, Any]:
     }
 
 
-def _newest(one: Standing) -> list[ProviderExecutionMetric]:
-    rows = ProviderExecutionMetric.objects.filter(**one.who._asdict())
-    return list(rows.order_by("-created_at", "-id")[:RECENT])
-
-
-def _recent(row: ProviderExecutionMetric) -> dict[str, Any]:
-    return {"row": row, "address": links.attempt(row.pk), "took": amounts.milliseconds(row.duration_ms)}
-
-
-SHOWN = 10
-
-
-class GateColumns:
+@admin.register(Gate)
+class GatesPage(GateChanges):
     """Each number leads to the attempts behind it."""
 
+    looked_for = staticmethod(lists.gates)
+    detail_template = "console/provider.html"
+    new_title = "Set quota"
+    empty_text = "Capabilities are listed after their first call, or once they have a quota."
     list_display: ClassVar = ("name", "breaker", "rate", "latency", "quota", "last_error")
-    list_filter: ClassVar = [
-        filters.BreakerFilter,
-        filters.QuotaFilter,
-        filters.TenantFilter,
-        filters.ProviderFilter,
-        filters.CapabilityFilter,
-    ]
+    list_filter: ClassVar = [offered("breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
     search_help_text = "A tenant, provider or capability"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = COLUMNS
 
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.live_view)
+        return [path("<path:object_id>/live/", view, name="providers_gate_live"), *super().get_urls()]
+
     def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:
-        return written(rows)
+        gates = rows.iterator(chunk_size=AT_ONCE)
+        while some := list(islice(gates, AT_ONCE)):
+            for one in health.of_gates(some):
+                yield tuple(tell(one) for tell in COLUMNS.values())
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
-        for row, stand in zip(rows, of_gates(rows), strict=True):
+        for row, stand in zip(rows, health.of_gates(rows), strict=True):
             row.standing = stand
         return rows
 
@@ -216,7 +203,9 @@ class GateColumns:
     def rate(self, row: Any) -> str:
         one: Standing = row.standing
         told = amounts.share(one.rates.success)
-        return told if one.rates.success is None else unbroken(links.anchor(links.attempts(one.who), told))
+        if one.rates.success is None:
+            return told
+        return unbroken(format_html('<a class="ergon-link" href="{}">{}</a>', links.attempts(one.who), told))
 
     @display(description="p95 (1 h)")
     def latency(self, row: Any) -> str:
@@ -228,22 +217,11 @@ class GateColumns:
 
     @display(description="last error")
     def last_error(self, row: Any) -> str:
-        health = row.standing.health
-        if health is None or health.last_error_code is None:
+        known = row.standing.health
+        if known is None or known.last_error_code is None:
             return amounts.UNKNOWN
-        return two_lines(health.last_error_code, amounts.at(health.last_error_at))
-
-
-@admin.register(Gate)
-class GatesPage(GateColumns, GateChanges):
-    looked_for = staticmethod(lists.gates)
-    detail_template = "console/provider.html"
-    new_title = "Set quota"
-    empty_text = "Capabilities are listed after their first call, or once they have a quota."
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="providers_gate_live"), *super().get_urls()]
+        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else amounts.UNKNOWN
+        return two_lines(known.last_error_code, at)
 
     def details(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
         address = {name: reverse(f"admin:providers_gate_{name}", args=[row.pk]) for name in self.actions_detail}
@@ -255,14 +233,11 @@ class GatesPage(GateColumns, GateChanges):
         ]
         if row.is_limited:
             buttons.append(button(request, "Remove quota", address["drop_quota"], right=Right.LEAD))
-        history = {"history": _history(row), "may_audit": holds(request, Right.AUDIT)}
+        # For all who may see the gate.
+        entries = AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")
+        history = {"history": list(entries[:SHOWN]), "may_audit": holds(request, Right.AUDIT)}
         return {"bar": bar(*buttons), **history, **live(row)}
 
     def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The part of a capability's page that refreshes itself."""
         return TemplateResponse(request, "console/provider_live.html", live(self.row(request, object_id)))
-
-
-def _history(row: Gate) -> list[AuditEntry]:
-    """The audit entries of a gate, for all who may see it."""
-    return list(AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")[:SHOWN])

@@ -8,8 +8,8 @@ from unfold.decorators import display
 
 from ergon_site.access import json_view
 from ergon_site.access.lists import tag, two_lines, words
-from providers.admin import filters, links
-from providers.admin.keyset_pages import KeysetDetailPage
+from providers.admin import links
+from providers.admin.lists import KeysetDetailPage, offered
 from providers.models import OutboxLetter
 from providers.reads import lists
 
@@ -22,7 +22,7 @@ class OutboxPage(KeysetDetailPage):
     detail_template = "console/outbox_letter.html"
     empty_text = "No final failures yet. Final failures of tasks are published from here to queue.deadletter."
     list_display = ("made", "whose", "why", "standing", "failures", "task")
-    list_filter: ClassVar = [filters.PublishedFilter]
+    list_filter: ClassVar = [offered("published")]
     search_fields = ()
     export_fields = ("id", "payload", "dead_letter_id", "created_at", "published_at", "failures")
 

@@ -8,8 +8,8 @@ from unfold.decorators import display
 
 from engines.core.explanation import span
 from ergon_site.access.lists import tag, unbroken, words
-from providers.admin import amounts, filters, links
-from providers.admin.keyset_pages import KeysetDetailPage
+from providers.admin import amounts
+from providers.admin.lists import TENANT, KeysetDetailPage, offered, typed
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.reads import lists
 
@@ -24,10 +24,8 @@ class TaskExecutionsPage(KeysetDetailPage):
     empty_text = "No task executions yet: each run of a CeleryProviderTask is recorded here."
     list_display = ("begun", "task", "word", "lasted", "whose", "celery_id")
     list_filter: ClassVar = [
-        filters.StateFilter,
-        filters.TenantFilter,
-        filters.TaskNameFilter,
-        filters.WaitsForFilter,
+        *(offered("state"), TENANT, typed("task", help_text="Full name")),
+        typed("waits_for", "waits for", help_text="provider/capability, with a tenant"),
     ]
     search_help_text = "A Celery task id"
     export_fields = ("id", "task_name", "celery_task_id", "tenant_id", "state", "started_at", "finished_at")
@@ -64,8 +62,5 @@ class TaskExecutionsPage(KeysetDetailPage):
             "task": row,
             "word": self.word(row),
             "lasted": self.lasted(row),
-            "others": [
-                {"row": one, "address": links.attempt(one.pk), "took": amounts.milliseconds(one.duration_ms)}
-                for one in made
-            ],
+            "others": [amounts.attempt(one) for one in made],
         }

@@ -1,4 +1,4 @@
-"""Shared by the long lists of providers."""
+"""Shared by the long lists of providers: pages by keyset, and the filters above them."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -9,8 +9,9 @@ from django.http import HttpRequest
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import KeysetPage
+from ergon_site.access.lists import Choice, KeysetPage, Typed
 from providers.reads import lists
+from providers.reads.lists import OFFERED
 
 
 class KeysetDetailPage(KeysetPage, DetailPage):
@@ -28,3 +29,17 @@ class KeysetDetailPage(KeysetPage, DetailPage):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         # A number that no key can be would make the database complain.
         return super().get_object(request, object_id, from_field) if is_key(object_id) else None
+
+
+def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
+    """A filter that is typed in."""
+    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})
+
+
+def offered(name: str, words: Mapping[str, str] | None = None) -> type[Choice]:
+    """A filter of the words that the lists know; `words` says how they are shown."""
+    shown = list((words or {word: word.replace("_", " ") for word in OFFERED[name]}).items())
+    return type("OfferedFilter", (Choice,), {"title": name, "parameter_name": name, "lookups": lambda *_: shown})
+
+
+TENANT, PROVIDER, CAPABILITY = typed("tenant"), typed("provider"), typed("capability")
