@@ -8,10 +8,10 @@ from django.db.models import Count
 
 from engines.core import explanation
 from engines.dead_letters import AS_IT_WAS, Fates, NotReplayableError
-from providers import breakers
 from providers.core.exchange import Who
 from providers.models import TaskExecution
 from providers.models.calls import TaskState
+from providers.reads import health
 
 ENDED = (TaskState.SUCCEEDED.value, TaskState.FAILED.value)
 
@@ -59,7 +59,7 @@ def fates(ids: Any) -> Fates:
 def hindrance(letters: Sequence[Any]) -> str:
     """The open breaker that one of these would meet; a replay against that only fails once more, or waits."""
     capabilities = {Who(*(letter.details["request"].get(name, "") for name in Who._fields)) for letter in letters}
-    return next((explanation.hindrance(one.facts()) for one in breakers.open_among(capabilities)), "")
+    return next((explanation.hindrance(one.facts()) for one in health.open_among(capabilities)), "")
 
 
 def _sent(request: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped
-from providers import active_policy, breakers, registry
+from providers import active_policy, registry
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
 from providers.models import Gate, ProviderPolicyRow
@@ -64,7 +64,7 @@ def findings() -> Iterator[Finding]:
 
 def hindrances(ids: Collection[str]) -> Iterator[Blocker]:
     """Open breakers of what was called under these ids; handlers give the id of their transaction."""
-    for one in breakers.open_among(breakers.called_under(ids)):
+    for one in health.open_among(health.called_under(ids)):
         yield Blocker(one.what, one.until)
 
 

@@ -20,7 +20,6 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.lists import tag, two_lines, unbroken
 from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import holds
-from providers import rescheduled
 from providers.admin import amounts, links
 from providers.admin.gate_changes import GateChanges
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, offered
@@ -149,8 +148,8 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
 
 def _waiting(one: Standing) -> dict[str, Any]:
     """The tasks that were sent away and will come back, with how many there are."""
-    rows = rescheduled.preview(one.who, one.read_at, shown=SHOWN)
-    many = rescheduled.waiting(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == SHOWN else len(rows)
+    rows = lists.preview_rescheduled(one.who, one.read_at, shown=SHOWN)
+    many = lists.rescheduled(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == SHOWN else len(rows)
     return {
         "count": f"{COUNTED:,}+" if many > COUNTED else f"{many:,}",
         "address": links.waiting(one.who),

@@ -1,6 +1,10 @@
-"""Health of providers over HTTP, and operators' words on their breakers."""
+"""Health and calls of providers over HTTP, and operators' words on their breakers."""
 
+from typing import Any
+
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
+from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -8,10 +12,17 @@ from rest_framework.views import APIView
 from ergon_site.access import api_identity
 from ergon_site.access.database.clock import database_time
 from providers import calls
-from providers.api import asking
+from providers.api import parameters
 from providers.api.problems import Refusing
-from providers.api.serializers import OverrideSerializer, StandingSerializer, StandingsSerializer, SummarySerializer
+from providers.api.serializers import (
+    MetricSerializer,
+    OverrideSerializer,
+    StandingSerializer,
+    StandingsSerializer,
+    SummarySerializer,
+)
 from providers.core.exchange import Who
+from providers.models import ProviderExecutionMetric
 from providers.reads import health
 
 BODY_LIMIT = 16 * 1024
@@ -22,9 +33,9 @@ class SummaryView(Refusing, APIView):
 
     required_scope = "providers:read"
 
-    @extend_schema(parameters=[asking.TENANT], responses=SummarySerializer)
+    @extend_schema(parameters=[parameters.TENANT], responses=SummarySerializer)
     def get(self, request: Request) -> Response:
-        tenant_id = asking.tenant(api_identity.caller_of(request), request.GET.get("tenant_id"))
+        tenant_id = parameters.tenant(api_identity.caller_of(request), request.GET.get("tenant_id"))
         found = health.of_tenant(tenant_id)
         told = {"tenant_id": tenant_id, "generated_at": database_time(), "providers": found}
         return Response(SummarySerializer(told).data)
@@ -35,9 +46,9 @@ class ProvidersView(Refusing, APIView):
 
     required_scope = "providers:read"
 
-    @extend_schema(parameters=[asking.TENANT], responses=StandingsSerializer)
+    @extend_schema(parameters=[parameters.TENANT], responses=StandingsSerializer)
     def get(self, request: Request) -> Response:
-        tenant_id = asking.tenant(api_identity.caller_of(request), request.GET.get("tenant_id"))
+        tenant_id = parameters.tenant(api_identity.caller_of(request), request.GET.get("tenant_id"))
         # A tenant has as many as there are capabilities: they fit on one page.
         page = {"results": health.of_tenant(tenant_id), "next": None, "previous": None}
         return Response(StandingsSerializer(page).data)
@@ -51,9 +62,9 @@ class OverrideView(Refusing, APIView):
 
     @extend_schema(request=OverrideSerializer, responses={(200, "application/json"): StandingSerializer})
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
-        asked = asking.override(request.data)
+        asked = parameters.override(request.data)
         caller = api_identity.caller_of(request)
-        who = Who(asking.tenant(caller, asked["tenant_id"]), provider_name, capability)
+        who = Who(parameters.tenant(caller, asked["tenant_id"]), provider_name, capability)
         why = {"by": caller.actor, "reason": asked["reason"].strip()}
         match asked["action"]:
             case "force-open":
@@ -63,3 +74,18 @@ class OverrideView(Refusing, APIView):
             case _:
                 gate = calls.reset(who, **why)
         return Response(StandingSerializer(health.of_gates([gate])[0]).data)
+
+
+class MetricsView(Refusing, ListAPIView[ProviderExecutionMetric]):
+    """Attempts, newest first, of the tenants that this client may see."""
+
+    required_scope = "providers:read"
+    serializer_class = MetricSerializer
+    queryset = ProviderExecutionMetric.objects.all()
+
+    def get_queryset(self) -> QuerySet[ProviderExecutionMetric]:
+        return super().get_queryset().filter(parameters.metrics(api_identity.caller_of(self.request), self.request.GET))
+
+    @extend_schema(parameters=parameters.FOR_METRICS)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)

@@ -1,8 +1,10 @@
 """Policies of providers over HTTP; the version in force is their entity tag."""
 
 from http import HTTPStatus
+from typing import Any, ClassVar
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,16 +17,47 @@ from ergon_site.access.api.pagination import NewestFirst
 from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
 from ergon_site.access.api.schema import also_refuses
 from providers import active_policy, policies
-from providers.api.policy_serializers import (
-    NewProviderVersionSerializer,
-    ProviderPolicyDetailSerializer,
-    ProviderPolicySerializer,
-    ProviderPolicyVersionSerializer,
-)
 from providers.api.problems import Refusing
-from providers.models import ProviderPolicyRow
+from providers.models import ProviderPolicyRow, ProviderPolicyVersion
 
 POLICY_LIMIT = 256 * 1024
+VERSIONS_TOLD = 100
+
+
+class NewProviderVersionSerializer(DecisionSerializer):
+    policy = serializers.DictField(help_text="Fields that are left out take their defaults.")
+
+
+class ProviderPolicyVersionSerializer(serializers.ModelSerializer[ProviderPolicyVersion]):
+    changes = serializers.ListField(child=serializers.DictField())
+
+    class Meta:
+        model = ProviderPolicyVersion
+        fields: ClassVar[Any] = ["number", "author", "reason", "created_at", "changes"]
+
+
+class ProviderPolicySerializer(serializers.ModelSerializer[ProviderPolicyRow]):
+    version = serializers.IntegerField(source="active.number")
+
+    class Meta:
+        model = ProviderPolicyRow
+        fields: ClassVar[Any] = ["provider_name", "capability", "version"]
+
+
+class ProviderPolicyDetailSerializer(ProviderPolicySerializer):
+    policy = serializers.SerializerMethodField(help_text="The active version, complete.")
+    versions = serializers.SerializerMethodField(help_text="The newest 100.")
+
+    class Meta(ProviderPolicySerializer.Meta):
+        fields: ClassVar[Any] = [*ProviderPolicySerializer.Meta.fields, "policy", "versions"]
+
+    def get_policy(self, row: ProviderPolicyRow) -> dict[str, Any]:
+        return row.in_force.policy.to_dict()
+
+    @extend_schema_field(ProviderPolicyVersionSerializer(many=True))
+    def get_versions(self, row: ProviderPolicyRow) -> list[dict[str, Any]]:
+        newest = row.versions.order_by("-number")[:VERSIONS_TOLD]
+        return list(ProviderPolicyVersionSerializer(newest, many=True).data)
 
 
 class ByProvider(NewestFirst):
@@ -69,8 +102,7 @@ class ProviderVersionsView(Refusing, APIView):
             active_policy.POLICIES.find(provider_name, capability)
         body = asked.pop("policy")
         version = policies.write(provider_name, capability, body=body, by=by, expected=condition.expected, **asked)
-        headers = preconditions.etag(version.number)
-        told = ProviderPolicyVersionSerializer(version).data
+        told, headers = ProviderPolicyVersionSerializer(version).data, preconditions.etag(version.number)
         return Response(told, status=HTTPStatus.CREATED, headers=headers)
 
 

@@ -1,7 +1,5 @@
 """Quotas over HTTP: how many calls of a provider a tenant may make in each window."""
 
-from typing import Any
-
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,7 +10,7 @@ from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.core.texts import LONGEST_REASON
 from providers import calls
-from providers.api import asking
+from providers.api import parameters
 from providers.api.problems import Refusing
 from providers.api.serializers import StandingSerializer
 from providers.calls.overrides import LARGEST, LONGEST
@@ -43,23 +41,15 @@ class QuotaView(Refusing, APIView):
         """Allow so many calls in each window. What the present window has used stays used."""
         terms = shaped(NewQuotaSerializer, request.data)
         caller = api_identity.caller_of(request)
-        who = Who(asking.tenant(caller, str(terms.pop("tenant_id"))), provider_name, capability)
+        who = Who(parameters.tenant(caller, str(terms.pop("tenant_id"))), provider_name, capability)
         calls.set_quota(who, by=caller.actor, **terms)
-        return _answer(who)
+        return Response(StandingSerializer(health.health_of(who)).data)
 
-    @extend_schema(parameters=[asking.TENANT, WHY], responses={(200, "application/json"): StandingSerializer})
+    @extend_schema(parameters=[parameters.TENANT, WHY], responses={(200, "application/json"): StandingSerializer})
     def delete(self, request: Request, provider_name: str, capability: str) -> Response:
         """No quota from now on: calls are not counted any more."""
         caller = api_identity.caller_of(request)
-        terms = shaped(DecisionSerializer, _named(request, "reason"))
-        who = Who(asking.tenant(caller, request.GET.get("tenant_id")), provider_name, capability)
+        terms = shaped(DecisionSerializer, {name: request.GET[name] for name in ("reason",) if name in request.GET})
+        who = Who(parameters.tenant(caller, request.GET.get("tenant_id")), provider_name, capability)
         calls.drop_quota(who, by=caller.actor, **terms)
-        return _answer(who)
-
-
-def _named(request: Request, name: str) -> dict[str, Any]:
-    return {name: request.GET[name]} if name in request.GET else {}
-
-
-def _answer(who: Who) -> Response:
-    return Response(StandingSerializer(health.health_of(who)).data)
+        return Response(StandingSerializer(health.health_of(who)).data)

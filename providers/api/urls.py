@@ -3,8 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from providers.api.health import OverrideView, ProvidersView, SummaryView
-from providers.api.metrics import MetricsView
+from providers.api.health import MetricsView, OverrideView, ProvidersView, SummaryView
 from providers.api.policies import (
     ActivateProviderVersionView,
     ProviderPoliciesView,

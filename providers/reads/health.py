@@ -1,9 +1,9 @@
 """The status of capabilities: breaker, rates of the last hour, quota, pauses, overrides."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
 from django.db.models.functions import Cast
@@ -12,7 +12,14 @@ from ergon_site.access.database.clock import database_time
 from providers.core import histogram
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.models import Gate, OutboxLetter, ProviderHealthState, ProviderMinute, QuotaState
+from providers.models import (
+    Gate,
+    OutboxLetter,
+    ProviderExecutionMetric,
+    ProviderHealthState,
+    ProviderMinute,
+    QuotaState,
+)
 from providers.models.gates import moment
 
 HOUR = 60
@@ -103,6 +110,16 @@ class Standing:
         return moment(seconds) if seconds is not None and seconds > self.read_at.timestamp() else None
 
 
+class OpenBreaker(NamedTuple):
+    """An open breaker, in few words, and until when; without a time until it is reset."""
+
+    what: str
+    until: datetime | None
+
+    def facts(self) -> dict[str, Any]:
+        return {"what": self.what, "until": self.until and self.until.isoformat()}
+
+
 def of_tenant(tenant_id: str) -> list[Standing]:
     """Every capability of a tenant that has a quota, health, or an operator's word on it."""
     now = database_time()
@@ -146,6 +163,26 @@ def of_row(gate: Gate, now: datetime) -> Standing:
     return _standing(_who(gate), gate, None, None, {}, now)
 
 
+def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
+    """The breakers that let no call pass now, open by themselves or by an override."""
+    if not capabilities:
+        return []
+    names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
+    now = database_time()
+    found = []
+    for one in (of_row(gate, now) for gate in Gate.objects.filter(**names)):
+        if one.who in capabilities and one.state is BreakerState.OPEN:
+            until = one.override_until if one.override else one.reopens_at
+            found.append(OpenBreaker(f"breaker {one.who.provider_name}/{one.who.capability} open", until))
+    return found
+
+
+def called_under(correlation_ids: Iterable[str]) -> set[Who]:
+    """The capabilities that were called under these correlation ids, or would have been."""
+    made = ProviderExecutionMetric.objects.filter(correlation_id__in=correlation_ids).order_by()
+    return {Who(*names) for names in made.values_list(*Who._fields).distinct()}
+
+
 def is_near(quota: QuotaStanding | None) -> bool:
     return quota is not None and quota.used >= NEARLY * quota.limit
 
@@ -174,94 +211,65 @@ def minutes(gate_id: int, now: datetime, length: int = HOUR) -> list[dict[str, A
     """The calls of each of the last minutes, those without any included."""
     last = int(now.timestamp() // 60)
     found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - length)}
-    return [_minute(minute, found.get(minute)) for minute in range(last - length + 1, last + 1)]
-
-
-def _minute(minute: int, row: ProviderMinute | None) -> dict[str, Any]:
-    ok, bad, refused = (row.successes, row.attempts - row.successes, row.refusals) if row else (0, 0, 0)
-    return {"minute": moment(minute * 60), "ok": ok, "bad": bad, "refused": refused}
+    listed, none = [], ProviderMinute()
+    for minute in range(last - length + 1, last + 1):
+        row = found.get(minute, none)
+        counts = {"ok": row.successes, "bad": row.attempts - row.successes, "refused": row.refusals}
+        listed.append({"minute": moment(minute * 60), **counts})
+    return listed
 
 
 def conditions(now: datetime) -> dict[str, Case]:
     """The rules of gates in SQL: the effective state, overrides, and the used part of quotas."""
-    near = Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)
+    seconds = now.timestamp()
+    is_forced = ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=seconds))
+    is_turning = Q(state="open", open_until__lte=seconds)
+    # Of a window that is over nothing is used.
+    in_window = Q(quota_limit__isnull=False, window_end__gt=seconds)
     return {
-        "effective": _effective(now),
-        "is_forced": _when(_is_forced(now)),
-        "is_near": _when(_in_window(now) & near),
-        "is_spent": _when(_in_window(now) & Q(used__gte=F("quota_limit"))),
+        "effective": Case(
+            When(is_forced, then=F("override")),
+            When(is_turning, then=Value("half_open")),
+            default=F("state"),
+            output_field=CharField(),
+        ),
+        "is_forced": _when(is_forced),
+        "is_near": _when(in_window & Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)),
+        "is_spent": _when(in_window & Q(used__gte=F("quota_limit"))),
     }
-
-
-def _is_forced(now: datetime) -> Q:
-    return ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=now.timestamp()))
-
-
-def _in_window(now: datetime) -> Q:
-    """Of a window that is over nothing is used."""
-    return Q(quota_limit__isnull=False, window_end__gt=now.timestamp())
 
 
 def _when(condition: Q) -> Case:
     return Case(When(condition, then=Value(value=True)), default=Value(value=False), output_field=BooleanField())
 
 
-def _effective(now: datetime) -> Case:
-    is_forced, is_turning = _is_forced(now), Q(state="open", open_until__lte=now.timestamp())
-    return Case(
-        When(is_forced, then=F("override")),
-        When(is_turning, then=Value("half_open")),
-        default=F("state"),
-        output_field=CharField(),
-    )
-
-
 def _standing(
     who: Who,
     gate: Gate | None,
     health: ProviderHealthState | None,
-    quota: QuotaState | None,
+    row: QuotaState | None,
     rates: dict[int, Rates],
     now: datetime,
 ) -> Standing:
+    """What the gate says; of what never passed a gate here, what is written in the visible tables."""
     state = gate.effective_state(now) if gate else BreakerState(health.breaker_state if health else "closed")
-    return Standing(
-        who=who,
-        state=state,
-        rates=_live(gate, health, rates),
-        quota=_quota(gate, quota, now),
-        gate=gate,
-        health=health,
-        read_at=now,
-    )
-
-
-def _live(gate: Gate | None, health: ProviderHealthState | None, rates: dict[int, Rates]) -> Rates:
-    """From the minutes; of what never passed a gate here, as it is written."""
+    live, quota = Rates(), None
     if gate is not None and (gate.settlements or health is None):
-        return rates.get(gate.pk, Rates())
-    if health is None:
-        return Rates()
-    return Rates(
-        success=health.success_rate_1h,
-        execution=health.execution_rate_1h,
-        p95=health.p95_latency_ms_1h,
-        attempts=health.attempts_1h,
-    )
-
-
-def _quota(gate: Gate | None, row: QuotaState | None, now: datetime) -> QuotaStanding | None:
-    if gate is None:
-        return _of_row(row) if row else None
-    quota = gate.value.quota
-    if quota is None:
-        return None
-    present = quota.at(now.timestamp())
-    return QuotaStanding(limit=present.limit, used=present.used, start=moment(present.start), end=moment(present.end))
-
-
-def _of_row(row: QuotaState) -> QuotaStanding:
-    return QuotaStanding(limit=row.limit_count, used=row.used_count, start=row.window_start, end=row.window_end)
+        live = rates.get(gate.pk, live)
+    elif health is not None:
+        live = Rates(
+            success=health.success_rate_1h,
+            execution=health.execution_rate_1h,
+            p95=health.p95_latency_ms_1h,
+            attempts=health.attempts_1h,
+        )
+    if gate is not None and (kept := gate.value.quota) is not None:
+        present = kept.at(now.timestamp())
+        start, end = moment(present.start), moment(present.end)
+        quota = QuotaStanding(limit=present.limit, used=present.used, start=start, end=end)
+    elif gate is None and row is not None:
+        quota = QuotaStanding(limit=row.limit_count, used=row.used_count, start=row.window_start, end=row.window_end)
+    return Standing(who=who, state=state, rates=live, quota=quota, gate=gate, health=health, read_at=now)
 
 
 def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:

@@ -1,13 +1,16 @@
 """Keyset queries of providers: which index leads, and what filters its rows."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import and_
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.keyset import KeysetQuery
-from providers import rescheduled
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome, Who
@@ -16,6 +19,8 @@ from providers.models.calls import TaskState
 from providers.reads import health
 
 COLUMNS = {"tenant": "tenant_id", "provider": "provider_name", "capability": "capability"}
+# Nobody who was sent away stays for longer than half of this.
+WITHIN = timedelta(hours=1)
 NEWEST = ("-started_at", "-id")
 OFFERED = {
     "breaker": [*(state.value for state in BreakerState), "forced"],
@@ -36,7 +41,7 @@ def gates(asked: Mapping[str, str]) -> KeysetQuery:
     _check(asked)
     now = database_time()
     rows = Gate.objects.alias(**health.conditions(now))
-    rest = _named(asked)
+    rest = Q(**{column: asked[name] for name, column in COLUMNS.items() if name in asked})
     if text := asked.get("q", "").strip():
         rest &= Q(tenant_id=text) | Q(provider_name=text) | Q(capability=text)
     if "breaker" in asked:
@@ -60,12 +65,12 @@ def attempts(asked: Mapping[str, str]) -> KeysetQuery:
     elif "task" in asked:
         lead = rest.pop("task")
     elif given >= set(COLUMNS):
-        lead, order, named = _all(named), ("-created_at", "-id"), {}
+        lead, order, named = reduce(and_, named.values()), ("-created_at", "-id"), {}
     elif given >= {"tenant", "outcome"}:
         lead, order = named.pop("tenant") & rest.pop("outcome"), ("-created_at", "-id")
     else:
         lead = Q()
-    others = _all({**named, **rest})
+    others = reduce(and_, [*named.values(), *rest.values()], Q())
     return KeysetQuery(rows=rows.filter(lead), order=order, rest=others, is_counted=bool(lead))
 
 
@@ -77,7 +82,12 @@ def tasks(asked: Mapping[str, str]) -> KeysetQuery:
         rest &= Q(task_name=asked["task"])
     tenant = Q(tenant_id=asked["tenant"]) if "tenant" in asked else Q()
     if "waits_for" in asked:
-        return KeysetQuery(rows=rescheduled.waiting(_waited_for(asked), database_time()), order=NEWEST, rest=rest)
+        provider, slash, capability = asked["waits_for"].partition("/")
+        if not slash or not tenant:
+            msg = "the filter waits_for needs a tenant and provider/capability"
+            raise ListingError(msg)
+        who = Who(asked["tenant"], provider, capability)
+        return KeysetQuery(rows=rescheduled(who, database_time()), order=NEWEST, rest=rest)
     if text := asked.get("q", "").strip():
         return KeysetQuery(rows=rows.filter(celery_task_id=text), rest=rest & tenant)
     if tenant:
@@ -95,19 +105,32 @@ def letters(asked: Mapping[str, str]) -> KeysetQuery:
     return KeysetQuery(rows=rows, rest=rest, is_counted=False)
 
 
+def rescheduled(who: Who, now: datetime) -> QuerySet[TaskExecution]:
+    """Tasks that were sent away and have not come back: their last invocations that called a capability, of an hour."""
+    sent_away = TaskExecution.objects.filter(
+        tenant_id=who.tenant_id, started_at__gte=now - WITHIN, state=TaskState.RESCHEDULED.value
+    )
+    came_back = TaskExecution.objects.filter(celery_task_id=OuterRef("celery_task_id"), pk__gt=OuterRef("pk"))
+    return sent_away.filter(Exists(_calls(who)), ~Exists(came_back)).order_by("-started_at", "-id")
+
+
+def preview_rescheduled(who: Who, now: datetime, *, shown: int) -> list[Any]:
+    """The newest of them, with what each asked, why it was sent away, and since when it comes and goes."""
+    last_call = _calls(who).order_by("-id")
+    same = TaskExecution.objects.filter(celery_task_id=OuterRef("celery_task_id")).order_by("pk")
+    rows = rescheduled(who, now).annotate(
+        operation=Subquery(last_call.values("operation")[:1]),
+        reason=Subquery(last_call.values("reason_code")[:1]),
+        first_at=Subquery(same.values("started_at")[:1]),
+    )
+    return list(rows[:shown])
+
+
 def _check(asked: Mapping[str, str]) -> None:
     for name, words in OFFERED.items():
         if name in asked and asked[name] not in words:
             msg = f"{name} is one of {', '.join(words)}"
             raise ListingError(msg)
-
-
-def _waited_for(asked: Mapping[str, str]) -> Who:
-    provider, slash, capability = asked["waits_for"].partition("/")
-    if not slash or "tenant" not in asked:
-        msg = "the filter waits_for needs a tenant and provider/capability"
-        raise ListingError(msg)
-    return Who(asked["tenant"], provider, capability)
 
 
 def _condition(name: str, text: str) -> Q:
@@ -119,12 +142,6 @@ def _condition(name: str, text: str) -> Q:
     return Q(task_execution_id=int(text))
 
 
-def _named(asked: Mapping[str, str]) -> Q:
-    return _all({name: Q(**{COLUMNS[name]: asked[name]}) for name in COLUMNS if name in asked})
-
-
-def _all(conditions: Mapping[str, Q]) -> Q:
-    both = Q()
-    for condition in conditions.values():
-        both &= condition
-    return both
+def _calls(who: Who) -> QuerySet[ProviderExecutionMetric]:
+    made = ProviderExecutionMetric.objects.filter(task_execution=OuterRef("pk"))
+    return made.filter(provider_name=who.provider_name, capability=who.capability)

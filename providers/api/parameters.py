@@ -86,23 +86,16 @@ def override(body: Any) -> dict[str, Any]:
     reason = body["reason"]
     if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON:
         raise ValidationError({"reason": f"This must be a text of 1 to {LONGEST_REASON:,} characters."})
-    return {**body, "lasting": _lasting(body)}
-
-
-def _lasting(body: Mapping[str, Any]) -> timedelta | None:
-    if "seconds" not in body:
-        return FORCED_FOR
-    seconds = body["seconds"]
-    if seconds is None:
-        return None
-    if body["action"] == "reset":
-        raise ValidationError({"seconds": "A reset has no duration."})
-    try:
-        if isinstance(seconds, bool):
-            raise TypeError  # noqa: TRY301 (it is a number to Python)
-        return timedelta(seconds=seconds)
-    except (TypeError, ValueError, OverflowError):
-        raise ValidationError({"seconds": "This must be a number of seconds above 0."}) from None
+    lasting, seconds = FORCED_FOR if "seconds" not in body else None, body.get("seconds")
+    if seconds is not None:
+        if body["action"] == "reset":
+            raise ValidationError({"seconds": "A reset has no duration."})
+        number: Any = None if isinstance(seconds, bool) else seconds  # to Python a truth is a number
+        try:
+            lasting = timedelta(seconds=number)
+        except (TypeError, ValueError, OverflowError):
+            raise ValidationError({"seconds": "This must be a number of seconds above 0."}) from None
+    return {**body, "lasting": lasting}
 
 
 def _text(text: str) -> str:
