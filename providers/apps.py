@@ -9,8 +9,7 @@ class ProvidersConfig(AppConfig):
     def ready(self) -> None:
         from engines import dead_letters
         from providers import replaying
-        from providers.checks import check_providers
-        from providers.task_checks import check_tasks
+        from providers.checks import check_providers, check_tasks
 
         dead_letters.replayed_by(replaying)
         checks.register(check_providers)

@@ -1,4 +1,4 @@
-"""System checks: settings of providers that cannot work, found before the first call."""
+"""System checks: settings and tasks of providers that cannot work, found before the first call."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +7,9 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning as Caution
 
 from engines.core.errors import PolicyError
-from providers import active_policy, registry
+from providers import active_policy, dispatch, registry
 from providers.core.policy import ProviderPolicy
+from providers.registry import UnknownProviderError
 
 VISIBILITY = "visibility_timeout"
 
@@ -62,3 +63,14 @@ def check_broker() -> Iterator[CheckMessage]:
     if visibility is not None and limit is not None and visibility <= limit:
         text = f"The broker's visibility timeout ({visibility:g} s) is not above the tasks' time limit ({limit:g} s)."
         yield Error(text, hint="Raise CELERY_BROKER_TRANSPORT_OPTIONS['visibility_timeout'].", id="providers.E006")
+
+
+def check_tasks(**_: Any) -> list[CheckMessage]:
+    """Every task finds the provider that it names."""
+    found: list[CheckMessage] = []
+    for task in dispatch.provider_tasks():
+        try:
+            task.find_provider()
+        except UnknownProviderError as error:
+            found.append(Error(f"The task {task.name!r} has no provider: {error}", id="providers.E008"))
+    return found

@@ -33,7 +33,10 @@ def publish(*, limit: int = BATCH, broker_url: str | None = None) -> int:
     if url is None or not _waiting().exists():
         return 0
     with _producing(url) as producer:
-        return sum(1 for _ in _sent(producer, limit))
+        for count in range(limit):
+            if not _send_next(producer):
+                return count
+    return limit
 
 
 def publish_at_once() -> None:
@@ -44,29 +47,23 @@ def publish_at_once() -> None:
         log.warning("dead letters wait", error_type=type(error).__name__)
 
 
-def _sent(producer: Any, limit: int) -> Iterator[int]:
-    for _ in range(limit):
-        number = _send_next(producer)
-        if number is None:
-            return
-        yield number
-
-
-def _send_next(producer: Any) -> int | None:
-    """Send the oldest letter that nobody else is sending, those last that could not be sent before."""
+def _send_next(producer: Any) -> bool:
+    """Send the oldest letter that nobody else is sending, those last that could not be sent before; if there is one."""
     letter: OutboxLetter | None = None
     try:
         with transaction.atomic():
-            letter = _next()
+            # The usual query has an index.
+            letter = _locked(_waiting().filter(failures=0).order_by("pk"))
+            letter = letter or _locked(_waiting().order_by("failures", "pk"))
             if letter is None:
-                return None
+                return False
             _send(producer, letter)
             _waiting().filter(pk=letter.pk).update(published_at=Now())
     except Exception as error:
         if letter is not None and not isinstance(error, DatabaseError):
             _waiting().filter(pk=letter.pk).update(failures=F("failures") + 1)
         raise
-    return letter.pk
+    return True
 
 
 def _send(producer: Any, letter: OutboxLetter) -> None:
@@ -87,11 +84,6 @@ def _waiting() -> Any:
     return OutboxLetter.objects.filter(published_at__isnull=True)
 
 
-def _next() -> OutboxLetter | None:
-    """The next letter to publish; one that failed waits behind all others. The usual query has an index."""
-    return _locked(_waiting().filter(failures=0).order_by("pk")) or _locked(_waiting().order_by("failures", "pk"))
-
-
 def _locked(rows: Any) -> OutboxLetter | None:
     # SQLite has one writer at a time: there the transaction itself is the lock.
     can_lock = connection.features.has_select_for_update
@@ -107,16 +99,12 @@ def _producing(url: str) -> Iterator[Any]:
     with Connection(url, connect_timeout=LIMIT, transport_options=options) as line:
         # Once: whoever keeps house has other work to do, and comes again.
         line.connect()
-        _declare(line)
+        # The queue is made unless it is there: whoever listens may have made it in another way.
+        try:
+            with line.channel() as channel:
+                channel.queue_declare(QUEUE, passive=True)
+        except line.channel_errors:
+            with line.channel() as channel:
+                Queue(QUEUE, durable=True)(channel).declare()
         with line.channel() as channel:
             yield Producer(channel)
-
-
-def _declare(line: Any) -> None:
-    """Make the queue unless it is there: whoever listens may have made it in another way."""
-    try:
-        with line.channel() as channel:
-            channel.queue_declare(QUEUE, passive=True)
-    except line.channel_errors:
-        with line.channel() as channel:
-            Queue(QUEUE, durable=True)(channel).declare()

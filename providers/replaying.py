@@ -8,6 +8,7 @@ from django.db.models import Count
 
 from engines.core import explanation
 from engines.dead_letters import AS_IT_WAS, Fates, NotReplayableError
+from providers import dispatch
 from providers.core.exchange import Who
 from providers.models import TaskExecution
 from providers.models.calls import TaskState
@@ -26,8 +27,6 @@ def replay(letter: Any, payload: Any) -> str:
 
     An unchanged request keeps its key: a failed one is made again by it, and one that has succeeded since is not.
     """
-    from providers import dispatch  # noqa: PLC0415 (Celery is loaded only where it is wanted)
-
     task_name, request = letter.details["task_name"], letter.details["request"]
     is_edited = payload is not AS_IT_WAS
     asked = payload if is_edited else letter.payload
@@ -36,9 +35,12 @@ def replay(letter: Any, payload: Any) -> str:
     if not isinstance(asked, dict):
         raise NotReplayableError(letter, "the request of a provider call must be an object")
     key = f"replay-{letter.pk}" if is_edited else request["idempotency_key"]
+    # The arguments of the task, or the request itself.
+    named = {name: request[name] for name in ("tenant_id", "campaign_id", "operation")}
+    sent = request.get("task_arguments") or {"args": [], "kwargs": named | {"payload": asked}}
     task_id = str(uuid4())
     try:
-        dispatch.send(task_name, _sent(request, asked), {"payload": asked, "idempotency_key": key}, task_id=task_id)
+        dispatch.send(task_name, sent, {"payload": asked, "idempotency_key": key}, task_id=task_id)
     except Exception as error:
         # Of the broker's library or its transport: the letter stays open.
         raise NotReplayableError(letter, f"the broker refused it ({type(error).__name__})") from error
@@ -60,10 +62,3 @@ def hindrance(letters: Sequence[Any]) -> str:
     """The open breaker that one of these would meet; a replay against that only fails once more, or waits."""
     capabilities = {Who(*(letter.details["request"].get(name, "") for name in Who._fields)) for letter in letters}
     return next((explanation.hindrance(one.facts()) for one in health.open_among(capabilities)), "")
-
-
-def _sent(request: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the task, or the request itself."""
-    arguments: dict[str, Any] | None = request.get("task_arguments")
-    asked = {name: request[name] for name in ("tenant_id", "campaign_id", "operation")}
-    return arguments or {"args": [], "kwargs": asked | {"payload": payload}}

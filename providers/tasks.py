@@ -33,10 +33,9 @@ from providers import calls, invocations, outbox, registry
 from providers.base import ProviderBase
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
-from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.exchange import Outcome, ProviderExecutionContext
 from providers.core.request import refuse_mistakes, refuse_payload
 from providers.core.retry import countdown
-from providers.invocations import Invocation
 from providers.models.calls import TaskState
 
 # RabbitMQ takes a consumer for dead that has kept a message for half an hour; Redis goes by the visibility timeout.
@@ -120,14 +119,8 @@ class CeleryProviderTask(Task):
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """The body of an invocation; an override calls `ask`."""
-        return self.ask(
-            tenant_id=tenant_id,
-            operation=operation,
-            payload=payload,
-            campaign_id=campaign_id,
-            correlation_id=correlation_id,
-            idempotency_key=idempotency_key,
-        )
+        keys = {"correlation_id": correlation_id, "idempotency_key": idempotency_key}
+        return self.ask(tenant_id=tenant_id, operation=operation, payload=payload, campaign_id=campaign_id, **keys)
 
     def ask(
         self,
@@ -140,7 +133,10 @@ class CeleryProviderTask(Task):
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """The provider's answer. Otherwise this raises: the error, or that the task comes back later."""
-        self._ask_once()
+        if self.request.has_asked:
+            msg = f"{self.name} calls its provider twice in one invocation: a redelivery can only repeat one call"
+            raise ProviderUsageError(msg)
+        self.request.has_asked = True
         task_id, invocation = self.request.task_id, self.request.invocation
         if self.request.amended is not None:
             payload, idempotency_key = self.request.amended["payload"], self.request.amended["idempotency_key"]
@@ -154,8 +150,17 @@ class CeleryProviderTask(Task):
             idempotency_key = provider.request_of(**asked).key
         if tenant_id != self.request.tenant_id:
             invocations.name_tenant(invocation, tenant_id)
-        context = self._context(invocation, correlation_id, idempotency_key)
-        return self._execute(provider, invocation, {**asked, "campaign_id": campaign_id, "context": context})
+        context = ProviderExecutionContext(
+            correlation_id=correlation_id,
+            idempotency_key=idempotency_key,
+            deadline=self.request.deadline,
+            task_execution_id=invocation.id,
+            task_name=self.name,
+            task_arguments=None if type(self).run is CeleryProviderTask.run else self.request.sent,
+            may_return=self._can_come_back(),
+            patience=self.patience - invocation.since_first.total_seconds(),
+        )
+        return self._execute(provider, {**asked, "campaign_id": campaign_id, "context": context})
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         # Celery checks the arguments of functions only, and does not know ours.
@@ -175,48 +180,28 @@ class CeleryProviderTask(Task):
             return registry.find(self.provider.provider_name, self.provider.capability)
         return registry.find(self.provider, self.capability)
 
-    def _ask_once(self) -> None:
-        if self.request.has_asked:
-            msg = f"{self.name} calls its provider twice in one invocation: a redelivery can only repeat one call"
-            raise ProviderUsageError(msg)
-        self.request.has_asked = True
-
-    def _context(self, invocation: Invocation, correlation_id: str, key: str) -> ProviderExecutionContext:
-        return ProviderExecutionContext(
-            correlation_id=correlation_id,
-            idempotency_key=key,
-            deadline=self.request.deadline,
-            task_execution_id=invocation.id,
-            task_name=self.name,
-            task_arguments=None if type(self).run is CeleryProviderTask.run else self.request.sent,
-            may_return=self._can_come_back(),
-            patience=self.patience - invocation.since_first.total_seconds(),
-        )
-
-    def _execute(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> dict[str, Any]:
-        if invocation.dead_letter_reason is not None:
-            self._fail(_ended_before(invocation.dead_letter_reason), has_dead_letter=True)
+    def _execute(self, provider: ProviderBase, asked: dict[str, Any]) -> dict[str, Any]:
+        before, unfinished = self.request.invocation.dead_letter_reason, self.request.invocation.unfinished
+        if before is not None:
+            kind = errors.BY_REASON.get(before, ProviderTimeoutError)
+            self._fail(kind("it had already failed before it was delivered again"), has_dead_letter=True)
         try:
-            if invocation.unfinished >= self.deliveries:
-                self._give_up(provider, invocation, asked)
+            if unfinished >= self.deliveries:
+                lost = ProviderInternalError(f"{unfinished} processes died during this call")
+                provider.give_up(lost, attempts=unfinished, **asked)
+                self._fail(lost, has_dead_letter=True)
             result = provider.execute(**asked)
         except (*calls.LOST, SoftTimeLimitExceeded) as error:
             # What it was doing is not written down, or it is not known whether it is.
             self._come_back(errors.canonical(error))
         self.request.answered = (provider, asked, len(result.attempts))
-        return self._conclude(result)
-
-    def _give_up(self, provider: ProviderBase, invocation: Invocation, asked: dict[str, Any]) -> NoReturn:
-        lost = ProviderInternalError(f"{invocation.unfinished} processes died during this call")
-        provider.give_up(lost, attempts=invocation.unfinished, **asked)
-        self._fail(lost, has_dead_letter=True)
-
-    def _conclude(self, result: ProviderExecutionResult) -> dict[str, Any]:
-        if result.outcome is Outcome.RETRY and result.error is not None:
+        if result.error is not None and result.outcome is Outcome.RETRY:
             self._come_back(result.error)
         if result.error is not None:
             self._fail(result.error, has_dead_letter=result.outcome is Outcome.DEAD_LETTER)
-        return _plain(result.payload)
+        # As it is kept for the next one who asks the same.
+        answer: dict[str, Any] = json.loads(calls.kept(result.payload))
+        return answer
 
     def _fail(self, error: ProviderError, *, has_dead_letter: bool) -> NoReturn:
         self.request.has_dead_letter = has_dead_letter
@@ -275,17 +260,7 @@ class CeleryProviderTask(Task):
         raise self.retry(countdown=wait, exc=_bare(error))
 
 
-def _ended_before(reason: str) -> ProviderError:
-    return errors.BY_REASON.get(reason, ProviderTimeoutError)("it had already failed before it was delivered again")
-
-
 def _bare(error: ProviderError) -> ProviderError:
     """Without what it came from, whose text may hold what must not be told."""
     error.__cause__, error.__context__, error.__suppress_context__ = None, None, True
     return error.with_traceback(None)
-
-
-def _plain(payload: dict[str, Any] | None) -> dict[str, Any]:
-    """An answer as it is kept for the next one who asks the same."""
-    plain: dict[str, Any] = json.loads(calls.kept(payload))
-    return plain

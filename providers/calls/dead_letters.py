@@ -18,60 +18,47 @@ CATEGORIES = {"timeout": ExceptionType.TIMEOUT, "bad_request": ExceptionType.BUS
 
 def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int) -> OutboxLetter:
     """Keep a dead letter, in the database transaction of the end that it tells of."""
-    payload = letter_message(ticket, error, attempts)
-    request = request_of(ticket)
-    # The fields are the documents'; what is needed to ask again stands beside them.
+    who = ticket.who
+    # The published message: the thirteen fields of the documents.
+    message: dict[str, Any] = storable(
+        {
+            "tenant_id": who.tenant_id,
+            "campaign_id": ticket.campaign_id,
+            "task_name": ticket.context.task_name,
+            "provider_name": who.provider_name,
+            "capability": who.capability,
+            "operation": ticket.operation,
+            "idempotency_key": ticket.key,
+            "correlation_id": ticket.context.correlation_id,
+            "reason_code": error.reason_code,
+            "error_type": type(error).__name__,
+            "error_message": error.message,
+            "attempts": attempts,
+            "occurred_at": database_time().isoformat(),
+        }
+    )
+    # The request, for a replay.
+    request: dict[str, Any] = storable(
+        {
+            **who._asdict(),
+            "campaign_id": ticket.campaign_id,
+            "operation": ticket.operation,
+            "version": ticket.version,
+            "idempotency_key": ticket.context.idempotency_key,
+            "task_arguments": ticket.context.task_arguments,
+            "payload": ticket.payload,
+        }
+    )
     draft = DeadLetterDraft(
-        source=source_of(ticket.who.provider_name, ticket.who.capability),
+        source=f"{who.provider_name}/{who.capability}"[:200],
         uid=ticket.context.correlation_id,
         step=ticket.operation[:STEP],
         category=CATEGORIES.get(error.reason_code, ExceptionType.SYSTEM).value,
-        error_type=payload["error_type"],
-        message=payload["error_message"],
+        error_type=message["error_type"],
+        message=message["error_message"],
         traceback=failures.traceback_of(error),
         payload=request["payload"],
-        details={**payload, "request": {name: value for name, value in request.items() if name != "payload"}},
+        details={**message, "request": {name: value for name, value in request.items() if name != "payload"}},
     )
     [letter] = dead_letters.record([draft])
-    return OutboxLetter.objects.create(payload=payload, request=request, dead_letter_id=letter.pk)
-
-
-def source_of(provider_name: str, capability: str) -> str:
-    """The source of a capability's dead letters."""
-    return f"{provider_name}/{capability}"[:200]
-
-
-def letter_message(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
-    """The published message: the thirteen fields of the documents."""
-    fields = {
-        "tenant_id": ticket.who.tenant_id,
-        "campaign_id": ticket.campaign_id,
-        "task_name": ticket.context.task_name,
-        "provider_name": ticket.who.provider_name,
-        "capability": ticket.who.capability,
-        "operation": ticket.operation,
-        "idempotency_key": ticket.key,
-        "correlation_id": ticket.context.correlation_id,
-        "reason_code": error.reason_code,
-        "error_type": type(error).__name__,
-        "error_message": error.message,
-        "attempts": attempts,
-        "occurred_at": database_time().isoformat(),
-    }
-    plain: dict[str, Any] = storable(fields)
-    return plain
-
-
-def request_of(ticket: CallRequest) -> dict[str, Any]:
-    """The request of a dead letter, for its replay."""
-    asked = {
-        **ticket.who._asdict(),
-        "campaign_id": ticket.campaign_id,
-        "operation": ticket.operation,
-        "version": ticket.version,
-        "idempotency_key": ticket.context.idempotency_key,
-        "task_arguments": ticket.context.task_arguments,
-        "payload": ticket.payload,
-    }
-    plain: dict[str, Any] = storable(asked)
-    return plain
+    return OutboxLetter.objects.create(payload=message, request=request, dead_letter_id=letter.pk)

@@ -26,10 +26,8 @@ class UnknownError(Exception):
     """Nothing is known of a capability."""
 
     def __init__(self, who: Who) -> None:
-        tenant_id, provider_name, capability = who
-        super().__init__(
-            f"{provider_name} {capability} of {tenant_id} is unknown: it was never called and has no quota or override"
-        )
+        whose = f"{who.provider_name} {who.capability} of {who.tenant_id}"
+        super().__init__(f"{whose} is unknown: it was never called and has no quota or override")
 
 
 class VerbsCommand(commands.VerbsCommand):
@@ -50,21 +48,22 @@ def tenant(value: str) -> str:
         raise ArgumentTypeError(msg) from None
 
 
-def add_who(parser: ArgumentParser, *, is_optional: bool = False) -> None:
-    """The three names of a capability, of which the last may be left out where several are shown."""
-    name = text(LONGEST)
-    many: dict[str, Any] = {"nargs": "?"} if is_optional else {}
+def add_who(parser: ArgumentParser, **many: Any) -> ArgumentParser:
+    """The three names of a capability; with `nargs="?"` the last may be left out, where several are shown."""
     parser.add_argument("tenant_id", metavar="TENANT", type=tenant, help="whose calls: the tenant's UUID", **many)
-    parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name", **many)
-    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="the provider's capability", **many)
+    return add_capability(parser, **many)
 
 
-def add_capability(parser: ArgumentParser) -> ArgumentParser:
+def add_capability(parser: ArgumentParser, **many: Any) -> ArgumentParser:
     """A provider and what is called of it, whoever calls."""
     name = text(LONGEST)
-    parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name")
-    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="the provider's capability")
+    parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name", **many)
+    parser.add_argument("capability", metavar="CAPABILITY", type=name, help="the provider's capability", **many)
     return parser
+
+
+def who_in(options: dict[str, Any]) -> Who:
+    return Who(*(options[name] for name in Who._fields))
 
 
 def json_file(path: str) -> Any:

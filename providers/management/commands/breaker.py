@@ -7,7 +7,7 @@ from ergon_site.access.cli.commands import actor, moment
 from ergon_site.access.cli.options import add_reason, some_seconds
 from providers import calls
 from providers.core.exchange import Who
-from providers.management.base import VerbsCommand, add_who, wanted
+from providers.management.base import VerbsCommand, add_who, wanted, who_in
 from providers.models import Gate
 from providers.reads import health
 from providers.reads.health import Standing
@@ -26,24 +26,18 @@ class Command(VerbsCommand):
 
     def add_verbs(self) -> None:
         show = self.add_verb("show", help="show one breaker, those of a tenant or of a provider, or all")
-        add_who(show, is_optional=True)
+        add_who(show, nargs="?")
         reset = self.add_verb("reset", help="close the breaker, end an override and a pause, refill the retry budget")
-        add_who(reset)
-        add_reason(reset)
+        add_reason(add_who(reset))
         for verb, what in FORCES.items():
-            force = self.add_verb(verb, help=what)
-            add_who(force)
+            force = add_who(self.add_verb(verb, help=what))
             add_reason(force)
             lasting = force.add_mutually_exclusive_group()
             lasting.add_argument(
                 "--for", dest="seconds", type=some_seconds, metavar="SECONDS", default=HALF_AN_HOUR, help=FOR
             )
             lasting.add_argument(
-                "--until-reset",
-                dest="seconds",
-                action="store_const",
-                const=None,
-                help="the override lasts until a reset",
+                "--until-reset", dest="seconds", action="store_const", help="the override lasts until a reset"
             )
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
@@ -52,31 +46,23 @@ class Command(VerbsCommand):
         self.tell(rows[0] if capability else rows, self.table(headings, map(_row, rows)))
 
     def reset(self, *, reason: str, **options: Any) -> None:
-        self._changed(calls.reset(_who(options), by=actor(), reason=reason), "reset: its breaker is closed")
+        self._changed(calls.reset(who_in(options), by=actor(), reason=reason), "reset: its breaker is closed")
 
-    def force_open(self, *, reason: str, seconds: float | None, **options: Any) -> None:
-        gate = calls.force_open(_who(options), by=actor(), reason=reason, lasting=_lasting(seconds))
-        self._changed(gate, f"forced open {_until(seconds)}")
+    def force_open(self, **options: Any) -> None:
+        self._force(calls.force_open, "open", **options)
 
-    def force_close(self, *, reason: str, seconds: float | None, **options: Any) -> None:
-        gate = calls.force_closed(_who(options), by=actor(), reason=reason, lasting=_lasting(seconds))
-        self._changed(gate, f"forced closed {_until(seconds)}")
+    def force_close(self, **options: Any) -> None:
+        self._force(calls.force_closed, "closed", **options)
+
+    def _force(self, verb: Any, state: str, *, reason: str, seconds: float | None, **options: Any) -> None:
+        lasting = None if seconds is None else timedelta(seconds=min(seconds, LONGEST))
+        until = "until it is reset" if seconds is None else f"for {seconds:g} s"
+        gate = verb(who_in(options), by=actor(), reason=reason, lasting=lasting)
+        self._changed(gate, f"forced {state} {until}")
 
     def _changed(self, gate: Gate, words: str) -> None:
         told = _as_json(health.of_gates([gate])[0])
         self.tell(told, f"{gate.provider_name} {gate.capability} of {gate.tenant_id}: {words}")
-
-
-def _who(options: dict[str, Any]) -> Who:
-    return Who(*(options[name] for name in Who._fields))
-
-
-def _lasting(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=min(seconds, LONGEST))
-
-
-def _until(seconds: float | None) -> str:
-    return "until it is reset" if seconds is None else f"for {seconds:g} s"
 
 
 def _as_json(one: Standing) -> dict[str, Any]:
@@ -103,11 +89,8 @@ def _row(told: dict[str, Any]) -> list[Any]:
         state = f"{state} until {moment(told['open_until'])}"
     rate = None if told["success_rate_1h"] is None else f"{told['success_rate_1h']:.1%}"
     p95 = None if told["p95_latency_ms_1h"] is None else f"{told['p95_latency_ms_1h']:.0f}"
-    return [*(told[name] for name in Who._fields), state, told["consecutive_failures"], rate, p95, _override(told)]
-
-
-def _override(told: dict[str, Any]) -> str | None:
-    if not told["override"]:
-        return None
-    until = f" until {moment(told['override_until'])}" if told["override_until"] else ""
-    return f"{told['override']}{until} by {told['override_by']}: {told['override_reason']}"
+    override = None
+    if told["override"]:
+        until = f" until {moment(told['override_until'])}" if told["override_until"] else ""
+        override = f"{told['override']}{until} by {told['override_by']}: {told['override_reason']}"
+    return [*(told[name] for name in Who._fields), state, told["consecutive_failures"], rate, p95, override]

@@ -69,12 +69,8 @@ class Command(VerbsCommand):
 def _as_json(row: ProviderPolicyRow) -> dict[str, Any]:
     version = shown.version(row.active) if row.active else {}
     kept = {name: version.get(name) for name in ("created_at", "author", "reason")}
-    return {
-        "provider_name": row.provider_name,
-        "capability": row.capability,
-        "version": version.get("number"),
-        **kept,
-    }
+    named = {"provider_name": row.provider_name, "capability": row.capability}
+    return {**named, "version": version.get("number"), **kept}
 
 
 def _row(told: dict[str, Any]) -> Sequence[Any]:

@@ -6,8 +6,7 @@ from ergon_site.access.cli.commands import actor, moment
 from ergon_site.access.cli.options import add_reason, some_seconds, whole
 from providers import calls
 from providers.core.exchange import Who
-from providers.management.base import VerbsCommand, add_who, wanted
-from providers.models import QuotaState
+from providers.management.base import VerbsCommand, add_who, wanted, who_in
 from providers.reads.health import Standing
 
 MOST = 10**12 - 1
@@ -17,22 +16,23 @@ class Command(VerbsCommand):
     help = "Set, show and drop quotas: how many calls of a provider a tenant may make in each time window."
 
     def add_verbs(self) -> None:
-        put = self.add_verb("set", help="set a quota; calls made in the current window stay counted")
-        add_who(put)
+        put = add_who(self.add_verb("set", help="set a quota; calls made in the current window stay counted"))
         put.add_argument("--limit", required=True, type=whole(0, MOST), metavar="N", help="calls in each window")
         put.add_argument("--window", required=True, type=some_seconds, metavar="SECONDS", help="how long a window is")
         add_reason(put, required=False)
         show = self.add_verb("show", help="show one quota, those of a tenant or of a provider, or all")
-        add_who(show, is_optional=True)
-        drop = self.add_verb("drop", help="remove a quota: calls are no longer limited")
-        add_who(drop)
+        add_who(show, nargs="?")
+        drop = add_who(self.add_verb("drop", help="remove a quota: calls are no longer limited"))
         add_reason(drop, required=False)
 
     def set(self, *, limit: int, window: float, reason: str, **options: Any) -> None:
-        who = _who(options)
+        who = who_in(options)
         row = calls.set_quota(who, limit=limit, window=window, by=actor(), reason=reason)
         line = f"{who.provider_name} {who.capability} of {who.tenant_id}: {limit:,} calls in every {window:g} s"
-        self.tell(_told_row(row, window), f"{line}; {row.used_count:,} used until {moment(row.window_end)}")
+        names = (*Who._fields, "limit_count", "used_count", "remaining_count")
+        told = {**{name: getattr(row, name) for name in names}, "window_seconds": window}
+        told |= {"window_start": row.window_start, "window_end": row.window_end}
+        self.tell(told, f"{line}; {row.used_count:,} used until {moment(row.window_end)}")
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
         rows = [_as_json(one) for one in wanted(tenant_id, provider_name, capability) if one.quota]
@@ -40,20 +40,10 @@ class Command(VerbsCommand):
         self.tell(rows, self.table(headings, map(_row, rows)))
 
     def drop(self, *, reason: str, **options: Any) -> None:
-        who = _who(options)
+        who = who_in(options)
         calls.drop_quota(who, by=actor(), reason=reason)
         told = {**who._asdict(), "quota": None}
         self.tell(told, f"{who.provider_name} {who.capability} of {who.tenant_id}: quota removed")
-
-
-def _who(options: dict[str, Any]) -> Who:
-    return Who(*(options[name] for name in Who._fields))
-
-
-def _told_row(row: QuotaState, window: float) -> dict[str, Any]:
-    names = ("limit_count", "used_count", "remaining_count")
-    told = {name: getattr(row, name) for name in (*Who._fields, *names)}
-    return {**told, "window_seconds": window, "window_start": row.window_start, "window_end": row.window_end}
 
 
 def _as_json(one: Standing) -> dict[str, Any]:
