@@ -3,7 +3,6 @@
 import json
 import secrets
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
@@ -11,7 +10,6 @@ from providers.core.exchange import CallRequest
 from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, Replay, Taken
 from providers.database import admitting, sql, statements
-from providers.database.statements import Dialect
 from providers.models.calls import ClaimState
 
 
@@ -27,7 +25,7 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
         "token": token,
         "lease": lease,
     }
-    [(holder, fingerprint, state, answer, left)] = sql.rows(_statement(sql.dialect()), given)
+    [(holder, fingerprint, state, answer, left)] = sql.rows(statements.claim(sql.dialect()), given)
     if holder == token:
         return Claimed(token)
     if fingerprint != ticket.fingerprint:
@@ -43,8 +41,3 @@ def kept(payload: Mapping[str, Any] | None) -> str:
         return json.dumps(payload, default=text_of)
     except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
         return json.dumps(storable(payload))
-
-
-@cache
-def _statement(dialect: Dialect) -> str:
-    return statements.claim(dialect)

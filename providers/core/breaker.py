@@ -69,7 +69,8 @@ class Breaker:
 
     def state_at(self, now: float) -> BreakerState:
         """The effective state: open after its cooldown is half open."""
-        return BreakerState.HALF_OPEN if self._is_turning(now) else self.state
+        is_turning = self.state is BreakerState.OPEN and now >= (self.open_until or 0.0)
+        return BreakerState.HALF_OPEN if is_turning else self.state
 
     def live_probes(self, now: float) -> dict[str, float]:
         return {name: until for name, until in self.probes.items() if until > now}
@@ -96,15 +97,9 @@ class Breaker:
         probes = {**self.probes, probe: now + lease}
         if self.state is BreakerState.HALF_OPEN:
             return replace(self, probes=probes), Permit(self.generation, probe)
-        turned = replace(
-            self,
-            state=BreakerState.HALF_OPEN,
-            generation=self.generation + 1,
-            successes=0,
-            open_until=None,
-            probes=probes,
-        )
-        return turned, Permit(turned.generation, probe)
+        generation = self.generation + 1
+        turned = Breaker(BreakerState.HALF_OPEN, generation, self.consecutive_failures, probes=probes)
+        return turned, Permit(generation, probe)
 
     def settle(self, permit: Permit, verdict: Verdict, policy: BreakerPolicy, now: float) -> "Breaker":
         """Take in how a call came out."""
@@ -114,26 +109,16 @@ class Breaker:
         if self.state is BreakerState.OPEN or verdict is Verdict.NEUTRAL:
             return replace(self, probes=freed)
         if verdict is Verdict.FAILURE:
-            return self._failed(policy, now)
+            failures = self.consecutive_failures + 1
+            if self.state is BreakerState.CLOSED and failures < policy.failure_threshold:
+                return replace(self, consecutive_failures=failures)
+            until = now + policy.open_cooldown_seconds
+            return Breaker(BreakerState.OPEN, self.generation + 1, failures, open_until=until)
         if self.state is BreakerState.CLOSED:
             return replace(self, consecutive_failures=0)
         if self.successes + 1 >= policy.success_threshold:
             return Breaker(generation=self.generation + 1)
         return replace(self, successes=self.successes + 1, probes=freed)
-
-    def _failed(self, policy: BreakerPolicy, now: float) -> "Breaker":
-        failures = self.consecutive_failures + 1
-        if self.state is BreakerState.CLOSED and failures < policy.failure_threshold:
-            return replace(self, consecutive_failures=failures)
-        return Breaker(
-            state=BreakerState.OPEN,
-            generation=self.generation + 1,
-            consecutive_failures=failures,
-            open_until=now + policy.open_cooldown_seconds,
-        )
-
-    def _is_turning(self, now: float) -> bool:
-        return self.state is BreakerState.OPEN and now >= (self.open_until or 0.0)
 
 
 def verdict_of(error: BaseException | None, *, count_rate_limited: bool = False) -> Verdict:

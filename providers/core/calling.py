@@ -91,16 +91,12 @@ class Execution:
 
     def end_of(self, error: ProviderError) -> Outcome:
         """The end of an execution whose failure is not tried again here."""
-        if self.context.may_return and self._is_worth_returning(error):
+        wait, patience = error.retry_after or 0.0, self.context.patience
+        # An end that nobody wrote down is none; a pause is waited for by whoever has the patience.
+        is_pause = error.reason_code in PAUSES and (patience is None or wait < patience)
+        if self.context.may_return and (self.is_unkept or error.is_passing or is_pause):
             return Outcome.RETRY
         return Outcome.FAILED if self.context.task_name is None else Outcome.DEAD_LETTER
-
-    def _is_worth_returning(self, error: ProviderError) -> bool:
-        """An end that nobody wrote down is none; a pause is waited for by whoever has the patience."""
-        if self.is_unkept or error.is_passing:
-            return True
-        wait, patience = error.retry_after, self.context.patience
-        return error.reason_code in PAUSES and (patience is None or (wait or 0.0) < patience)
 
     def result(
         self, error: ProviderError | None = None, payload: dict[str, object] | None = None, *, suppressed: bool = False
@@ -163,7 +159,9 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
             execution.is_unkept = failure is not None
             return execution.result(failure or store_lost())
         if not admission.decision.is_admission:
-            return (yield from refuse(execution, number, refusal_of(admission), failure))
+            kind, message = REFUSALS[admission.decision]
+            refused = kind(message, retry_after=admission.retry_after, never_left=True)
+            return (yield from refuse(execution, number, refused, failure))
         if admission.reserved:
             execution.reservation = admission
         began = execution.clock()
@@ -243,11 +241,6 @@ def refuse(
     kept = yield Refuse(number, error, Outcome.FAILED if end is Outcome.RETRY else end, refund)
     execution.is_unkept = isinstance(kept, StoreLost)
     return execution.result(original or error)
-
-
-def refusal_of(admission: Admission) -> ProviderError:
-    kind, message = REFUSALS[admission.decision]
-    return kind(message, retry_after=admission.retry_after, never_left=True)
 
 
 def store_lost() -> ProviderError:

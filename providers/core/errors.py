@@ -87,33 +87,21 @@ class ProviderDependencyError(ProviderError):
     retryable = True
 
 
-class ProviderInternalError(ProviderError):
-    """The call failed in a way that nobody foresaw."""
-
-
 class ProviderCircuitOpenError(ProviderError):
     """The breaker is open: the provider is left alone for a while."""
 
     reason_code = "circuit_open"
 
 
+class ProviderInternalError(ProviderError):
+    """The call failed in a way that nobody foresaw."""
+
+
 class ProviderUsageError(RuntimeError):
     """A provider was called in a way that is a mistake of the program: it raises, and nothing was called."""
 
 
-CLASSES: tuple[type[ProviderError], ...] = (
-    ProviderTimeoutError,
-    ProviderConnectionError,
-    ProviderRateLimitError,
-    ProviderAuthError,
-    ProviderQuotaExceededError,
-    ProviderBadRequestError,
-    ProviderResponseFormatError,
-    ProviderDependencyError,
-    ProviderCircuitOpenError,
-    ProviderInternalError,
-)
-BY_REASON = {kind.reason_code: kind for kind in CLASSES}
+BY_REASON = {kind.reason_code: kind for kind in ProviderError.__subclasses__()}
 REASON_CODES = tuple(BY_REASON)
 
 _BY_STATUS: dict[int, type[ProviderError]] = {

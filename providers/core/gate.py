@@ -90,14 +90,17 @@ class Gate:
         gate = replace(self, quota=self.quota.at(now) if self.quota else None)
         if gate.quota is not None and gate.quota.refuses(asked.cost):
             return gate, Admission(Decision.QUOTA, retry_after=gate.quota.end - now)
-        is_forced = gate.override is not None and gate.override.holds(now)
-        if self._is_shut(asked.breaker, now):
-            return gate, Admission(Decision.CIRCUIT, retry_after=self._shut_for(now))
+        forced = self.override if self.override is not None and self.override.holds(now) else None
+        if forced and forced.state is BreakerState.OPEN:
+            wait = None if forced.until is None else forced.until - now
+            return gate, Admission(Decision.CIRCUIT, retry_after=wait)
+        if not forced and self.breaker.refuses(asked.breaker, now):
+            return gate, Admission(Decision.CIRCUIT, retry_after=max(0.0, self.breaker.reopens_at(now) - now))
         if gate.cooldown_until is not None and now < gate.cooldown_until:
             return gate, Admission(Decision.COOLING, retry_after=gate.cooldown_until - now)
         number = gate.admissions + 1
         breaker, permit = gate.breaker, Permit(gate.breaker.generation)
-        if not is_forced:
+        if not forced:
             breaker, permit = breaker.admit(now, str(number), asked.probe_lease)
         quota = gate.quota.reserve(asked.cost) if gate.quota else None
         passed = replace(gate, breaker=breaker, quota=quota, admissions=number)
@@ -123,13 +126,3 @@ class Gate:
         if result.cooldown is not None:
             cooldown = max(cooldown or 0.0, now + result.cooldown)
         return replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens), decision
-
-    def _is_shut(self, policy: BreakerPolicy, now: float) -> bool:
-        if self.override is not None and self.override.holds(now):
-            return self.override.state is BreakerState.OPEN
-        return self.breaker.refuses(policy, now)
-
-    def _shut_for(self, now: float) -> float | None:
-        if self.override is not None and self.override.holds(now):
-            return None if self.override.until is None else self.override.until - now
-        return max(0.0, self.breaker.reopens_at(now) - now)

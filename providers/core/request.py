@@ -81,7 +81,7 @@ def refuse_cost(cost: Any) -> None:
 
 def canonical(value: Any) -> str:
     """The canonical text of a payload: the same for all that mean the same."""
-    return json.dumps(walked(value, _plain, key=text_of), sort_keys=True, separators=(",", ":"))
+    return json.dumps(walked(value, _plain, text_of), sort_keys=True, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
@@ -96,7 +96,7 @@ def _digest(parts: Sequence[Any]) -> str:
 
 def storable(value: Any) -> Any:
     """A value that every column of JSON takes; what JSON does not know becomes text."""
-    return walked(value, _stored, key=_stored_text)
+    return walked(value, _stored, _stored_text)
 
 
 def storable_text(text: str) -> str:
@@ -104,9 +104,15 @@ def storable_text(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def walked(value: Any, leaf: Leaf, *, key: Leaf = str) -> Any:
+def walked(value: Any, leaf: Leaf, key: Leaf, around: tuple[int, ...] = ()) -> Any:
     """The value with each leaf as `leaf` says it, and each name as `key` does. What has no end is a leaf somewhere."""
-    return _walked(value, leaf, key, ())
+    if len(around) < DEEPEST and id(value) not in around:
+        within = (*around, id(value))
+        if isinstance(value, Mapping):
+            return {key(name): walked(inner, leaf, key, within) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [walked(inner, leaf, key, within) for inner in value]
+    return leaf(value)
 
 
 def text_of(value: Any) -> str:
@@ -120,16 +126,6 @@ def text_of(value: Any) -> str:
 def is_endless(value: Any) -> bool:
     """Whether it is a number that is too long to be written in digits."""
     return isinstance(value, int) and value.bit_length() > MOST_BITS
-
-
-def _walked(value: Any, leaf: Leaf, key: Leaf, around: tuple[int, ...]) -> Any:
-    if len(around) < DEEPEST and id(value) not in around:
-        within = (*around, id(value))
-        if isinstance(value, Mapping):
-            return {key(name): _walked(inner, leaf, key, within) for name, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [_walked(inner, leaf, key, within) for inner in value]
-    return leaf(value)
 
 
 def _stored(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """Passing the gate: admit, reserve. Breaker and quota are decided together, in one statement on one row."""
 
 import json
-from functools import cache
 from typing import Any
 
 from ergon_site.access.database.retrying import retry_conflicts
@@ -11,7 +10,6 @@ from providers.core.exchange import Who
 from providers.core.gate import Admission, Asked, Decision
 from providers.core.request import refuse_cost, refuse_mistakes
 from providers.database import sql, statements
-from providers.database.statements import Dialect
 
 
 def admit(who: Who, asked: Asked) -> Admission:
@@ -49,11 +47,12 @@ def show_quota(who: Who, *, is_exhausted: bool = False) -> None:
 
 @retry_conflicts
 def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
-    usual, full = _statements(sql.dialect())
-    found = sql.rows_again(usual, given) or sql.rows_again(full, given)
+    dialect = sql.dialect()
+    found = sql.rows_again(statements.passing(dialect), given)
+    found = found or sql.rows_again(statements.admission(dialect), given)
     if not found:
         make_gate(who)
-        found = sql.rows(full, given)
+        found = sql.rows(statements.admission(dialect), given)
     return admission_in(found[0], asked)
 
 
@@ -99,8 +98,3 @@ def _wait(decision: Decision, now: float, end: float, *about: Any) -> float | No
 def _read(value: Any) -> Any:
     """SQLite returns JSON as it is written."""
     return json.loads(value) if isinstance(value, str) else value
-
-
-@cache
-def _statements(dialect: Dialect) -> tuple[str, str]:
-    return statements.passing(dialect), statements.admission(dialect)

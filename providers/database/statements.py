@@ -4,6 +4,7 @@ Each decision is built in layers, from what the row holds to what it becomes, so
 are those of `providers.core.gate`; tests compare the two over histories made by chance.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 
@@ -64,6 +65,7 @@ _WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
   AND provider_gates.capability = CAST(%(capability)s AS text)"""
 
 
+@cache
 def new_gate(dialect: Dialect) -> str:
     """The gate of a capability; a quota that somebody wrote for the present window becomes the gate's."""
     start, end = dialect.seconds.format("q.window_start"), dialect.seconds.format("q.window_end")
@@ -81,6 +83,7 @@ ON CONFLICT DO NOTHING
 """
 
 
+@cache
 def passing(dialect: Dialect) -> str:
     """The usual admission: closed, nothing in the way, enough left in this window. What it refuses is not decided yet.
 
@@ -97,6 +100,7 @@ RETURNING decision, generation, admissions, quota_limit, window_start, NULL
 """
 
 
+@cache
 def admission(dialect: Dialect) -> str:
     """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
     d = dialect
@@ -280,6 +284,7 @@ ON CONFLICT (tenant_id, provider_name, capability, window_start) DO UPDATE SET l
 """
 
 
+@cache
 def claim(dialect: Dialect) -> str:
     """Take a key that is free, whose lease has lapsed, or whose request failed; whose it is then shows by its token."""
     d = dialect
