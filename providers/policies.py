@@ -1,6 +1,7 @@
 """VERBS of policies: write a version, activate one."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,11 @@ def write(
             msg = f"the name of a {what} is a text of 1 to {NAME} characters"
             raise PolicyNameError(msg)
     terms: dict[str, Any] = {"by": by, "reason": reason, "expected": expected}
-    complete = _completed(body, _defaults_by_name(provider_name, capability))
+    provider, defaults = registry.known(provider_name, capability), {}
+    # Nothing is added for a class that is unknown here, or whose attributes make no policy.
+    with suppress(PolicyError):
+        defaults = defaults_of(provider).to_dict() if provider else {}
+    complete = _completed(body, defaults)
     version = POLICIES.write(provider_name, capability, body=complete, **terms)
     _changed(provider_name, capability)
     return version
@@ -46,15 +51,6 @@ def activate(
     version = POLICIES.activate(provider_name, capability, **terms)
     _changed(provider_name, capability)
     return version
-
-
-def _defaults_by_name(provider_name: str, capability: str) -> dict[str, Any]:
-    """The policy of the class with these names; nothing if it is unknown here or has none."""
-    provider = registry.known(provider_name, capability)
-    try:
-        return {} if provider is None else defaults_of(provider).to_dict()
-    except PolicyError:
-        return {}
 
 
 def _completed(given: Any, defaults: Any) -> Any:

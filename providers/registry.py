@@ -62,7 +62,12 @@ def find(provider_name: str, capability: str) -> ProviderBase:
         return _registered[names]
     kinds = [kind for kind in _kinds(ProviderBase) if _names_of(kind) == names]  # type: ignore[type-abstract]
     if len(kinds) != 1:
-        raise UnknownProviderError(_why_not(names, kinds))
+        wanted = f"provider {provider_name!r} with the capability {capability!r}"
+        several = ", ".join(sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds))
+        msg = f"there is no {wanted}: is its module imported?"
+        if kinds:
+            msg = f"there are several of {wanted}: {several}. Register the one to use."
+        raise UnknownProviderError(msg)
     with _lock:
         return _found.setdefault(kinds[0], _found.get(kinds[0]) or kinds[0]())
 
@@ -76,11 +81,3 @@ def _kinds(kind: type[ProviderBase]) -> Iterator[type[ProviderBase]]:
 
 def _names_of(kind: type[ProviderBase]) -> Names:
     return getattr(kind, "provider_name", ""), getattr(kind, "capability", "")
-
-
-def _why_not(names: Names, kinds: list[type[ProviderBase]]) -> str:
-    wanted = f"provider {names[0]!r} with the capability {names[1]!r}"
-    if not kinds:
-        return f"there is no {wanted}: is its module imported?"
-    several = ", ".join(sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds))
-    return f"there are several of {wanted}: {several}. Register the one to use."

@@ -58,18 +58,15 @@ class Attempting:
         self._started = time.perf_counter()
 
     def ended(self, outcome: T) -> T:
-        labels = self._labels
-        if isinstance(outcome, Failed):
-            error = outcome.error
-            labels = {**labels, OUTCOME: "failed", REASON: error.reason_code}
+        error = outcome.error if isinstance(outcome, Failed) else None
+        labels = {**self._labels, OUTCOME: "failed" if error else "success"}
+        if error:
+            labels[REASON] = error.reason_code
             self._span.set_attribute(REASON, error.reason_code)
-            if error.http_status is not None:
-                self._span.set_attribute(HTTP_STATUS, error.http_status)
             self._span.set_status(trace.StatusCode.ERROR, error.reason_code)
-        else:
-            labels = {**labels, OUTCOME: "success"}
-            if outcome.http_status is not None:
-                self._span.set_attribute(HTTP_STATUS, outcome.http_status)
+        status = outcome.error.http_status if isinstance(outcome, Failed) else outcome.http_status
+        if status is not None:
+            self._span.set_attribute(HTTP_STATUS, status)
         attempts.add(1, labels)
         attempt_duration.record(time.perf_counter() - self._started, labels)
         return outcome

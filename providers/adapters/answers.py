@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -58,6 +59,15 @@ class Body:
         if self._response.is_success:
             raise self._too_large()
         return False
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Around the reading: a failure whose explanation is cut off is that failure all the same."""
+        try:
+            yield
+        except httpx.HTTPError:
+            if self._response.is_success:
+                raise
 
     def __bytes__(self) -> bytes:
         return bytes(self._content)

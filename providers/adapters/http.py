@@ -65,10 +65,14 @@ class HttpProvider(ProviderBase):
         hidden = Hidden(request)
         try:
             with within(context.timeout), closing(client.send(request, stream=True)) as response:
-                body = self._body(response)
+                body = Body(response, self.max_answer_bytes)
+                with body.cut_off():
+                    for chunk in response.iter_bytes():
+                        if not body.takes(chunk):
+                            break
         except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
             raise silence(error, hidden) from cause_of(error, hidden)
-        return understood(response, body, self.read, hidden)
+        return understood(response, bytes(body), self.read, hidden)
 
     async def _aexecute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
         client = await async_client_for((type(self), self.base_url), self.client_options)
@@ -76,10 +80,14 @@ class HttpProvider(ProviderBase):
         hidden = Hidden(request)
         try:
             async with aclosing(await client.send(request, stream=True)) as response:
-                body = await self._abody(response)
+                body = Body(response, self.max_answer_bytes)
+                with body.cut_off():
+                    async for chunk in response.aiter_bytes():
+                        if not body.takes(chunk):
+                            break
         except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
             raise silence(error, hidden) from cause_of(error, hidden)
-        return understood(response, body, self.read, hidden)
+        return understood(response, bytes(body), self.read, hidden)
 
     def _request_of(
         self,
@@ -114,26 +122,3 @@ class HttpProvider(ProviderBase):
             mistake = canonical(error)
             mistake.never_left = True
             raise mistake from mistake.__cause__
-
-    def _body(self, response: httpx.Response) -> bytes:
-        body = Body(response, self.max_answer_bytes)
-        try:
-            for chunk in response.iter_bytes():
-                if not body.takes(chunk):
-                    break
-        except httpx.HTTPError:
-            if response.is_success:
-                raise
-        # A failure whose explanation was cut off is that failure all the same.
-        return bytes(body)
-
-    async def _abody(self, response: httpx.Response) -> bytes:
-        body = Body(response, self.max_answer_bytes)
-        try:
-            async for chunk in response.aiter_bytes():
-                if not body.takes(chunk):
-                    break
-        except httpx.HTTPError:
-            if response.is_success:
-                raise
-        return bytes(body)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from providers.base import ProviderBase
-from providers.core.errors import BY_REASON, ProviderError, ProviderTimeoutError
+from providers.core.errors import BY_REASON, ProviderTimeoutError
 from providers.core.exchange import ProviderExecutionContext
 
 Step: TypeAlias = dict[str, Any] | str | BaseException | Callable[[dict[str, Any]], dict[str, Any]]
@@ -101,15 +101,12 @@ class SyntheticProvider(ProviderBase):
         if isinstance(step, BaseException):
             raise step
         if isinstance(step, str):
-            raise self._error(step)
+            pause, status = self._retry_after if step == "rate_limited" else None, STATUSES.get(step)
+            kind, msg = BY_REASON[_known(step)], f"synthetic failure: {step}"
+            raise kind(msg, http_status=status, retry_after=pause)
         if callable(step):
             return step(payload)
         return {"call": drawn.number, "asked": payload} if step is None else step
-
-    def _error(self, reason_code: str) -> ProviderError:
-        pause = self._retry_after if reason_code == "rate_limited" else None
-        kind = BY_REASON[_known(reason_code)]
-        return kind(f"synthetic failure: {reason_code}", http_status=STATUSES.get(reason_code), retry_after=pause)
 
 
 def _mixed(failures: Mapping[str, float]) -> list[tuple[str, float]]:

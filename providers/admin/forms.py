@@ -67,21 +67,22 @@ class QuotaForm(forms.Form):
         return {name: self.cleaned_data[name] for name in ("limit", "window", "reason")}
 
 
-class NewQuotaForm(QuotaForm):
+class CapabilityForm(forms.Form):
+    provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
+    capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
+
+
+class NewQuotaForm(CapabilityForm, QuotaForm):
     """Whose, and of what."""
 
     tenant_id = forms.CharField(label="Tenant", max_length=LONGEST_NAME, widget=PLAIN, help_text="Usually a UUID.")
-    provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
-    capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
     field_order = ("tenant_id", "provider_name", "capability", "limit", "window", "reason")
 
     def who(self) -> Who:
         return Who(*(self.cleaned_data[name] for name in Who._fields))
 
 
-class NewPolicyForm(forms.Form):
+class NewPolicyForm(CapabilityForm):
     """A policy that begins with what the provider's class says."""
 
-    provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
-    capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
     reason = WhyField()

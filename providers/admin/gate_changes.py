@@ -1,5 +1,6 @@
 """The actions on capabilities: reset and force breakers, set and remove quotas."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -46,21 +47,18 @@ class GateChanges(KeysetDetailPage):
 
     @dialog_action(description="Reset", url_path="reset", permissions=["operate"], dialog=RESET)
     def reset(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        calls.reset(self._who(request, object_id), **_why(request, form))
-        messages.success(request, "Reset: the breaker is closed.")
-        return done(self.address(object_id))
+        return self._change(request, form, object_id, calls.reset, "Reset: the breaker is closed.")
 
     @dialog_action(description="Force open", url_path="force-open", permissions=["lead"], dialog=OPEN)
     def force_open(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
-        calls.force_open(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
-        messages.success(request, "Forced open: all calls are blocked.")
-        return done(self.address(object_id))
+        force = partial(calls.force_open, lasting=form.lasting)
+        return self._change(request, form, object_id, force, "Forced open: all calls are blocked.")
 
     @dialog_action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=CLOSE)
     def force_close(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
-        calls.force_closed(self._who(request, object_id), lasting=form.lasting, **_why(request, form))
-        messages.success(request, "Forced closed: calls are allowed, whatever the state of the breaker.")
-        return done(self.address(object_id))
+        force = partial(calls.force_closed, lasting=form.lasting)
+        text = "Forced closed: calls are allowed, whatever the state of the breaker."
+        return self._change(request, form, object_id, force, text)
 
     @action(description="Set quota", url_path="quota", permissions=["lead"])
     def set_quota(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -72,9 +70,7 @@ class GateChanges(KeysetDetailPage):
 
     @dialog_action(description="Remove quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        calls.drop_quota(self._who(request, object_id), **_why(request, form))
-        messages.success(request, "Quota removed.")
-        return done(self.address(object_id))
+        return self._change(request, form, object_id, calls.drop_quota, "Quota removed.")
 
     def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
         if not holds(request, Right.LEAD):
@@ -88,13 +84,11 @@ class GateChanges(KeysetDetailPage):
         messages.success(request, f"Set: {terms['limit']:,} calls in every {terms['window']:g} seconds.")
         return redirect(self.address(Gate.objects.values_list("pk", flat=True).get(**who._asdict())))
 
-    def _who(self, request: HttpRequest, object_id: str) -> Who:
-        return _who(self.row(request, object_id))
+    def _change(self, request: HttpRequest, form: Any, object_id: str, verb: Any, text: str) -> HttpResponse:
+        verb(_who(self.row(request, object_id)), by=actor(request), reason=form.cleaned_data["reason"])
+        messages.success(request, text)
+        return done(self.address(object_id))
 
 
 def _who(row: Gate) -> Who:
     return Who(row.tenant_id, row.provider_name, row.capability)
-
-
-def _why(request: HttpRequest, form: Any) -> dict[str, Any]:
-    return {"by": actor(request), "reason": form.cleaned_data["reason"]}

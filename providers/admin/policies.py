@@ -67,20 +67,16 @@ def _outlook(values: dict[str, Any]) -> RetryPreview:
     """The attempts of a call that keeps failing, with the waits as they are without chance."""
     retry = RetryPolicy(**values)
     delays = [retry.delay(number, random=lambda: 0.5) for number in range(1, min(retry.max_attempts, DRAWN))]
-    longest = max(delays, default=0.0)
+    longest, sentence = max(delays, default=0.0), "One attempt, no retries."
+    if retry.max_attempts > 1:
+        at_most, ratio = span(retry.max_delay_seconds * (1 + retry.jitter_ratio)), f"{retry.jitter_ratio:.0%}"
+        waits = f"each wait varies randomly by up to {ratio}, never above {at_most}"
+        sentence = f"{retry.max_attempts:,} attempts at most; {waits}. Only retryable failures are retried."
     return RetryPreview(
         waits=tuple(Wait(seconds=delay, share=delay / longest if longest else 0.0) for delay in delays),
         not_drawn=max(0, retry.max_attempts - DRAWN),
-        sentence=_sentence(retry),
+        sentence=sentence,
     )
-
-
-def _sentence(retry: RetryPolicy) -> str:
-    if retry.max_attempts == 1:
-        return "One attempt, no retries."
-    longest, ratio = span(retry.max_delay_seconds * (1 + retry.jitter_ratio)), f"{retry.jitter_ratio:.0%}"
-    waits = f"each wait varies randomly by up to {ratio}, never above {longest}"
-    return f"{retry.max_attempts:,} attempts at most; {waits}. Only retryable failures are retried."
 
 
 DRAWING = Drawing(path="retry", draw=_outlook, template="console/outlook.html")

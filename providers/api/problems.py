@@ -31,24 +31,21 @@ class Refusing:
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
-    return problems.handle(_translated(error), context)
-
-
-def _translated(error: Exception) -> Exception:
+    translated: Exception = error
     match error:
         case OrderError():
             field = FIELDS.get(error.field or "", error.field)
-            return _problem(HTTPStatus.BAD_REQUEST, error, f"/{field}" if field else "")
+            translated = _problem(HTTPStatus.BAD_REQUEST, error, f"/{field}" if field else "")
         case PolicyError():
             pointer = "".join(f"/{escaped(name)}" for name in ("policy", *error.path))
-            return _problem(HTTPStatus.BAD_REQUEST, error, pointer)
+            translated = _problem(HTTPStatus.BAD_REQUEST, error, pointer)
         case StalePolicyError():
             tag = {"ETag": f'"{error.active}"'}
             status = HTTPStatus.PRECONDITION_FAILED
-            return Problem(status, error.code, _sentence(error), headers=tag, version=error.active)
+            translated = Problem(status, error.code, _sentence(error), headers=tag, version=error.active)
         case PolicyRefusal() if error.code in STATUSES:
-            return _problem(STATUSES[error.code], error)
-    return error
+            translated = _problem(STATUSES[error.code], error)
+    return problems.handle(translated, context)
 
 
 def _problem(status: HTTPStatus, error: Any, pointer: str = "") -> Problem:

@@ -3,14 +3,13 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from providers.api.health import MetricsView, OverrideView, ProvidersView, SummaryView
+from providers.api.health import MetricsView, OverrideView, ProvidersView, QuotaView, SummaryView
 from providers.api.policies import (
     ActivateProviderVersionView,
     ProviderPoliciesView,
     ProviderPolicyView,
     ProviderVersionsView,
 )
-from providers.api.quotas import QuotaView
 
 
 class Named(StringConverter):

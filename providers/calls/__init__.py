@@ -4,35 +4,23 @@ Admission is one statement on one row; on PostgreSQL a settlement is one stateme
 caller's transaction.
 """
 
-from providers.calls.claiming import claim, kept
-from providers.calls.dead_letters import record_dead_letter
-from providers.calls.overrides import FORCED_FOR, OrderError, drop_quota, force_closed, force_open, reset, set_quota
-from providers.calls.pruning import Pruned, prune
-from providers.calls.settling import rate, refuse, rollup, settle
-from providers.core.exchange import CallRequest
-from providers.database.admitting import admit
-from providers.database.sql import LOST, lost_connections_closed, refuse_open_transaction
-
-__all__ = [
-    "FORCED_FOR",
-    "LOST",
-    "CallRequest",
-    "OrderError",
-    "Pruned",
-    "admit",
-    "claim",
-    "drop_quota",
-    "force_closed",
-    "force_open",
-    "kept",
-    "lost_connections_closed",
-    "prune",
-    "rate",
-    "record_dead_letter",
-    "refuse",
-    "refuse_open_transaction",
-    "reset",
-    "rollup",
-    "set_quota",
-    "settle",
-]
+from providers.calls.claiming import claim as claim, kept as kept
+from providers.calls.dead_letters import record_dead_letter as record_dead_letter
+from providers.calls.overrides import (
+    FORCED_FOR as FORCED_FOR,
+    OrderError as OrderError,
+    drop_quota as drop_quota,
+    force_closed as force_closed,
+    force_open as force_open,
+    reset as reset,
+    set_quota as set_quota,
+)
+from providers.calls.pruning import prune as prune
+from providers.calls.settling import refuse as refuse, rollup as rollup, settle as settle
+from providers.core.exchange import CallRequest as CallRequest
+from providers.database.admitting import admit as admit
+from providers.database.sql import (
+    LOST as LOST,
+    lost_connections_closed as lost_connections_closed,
+    refuse_open_transaction as refuse_open_transaction,
+)

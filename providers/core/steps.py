@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from providers.core.breaker import Verdict
 from providers.core.errors import ProviderError
 from providers.core.exchange import Outcome
-from providers.core.gate import Admission, Decision
+from providers.core.gate import Admission
 from providers.core.quota import NOTHING, Reservation
 
 
@@ -96,6 +96,5 @@ class Sleep(NamedTuple):
 
 
 Step: TypeAlias = Claim | Admit | Call | Settle | Refuse | Sleep
-Settled: TypeAlias = Decision
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]

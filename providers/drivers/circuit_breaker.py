@@ -26,6 +26,10 @@ class CircuitBreaker:
         **fields: Any,
     ) -> None:
         self.policy = replace(policy or BreakerPolicy(), **fields)
+        self.failure_threshold = self.policy.failure_threshold
+        self.open_cooldown_seconds = self.policy.open_cooldown_seconds
+        self.half_open_max_calls = self.policy.half_open_max_calls
+        self.success_threshold = self.policy.success_threshold
         self.count_rate_limited = count_rate_limited
         self._clock = clock
         self._lease = probe_lease
@@ -42,22 +46,6 @@ class CircuitBreaker:
         return self._breaker.generation
 
     @property
-    def failure_threshold(self) -> int:
-        return self.policy.failure_threshold
-
-    @property
-    def open_cooldown_seconds(self) -> float:
-        return self.policy.open_cooldown_seconds
-
-    @property
-    def half_open_max_calls(self) -> int:
-        return self.policy.half_open_max_calls
-
-    @property
-    def success_threshold(self) -> int:
-        return self.policy.success_threshold
-
-    @property
     def consecutive_failures(self) -> int:
         return self._breaker.consecutive_failures
 
@@ -70,9 +58,8 @@ class CircuitBreaker:
         with self._lock:
             now = self._clock()
             if self._breaker.refuses(self.policy, now):
-                raise ProviderCircuitOpenError(
-                    retry_after=max(0.0, self._breaker.reopens_at(now) - now), never_left=True
-                )
+                wait = max(0.0, self._breaker.reopens_at(now) - now)
+                raise ProviderCircuitOpenError(retry_after=wait, never_left=True)
             self._admitted += 1
             self._breaker, permit = self._breaker.admit(now, str(self._admitted), self._lease)
             return permit

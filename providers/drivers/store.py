@@ -58,9 +58,8 @@ class Store:
         if found is not None:
             self._refused_by = None if found.decision.is_admission else found.decision
             return found
-        return self._admit_locally() if self._allows_local() else StoreLost()
-
-    def _admit_locally(self) -> Admission:
+        if not self._allows_local():
+            return StoreLost()
         try:
             permit = self._breaker().before_call()
         except ProviderCircuitOpenError as error:
@@ -77,11 +76,12 @@ class Store:
     def _refuse(self, step: Refuse) -> StoreLost | None:
         if self._is_local:
             return StoreLost()
-        return None if self._ask(lambda: self._is_refusal_kept(step), "refuse") else StoreLost()
 
-    def _is_refusal_kept(self, step: Refuse) -> bool:
-        calls.refuse(self._ticket, step, self._refused_by)
-        return True
+        def refuse() -> bool:
+            calls.refuse(self._ticket, step, self._refused_by)
+            return True
+
+        return None if self._ask(refuse, "refuse") else StoreLost()
 
     def _ask(self, verb: Callable[[], T], name: str) -> T | None:
         """The result of a verb; None if the database is away."""

@@ -56,7 +56,11 @@ def attempts(asked: Mapping[str, str]) -> KeysetQuery:
     """Attempts, the newest first."""
     _check(asked)
     rows, given = ProviderExecutionMetric.objects.all(), {name for name in asked if asked[name]}
-    rest = {name: _condition(name, asked[name]) for name in ("outcome", "reason", "task") if name in asked}
+    if not is_key(asked.get("task", "1")):
+        msg = f"there is no task execution {asked['task']!r}"
+        raise ListingError(msg)
+    columns = {"outcome": "outcome", "reason": "reason_code", "task": "task_execution_id"}
+    rest = {name: Q(**{column: asked[name]}) for name, column in columns.items() if name in asked}
     named = {name: Q(**{COLUMNS[name]: asked[name]}) for name in COLUMNS if name in asked}
     order: tuple[str, ...] = ("-id",)
     correlation = asked.get("correlation") or asked.get("q", "").strip()
@@ -131,15 +135,6 @@ def _check(asked: Mapping[str, str]) -> None:
         if name in asked and asked[name] not in words:
             msg = f"{name} is one of {', '.join(words)}"
             raise ListingError(msg)
-
-
-def _condition(name: str, text: str) -> Q:
-    if name != "task":
-        return Q(outcome=text) if name == "outcome" else Q(reason_code=text)
-    if not is_key(text):
-        msg = f"there is no task execution {text!r}"
-        raise ListingError(msg)
-    return Q(task_execution_id=int(text))
 
 
 def _calls(who: Who) -> QuerySet[ProviderExecutionMetric]:
