@@ -50,8 +50,6 @@ T = TypeVar("T", bound=Answered | Failed)
 
 
 class Attempting:
-    """An attempt that is being observed."""
-
     def __init__(self, span: trace.Span, labels: dict[str, Any]) -> None:
         self._span = span
         self._labels = labels
@@ -73,8 +71,6 @@ class Attempting:
 
 
 class Executing:
-    """An execution that is being observed."""
-
     def __init__(self, span: trace.Span, labels: dict[str, Any]) -> None:
         self._span = span
         self._labels = labels
@@ -103,7 +99,6 @@ def executing(attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: 
 
 @contextmanager
 def attempting(attributes: Mapping[str, Any], attempt: int) -> Iterator[Attempting]:
-    """Around one attempt."""
     about = {**attributes, ATTEMPT: attempt}
     with _span("provider.attempt", about) as span:
         yield Attempting(span, dict(attributes))

@@ -20,7 +20,6 @@ _loops = WeakKeyDictionary()
 
 
 def client_for(key: Hashable, options: Options) -> httpx.Client:
-    """The client of this process for a key."""
     found = _clients.get((os.getpid(), key))
     if found is None:
         # Two threads may come here at once; the client of one of them is then used by nobody.
@@ -29,7 +28,6 @@ def client_for(key: Hashable, options: Options) -> httpx.Client:
 
 
 async def async_client_for(key: Hashable, options: Options) -> httpx.AsyncClient:
-    """The client of this event loop for a key."""
     clients = _loops.setdefault(asyncio.get_running_loop(), {})
     if key not in clients:
         client = httpx.AsyncClient(**options())

@@ -99,7 +99,6 @@ class HttpProvider(ProviderBase):
         payload: dict[str, Any],
         **_about: Any,
     ) -> httpx.Request:
-        """The request as it goes out."""
         try:
             asked = self.request(operation, payload)
             headers = {**telemetry.carried(), **self.headers_for(tenant_id), **asked.headers}

@@ -24,8 +24,6 @@ STATUSES = {
 
 
 class Drawn(NamedTuple):
-    """The drawn behaviour of an attempt."""
-
     number: int
     latency: float
     step: Step | None

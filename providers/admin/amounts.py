@@ -52,10 +52,8 @@ def tenant(name: str) -> str:
 
 
 def away(moment: datetime, now: datetime) -> str:
-    """The time until a moment."""
     return span(max(0.0, (moment - now).total_seconds()))
 
 
 def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
-    """A line of a table of attempts."""
     return {"row": row, "address": links.attempt(row.pk), "took": milliseconds(row.duration_ms)}

@@ -10,7 +10,6 @@ from unfold.decorators import display
 from ergon_site.access.lists import tag, two_lines
 from providers.admin import amounts, links
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered, typed
-from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
 
@@ -56,9 +55,8 @@ class AttemptsPage(KeysetDetailPage):
         return _both(amounts.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
 
     def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
-        who = Who(row.tenant_id, row.provider_name, row.capability)
         others = ProviderExecutionMetric.objects.filter(correlation_id=row.correlation_id).order_by("id")[:SHOWN]
-        gate = Gate.objects.filter(**who._asdict()).values_list("pk", flat=True).first()
+        gate = Gate.objects.filter(**row.who._asdict()).values_list("pk", flat=True).first()
         return {
             "attempt": row,
             "outcome": tag(row.outcome.replace("_", " "), KINDS),

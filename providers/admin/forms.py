@@ -21,8 +21,6 @@ A_DAY = 86_400
 
 
 class ForceForm(ReasonForm):
-    """Why, and for how long."""
-
     minutes = forms.FloatField(
         label="Duration in minutes",
         initial=FORCED_FOR // timedelta(minutes=1),
@@ -44,8 +42,6 @@ class ForceForm(ReasonForm):
 
 
 class QuotaForm(forms.Form):
-    """A number of calls in each window."""
-
     limit = forms.IntegerField(
         label="Calls in each window",
         min_value=0,
@@ -73,8 +69,6 @@ class CapabilityForm(forms.Form):
 
 
 class NewQuotaForm(CapabilityForm, QuotaForm):
-    """Whose, and of what."""
-
     tenant_id = forms.CharField(label="Tenant", max_length=LONGEST_NAME, widget=PLAIN, help_text="Usually a UUID.")
     field_order = ("tenant_id", "provider_name", "capability", "limit", "window", "reason")
 

@@ -65,7 +65,7 @@ class GateChanges(KeysetDetailPage):
         row: Gate = self.row(request, object_id)
         initial = {"limit": row.quota_limit, "window": f"{row.quota_window:g}"} if row.is_limited else {}
         form = QuotaForm(request.POST or None, initial=initial)
-        changed = self.attempt(form, lambda: self._set(request, _who(row), form.terms()))
+        changed = self.attempt(form, lambda: self._set(request, row.who, form.terms()))
         return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
 
     @dialog_action(description="Remove quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
@@ -85,10 +85,6 @@ class GateChanges(KeysetDetailPage):
         return redirect(self.address(Gate.objects.values_list("pk", flat=True).get(**who._asdict())))
 
     def _change(self, request: HttpRequest, form: Any, object_id: str, verb: Any, text: str) -> HttpResponse:
-        verb(_who(self.row(request, object_id)), by=actor(request), reason=form.cleaned_data["reason"])
+        verb(self.row(request, object_id).who, by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, text)
         return done(self.address(object_id))
-
-
-def _who(row: Gate) -> Who:
-    return Who(row.tenant_id, row.provider_name, row.capability)

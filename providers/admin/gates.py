@@ -47,7 +47,6 @@ def tags(one: Standing) -> str:
 
 
 def why(one: Standing) -> str:
-    """The reason of the state, in few words."""
     if one.override:
         until = f"{amounts.away(one.override_until, one.read_at)} more" if one.override_until else "until reset"
         return f"by {one.override_by}, {until}: {one.override_reason}"
@@ -238,5 +237,4 @@ class GatesPage(GateChanges):
         return {"bar": bar(*buttons), **history, **live(row)}
 
     def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of a capability's page that refreshes itself."""
         return TemplateResponse(request, "console/provider_live.html", live(self.row(request, object_id)))

@@ -25,13 +25,11 @@ def dead_letter(key: int) -> str:
 
 
 def attempts(who: Who, **more: Any) -> str:
-    """The list of a capability's attempts."""
     named = {"tenant": who.tenant_id, "provider": who.provider_name, "capability": who.capability}
     return _list("providerexecutionmetric_changelist", **named, **more)
 
 
 def correlated(correlation_id: str) -> str:
-    """The list of the attempts under a correlation id."""
     return _list("providerexecutionmetric_changelist", correlation=correlation_id)
 
 

@@ -32,7 +32,6 @@ class KeysetDetailPage(KeysetPage, DetailPage):
 
 
 def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
-    """A filter that is typed in."""
     return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})
 
 

@@ -126,7 +126,7 @@ def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: t
 def _show(gate: Gate) -> None:
     """Show an override in the visible table before any call is settled under it."""
     shown = {"breaker_state": gate.override or gate.state, "consecutive_failures": gate.consecutive_failures}
-    named = {name: getattr(gate, name) for name in Who._fields}
+    named = gate.who._asdict()
     is_there = ProviderHealthState.objects.filter(**named).update(**shown, updated_at=Now())
     if gate.override and not is_there:
         ProviderHealthState.objects.create(**named, **shown)

@@ -23,8 +23,6 @@ BATCH = 5000
 
 
 class Pruned(NamedTuple):
-    """The number of deleted rows of each kind."""
-
     metrics: int
     minutes: int
     claims: int
@@ -41,13 +39,12 @@ def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = 
     """Remove calls and what belongs to them once they are older than this; done by somebody, it is written down."""
     before = database_time() - older_than
     Retention.objects.update_or_create(pk=1, defaults={"metrics_before": before})
-    minute = int(before.timestamp() // 60)
-    claims = IdempotencyClaim.objects.filter(lease_until__lt=before.timestamp())
+    seconds = before.timestamp()
     tasks = TaskExecution.objects.filter(started_at__lt=before, finished_at__isnull=False, metrics__isnull=True)
     pruned = Pruned(
         metrics=_delete(ProviderExecutionMetric.objects.filter(created_at__lt=before)),
-        minutes=_delete(ProviderMinute.objects.filter(minute__lt=minute)),
-        claims=_delete(claims),
+        minutes=_delete(ProviderMinute.objects.filter(minute__lt=int(seconds // 60))),
+        claims=_delete(IdempotencyClaim.objects.filter(lease_until__lt=seconds)),
         letters=_delete(OutboxLetter.objects.filter(published_at__lt=before)),
         tasks=_delete(tasks),
         quotas=_delete(QuotaState.objects.filter(window_end__lt=before)),

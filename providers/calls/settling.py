@@ -154,10 +154,9 @@ def rollup(*, older_than: timedelta = timedelta(seconds=EVERY)) -> int:
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0
     for health in aged.order_by("pk").iterator():
-        who = Who(health.tenant_id, health.provider_name, health.capability)
-        gate = Gate.objects.filter(**who._asdict()).values_list("pk", flat=True).first()
+        gate = Gate.objects.filter(**health.who._asdict()).values_list("pk", flat=True).first()
         if gate is not None:
-            rate(gate, who)
+            rate(gate, health.who)
             count += 1
     return count
 

@@ -24,8 +24,6 @@ class BreakerState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The verdict on a provider after a call."""
-
     SUCCESS = "success"
     FAILURE = "failure"
     NEUTRAL = "neutral"  # it failed, and not because the provider is ill
@@ -58,8 +56,6 @@ class Permit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A breaker's state as a value."""
-
     state: BreakerState = BreakerState.CLOSED
     generation: int = 0
     consecutive_failures: int = 0

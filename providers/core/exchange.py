@@ -82,8 +82,6 @@ class ProviderAnswer(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt of an execution, numbered from 1."""
-
     number: int
     duration_ms: float
     outcome: Outcome
@@ -93,8 +91,6 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderExecutionResult:
-    """The result of an execution."""
-
     outcome: Outcome
     payload: dict[str, Any] | None = None
     attempts: tuple[Attempt, ...] = ()
@@ -115,6 +111,5 @@ class ProviderExecutionResult:
         return None if self.error is None else self.error.reason_code
 
     def raise_for_failure(self) -> None:
-        """Raise the canonical error of an execution that failed."""
         if self.error is not None:
             raise self.error

@@ -58,8 +58,6 @@ class Asked(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """A call that comes back."""
-
     permit: Permit
     verdict: Verdict
     breaker: BreakerPolicy

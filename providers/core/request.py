@@ -27,8 +27,6 @@ Leaf = Callable[[Any], Any]
 
 
 class Request(NamedTuple):
-    """A request to a provider."""
-
     tenant_id: str
     provider_name: str
     capability: str

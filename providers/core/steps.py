@@ -90,8 +90,6 @@ class Refuse(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait. No answer is expected."""
-
     seconds: float
 
 

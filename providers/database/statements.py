@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 
 class Dialect(NamedTuple):
-    """The SQL that differs between databases."""
-
     clock: str  # seconds since 1970
     greatest: str
     least: str

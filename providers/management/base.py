@@ -31,8 +31,6 @@ class UnknownError(Exception):
 
 
 class VerbsCommand(commands.VerbsCommand):
-    """A command with several verbs of providers."""
-
     refusals = (OrderError, PolicyError, PolicyRefusal, UnknownError)
 
     def run(self, *, verb: str | None, **options: Any) -> None:
@@ -40,7 +38,6 @@ class VerbsCommand(commands.VerbsCommand):
 
 
 def tenant(value: str) -> str:
-    """A tenant as the API names it."""
     try:
         return str(UUID(value))
     except ValueError:

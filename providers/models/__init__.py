@@ -5,26 +5,19 @@ arithmetic on every database.
 """
 
 from providers.models.calls import (
-    IdempotencyClaim,
-    OutboxLetter,
-    ProviderExecutionMetric,
-    ProviderMinute,
-    Retention,
-    TaskExecution,
+    IdempotencyClaim as IdempotencyClaim,
+    OutboxLetter as OutboxLetter,
+    ProviderExecutionMetric as ProviderExecutionMetric,
+    ProviderMinute as ProviderMinute,
+    Retention as Retention,
+    TaskExecution as TaskExecution,
 )
-from providers.models.gates import Gate, ProviderHealthState, QuotaState
-from providers.models.policies import ProviderPolicyRow, ProviderPolicyVersion
-
-__all__ = [
-    "Gate",
-    "IdempotencyClaim",
-    "OutboxLetter",
-    "ProviderExecutionMetric",
-    "ProviderHealthState",
-    "ProviderMinute",
-    "ProviderPolicyRow",
-    "ProviderPolicyVersion",
-    "QuotaState",
-    "Retention",
-    "TaskExecution",
-]
+from providers.models.gates import (
+    Gate as Gate,
+    ProviderHealthState as ProviderHealthState,
+    QuotaState as QuotaState,
+)
+from providers.models.policies import (
+    ProviderPolicyRow as ProviderPolicyRow,
+    ProviderPolicyVersion as ProviderPolicyVersion,
+)

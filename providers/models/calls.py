@@ -19,8 +19,6 @@ class TaskState(StrEnum):
 
 
 class TaskExecution(models.Model):
-    """An invocation of a task."""
-
     task_name = models.CharField(max_length=200)
     celery_task_id = models.CharField(max_length=200, db_index=True)
     tenant_id = models.CharField("tenant", max_length=TENANT)

@@ -7,6 +7,8 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
+from providers.core.exchange import Who
+
 TENANT = 100
 NAME = 100
 KEY = 200
@@ -26,6 +28,10 @@ class OfCapability(models.Model):
 
     def __str__(self) -> str:
         return f"{self.provider_name} {self.capability} of {self.tenant_id}"
+
+    @property
+    def who(self) -> Who:
+        return Who(self.tenant_id, self.provider_name, self.capability)
 
 
 def named(table: str, **more: Any) -> models.CheckConstraint:

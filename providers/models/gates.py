@@ -95,7 +95,6 @@ class Gate(OfCapability):
         )
 
     def effective_state(self, now: datetime) -> BreakerState:
-        """The effective state of the breaker, overrides included."""
         return self.value.state_at(now.timestamp())
 
     @property

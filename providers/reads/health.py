@@ -31,8 +31,6 @@ NEARLY = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaStanding:
-    """The present window of a quota."""
-
     limit: int
     used: int
     start: datetime
@@ -60,8 +58,6 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A capability of a provider, for one tenant."""
-
     who: Who
     state: BreakerState
     rates: Rates
@@ -123,10 +119,10 @@ class OpenBreaker(NamedTuple):
 def of_tenant(tenant_id: str) -> list[Standing]:
     """Every capability of a tenant that has a quota, health, or an operator's word on it."""
     now = database_time()
-    gates = {_who(gate): gate for gate in Gate.objects.filter(tenant_id=tenant_id)}
-    healths = {_who(row): row for row in ProviderHealthState.objects.filter(tenant_id=tenant_id)}
+    gates = {gate.who: gate for gate in Gate.objects.filter(tenant_id=tenant_id)}
+    healths = {row.who: row for row in ProviderHealthState.objects.filter(tenant_id=tenant_id)}
     windows = QuotaState.objects.filter(tenant_id=tenant_id, window_start__lte=now, window_end__gt=now)
-    quotas = {_who(row): row for row in windows.order_by("window_start")}
+    quotas = {row.who: row for row in windows.order_by("window_start")}
     seen = {who for who, gate in gates.items() if gate.is_limited or gate.override}
     rates = _rates(gates.values(), now)
     return [
@@ -136,12 +132,11 @@ def of_tenant(tenant_id: str) -> list[Standing]:
 
 
 def of_gates(gates: Sequence[Gate]) -> list[Standing]:
-    """The health of these gates."""
     now = database_time()
     names = {f"{name}__in": {getattr(gate, name) for gate in gates} for name in Who._fields}
-    healths = {_who(row): row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
+    healths = {row.who: row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
     rates = _rates(gates, now)
-    return [_standing(_who(gate), gate, healths.get(_who(gate)), None, rates, now) for gate in gates]
+    return [_standing(gate.who, gate, healths.get(gate.who), None, rates, now) for gate in gates]
 
 
 def health_of(who: Who) -> Standing | None:
@@ -160,7 +155,7 @@ def concerning(now: datetime) -> QuerySet[Gate]:
 
 def of_row(gate: Gate, now: datetime) -> Standing:
     """The health that the gate alone tells: everything but errors and rates."""
-    return _standing(_who(gate), gate, None, None, {}, now)
+    return _standing(gate.who, gate, None, None, {}, now)
 
 
 def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
@@ -293,7 +288,3 @@ def _rated(rows: list[ProviderMinute]) -> Rates:
         attempts=attempts,
         refusals=sum(row.refusals for row in rows),
     )
-
-
-def _who(row: Any) -> Who:
-    return Who(row.tenant_id, row.provider_name, row.capability)
