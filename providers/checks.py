@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning as Caution
 
 from engines.core.errors import PolicyError
-from providers import active_policy, dispatch, registry
+from providers import active_policy, registry, tasks
 from providers.core.policy import ProviderPolicy
 from providers.registry import UnknownProviderError
 
@@ -68,7 +68,7 @@ def check_broker() -> Iterator[CheckMessage]:
 def check_tasks(**_: Any) -> list[CheckMessage]:
     """Every task finds the provider that it names."""
     found: list[CheckMessage] = []
-    for task in dispatch.provider_tasks():
+    for task in tasks.provider_tasks():
         try:
             task.find_provider()
         except UnknownProviderError as error:

@@ -32,13 +32,12 @@ def write(
         if not 0 < len(name.strip()) <= NAME or "\x00" in name:
             msg = f"the name of a {what} is a text of 1 to {NAME} characters"
             raise PolicyNameError(msg)
-    terms: dict[str, Any] = {"by": by, "reason": reason, "expected": expected}
     provider, defaults = registry.known(provider_name, capability), {}
     # Nothing is added for a class that is unknown here, or whose attributes make no policy.
     with suppress(PolicyError):
         defaults = defaults_of(provider).to_dict() if provider else {}
     complete = _completed(body, defaults)
-    version = POLICIES.write(provider_name, capability, body=complete, **terms)
+    version = POLICIES.write(provider_name, capability, body=complete, by=by, reason=reason, expected=expected)
     _changed(provider_name, capability)
     return version
 
@@ -47,8 +46,7 @@ def activate(
     provider_name: str, capability: str, *, number: int, by: str, reason: str, expected: int | None = None
 ) -> ProviderPolicyVersion:
     """Put an existing version in force: an earlier one rolls back."""
-    terms: dict[str, Any] = {"number": number, "by": by, "reason": reason, "expected": expected}
-    version = POLICIES.activate(provider_name, capability, **terms)
+    version = POLICIES.activate(provider_name, capability, number=number, by=by, reason=reason, expected=expected)
     _changed(provider_name, capability)
     return version
 

@@ -8,7 +8,7 @@ from django.db.models import Count
 
 from engines.core import explanation
 from engines.dead_letters import AS_IT_WAS, Fates, NotReplayableError
-from providers import dispatch
+from providers import tasks
 from providers.core.exchange import Who
 from providers.models import TaskExecution
 from providers.models.calls import TaskState
@@ -30,7 +30,7 @@ def replay(letter: Any, payload: Any) -> str:
     task_name, request = letter.details["task_name"], letter.details["request"]
     is_edited = payload is not AS_IT_WAS
     asked = payload if is_edited else letter.payload
-    if task_name not in {task.name for task in dispatch.provider_tasks()}:
+    if task_name not in {task.name for task in tasks.provider_tasks()}:
         raise NotReplayableError(letter, f"its task {task_name!r} is not known here")
     if not isinstance(asked, dict):
         raise NotReplayableError(letter, "the request of a provider call must be an object")
@@ -40,7 +40,7 @@ def replay(letter: Any, payload: Any) -> str:
     sent = request.get("task_arguments") or {"args": [], "kwargs": named | {"payload": asked}}
     task_id = str(uuid4())
     try:
-        dispatch.send(task_name, sent, {"payload": asked, "idempotency_key": key}, task_id=task_id)
+        tasks.send(task_name, sent, {"payload": asked, "idempotency_key": key}, task_id=task_id)
     except Exception as error:
         # Of the broker's library or its transport: the letter stays open.
         raise NotReplayableError(letter, f"the broker refused it ({type(error).__name__})") from error

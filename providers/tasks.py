@@ -20,6 +20,7 @@ import inspect
 import json
 import random
 import time
+from functools import partial
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -27,10 +28,12 @@ import structlog
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from django.db import transaction
+from django.utils.module_loading import autodiscover_modules, import_string
 
 from engines.core import failures
 from providers import calls, invocations, outbox, registry
 from providers.base import ProviderBase
+from providers.conf import settings
 from providers.core import errors
 from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext
@@ -264,3 +267,29 @@ def _bare(error: ProviderError) -> ProviderError:
     """Without what it came from, whose text may hold what must not be told."""
     error.__cause__, error.__context__, error.__suppress_context__ = None, None, True
     return error.with_traceback(None)
+
+
+def site_app() -> Any:
+    """The site's Celery app, with all tasks."""
+    found = import_string(settings().celery_app)
+    # Not by Celery's own way, which would run the checks of Django, which ask for this.
+    autodiscover_modules("tasks")
+    return found
+
+
+def provider_tasks() -> list[CeleryProviderTask]:
+    return [task for task in site_app().tasks.values() if isinstance(task, CeleryProviderTask)]
+
+
+def send(task_name: str, sent: dict[str, Any], amended: dict[str, Any], *, task_id: str) -> None:
+    """Send a task of this name; in the caller's transaction, which is undone if the broker does not take it.
+
+    Without a broker it runs once the transaction has ended, since no provider is called within one.
+    """
+    celery = site_app()
+    kwargs = sent["kwargs"] | {AMENDED: amended}
+    order = partial(celery.tasks[task_name].apply_async, sent["args"], kwargs, task_id=task_id)
+    if celery.conf.task_always_eager:
+        transaction.on_commit(order)
+    else:
+        order()

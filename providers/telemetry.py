@@ -6,6 +6,7 @@ Spans: `provider.execute` › `provider.attempt`. Attributes name the provider, 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
@@ -49,43 +50,43 @@ store_failures = _meter.create_counter(
 T = TypeVar("T", bound=Answered | Failed)
 
 
+@dataclass(slots=True)
 class Attempting:
-    def __init__(self, span: trace.Span, labels: dict[str, Any]) -> None:
-        self._span = span
-        self._labels = labels
-        self._started = time.perf_counter()
+    span: trace.Span
+    labels: dict[str, Any]
+    started: float = field(default_factory=time.perf_counter)
 
     def ended(self, outcome: T) -> T:
         error = outcome.error if isinstance(outcome, Failed) else None
-        labels = {**self._labels, OUTCOME: "failed" if error else "success"}
+        labels = {**self.labels, OUTCOME: "failed" if error else "success"}
         if error:
             labels[REASON] = error.reason_code
-            self._span.set_attribute(REASON, error.reason_code)
-            self._span.set_status(trace.StatusCode.ERROR, error.reason_code)
+            self.span.set_attribute(REASON, error.reason_code)
+            self.span.set_status(trace.StatusCode.ERROR, error.reason_code)
         status = outcome.error.http_status if isinstance(outcome, Failed) else outcome.http_status
         if status is not None:
-            self._span.set_attribute(HTTP_STATUS, status)
+            self.span.set_attribute(HTTP_STATUS, status)
         attempts.add(1, labels)
-        attempt_duration.record(time.perf_counter() - self._started, labels)
+        attempt_duration.record(time.perf_counter() - self.started, labels)
         return outcome
 
 
+@dataclass(slots=True)
 class Executing:
-    def __init__(self, span: trace.Span, labels: dict[str, Any]) -> None:
-        self._span = span
-        self._labels = labels
+    span: trace.Span
+    labels: dict[str, Any]
 
     def ended(self, result: ProviderExecutionResult) -> ProviderExecutionResult:
-        labels = {**self._labels, OUTCOME: result.outcome.value}
-        self._span.set_attribute(OUTCOME, result.outcome.value)
-        self._span.set_attribute(REPLAYED, result.replayed)
+        labels = {**self.labels, OUTCOME: result.outcome.value}
+        self.span.set_attribute(OUTCOME, result.outcome.value)
+        self.span.set_attribute(REPLAYED, result.replayed)
         if result.reason_code is not None:
             labels[REASON] = result.reason_code
-            self._span.set_attribute(REASON, result.reason_code)
-            self._span.set_status(trace.StatusCode.ERROR, result.reason_code)
+            self.span.set_attribute(REASON, result.reason_code)
+            self.span.set_status(trace.StatusCode.ERROR, result.reason_code)
         executions.add(1, labels)
         if result.retry_suppressed:
-            suppressed.add(1, self._labels)
+            suppressed.add(1, self.labels)
         return result
 
 

@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.lists import tag, two_lines
-from providers.admin import amounts, links
+from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered, typed
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
@@ -40,7 +40,7 @@ class AttemptsPage(KeysetDetailPage):
 
     @display(description="capability")
     def whose(self, row: ProviderExecutionMetric) -> str:
-        return two_lines(f"{row.provider_name} {row.capability}", amounts.tenant(row.tenant_id))
+        return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
     @display(description="operation")
     def what(self, row: ProviderExecutionMetric) -> str:
@@ -52,7 +52,7 @@ class AttemptsPage(KeysetDetailPage):
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:
-        return _both(amounts.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
+        return _both(cells.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
 
     def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
         others = ProviderExecutionMetric.objects.filter(correlation_id=row.correlation_id).order_by("id")[:SHOWN]
@@ -60,12 +60,12 @@ class AttemptsPage(KeysetDetailPage):
         return {
             "attempt": row,
             "outcome": tag(row.outcome.replace("_", " "), KINDS),
-            "took": amounts.milliseconds(row.duration_ms),
-            "budget": amounts.milliseconds(row.timeout_budget_ms),
-            "gate_address": links.gate(gate) if gate else "",
-            "task_address": links.task(row.task_execution_id) if row.task_execution_id else "",
-            "correlation_address": links.correlated(row.correlation_id),
-            "others": [amounts.attempt(one) for one in others],
+            "took": cells.milliseconds(row.duration_ms),
+            "budget": cells.milliseconds(row.timeout_budget_ms),
+            "gate_address": cells.gate_address(gate) if gate else "",
+            "task_address": cells.task_address(row.task_execution_id) if row.task_execution_id else "",
+            "correlation_address": cells.correlation_address(row.correlation_id),
+            "others": [cells.attempt(one) for one in others],
         }
 
 

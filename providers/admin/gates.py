@@ -1,29 +1,36 @@
 """Capabilities of providers: breaker, rates, quota and pauses of each, and what a person can do about them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from unfold.decorators import display
+from unfold.decorators import action, display
 
 from engines.core.explanation import span
 from ergon_site.access import minutes
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
-from ergon_site.access.lists import tag, two_lines, unbroken
+from ergon_site.access.dialogs import dialog_action
+from ergon_site.access.lists import two_lines, unbroken
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import holds
-from providers.admin import amounts, links
-from providers.admin.gate_changes import GateChanges
-from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, offered
+from ergon_site.access.pages import ReasonForm, actor, done, holds
+from providers import calls
+from providers.admin import cells
+from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
+from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
+from providers.calls import OrderError
 from providers.core.breaker import BreakerState
+from providers.core.exchange import Who
 from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads import health, lists
 from providers.reads.health import Standing
@@ -35,31 +42,27 @@ COUNTED = 1_000
 ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
 SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
 QUOTAS = {"near": "80 % used or more", "spent": "used up", "none": "no quota"}
-KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
 
 
-def tags(one: Standing) -> str:
-    """The effective state, and whether somebody forced it or the provider asked for a pause."""
-    extra = ["forced"] if one.override else []
-    extra += ["pause"] if one.cooldown_until else []
-    words = [tag(word, KINDS) for word in (one.state.value.replace("_", " "), *extra)]
-    return format_html("{} {} {}", *words, *[""] * (3 - len(words)))
-
-
-def why(one: Standing) -> str:
-    if one.override:
-        until = f"{amounts.away(one.override_until, one.read_at)} more" if one.override_until else "until reset"
-        return f"by {one.override_by}, {until}: {one.override_reason}"
-    told = []
-    if one.reopens_at:
-        told.append(f"probed in {amounts.away(one.reopens_at, one.read_at)}")
-    elif one.failures:
-        told.append(f"{one.failures:,} failure{'s' if one.failures > 1 else ''} in a row")
-    if one.cooldown_until:
-        told.append(f"paused for {amounts.away(one.cooldown_until, one.read_at)}")
-    return ", ".join(told)
-
-
+RESET = {
+    "title": "Reset the breaker",
+    "description": "Closes the breaker, ends overrides and pauses and refills the retry budget, in all processes.",
+}
+OPEN = {
+    "title": "Force the breaker open",
+    "description": "All calls are blocked, whatever the state of the breaker.",
+    "form_class": ForceForm,
+}
+CLOSE = {
+    "title": "Force the breaker closed",
+    "description": "Calls are allowed, whatever the state of the breaker. Quotas and pauses still apply.",
+    "form_class": ForceForm,
+}
+DROP = {"title": "Remove quota", "description": "Calls are no longer limited. Recorded usage is kept."}
+SET: dict[str, Any] = {
+    "submit_text": "Set quota",
+    "intro": "Usage of the current window is kept. A different window length starts a new window.",
+}
 COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
     "tenant_id": attrgetter("who.tenant_id"),
     "provider_name": attrgetter("who.provider_name"),
@@ -91,58 +94,32 @@ def live(row: Gate) -> dict[str, Any]:
     policies = ProviderPolicyRow.objects.select_related("active")
     return {
         "standing": stand,
-        "tags": tags(stand),
-        "sentence": sentence(stand),
+        "tags": cells.tags(stand),
+        "sentence": cells.sentence(stand),
         "says": SAYS[stand.state],
         "figures": list(_figures(stand)),
-        "quota": amounts.quota(stand.quota),
+        "quota": cells.quota(stand.quota),
         "chart": minutes.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
         "waiting": _waiting(stand),
-        "recent": [amounts.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
-        "attempts_address": links.attempts(stand.who),
+        "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
+        "attempts_address": cells.attempts_address(stand.who),
         "policy": policies.filter(provider_name=row.provider_name, capability=row.capability).first(),
-        "new_policy_address": links.new_policy(stand.who),
+        "new_policy_address": cells.new_policy_address(stand.who),
         "read_at": stand.read_at,
     }
 
 
-def sentence(one: Standing) -> str:
-    """The one thing to know."""
-    if one.override:
-        until = (
-            f"for {amounts.away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
-        )
-        passes = (
-            "all calls are blocked"
-            if one.state is BreakerState.OPEN
-            else "calls are allowed, whatever the state of the breaker"
-        )
-        return f"Forced {one.override} by {one.override_by}, {until}: {passes}."
-    if one.quota and one.quota.remaining == 0:
-        return f"The quota is used up: calls are blocked for {amounts.away(one.quota.end, one.read_at)}."
-    if one.state is BreakerState.OPEN:
-        wait = amounts.away(one.reopens_at, one.read_at) if one.reopens_at else "a moment"
-        return f"Open after {one.failures:,} consecutive failures: calls are blocked; next probe in {wait}."
-    if one.state is BreakerState.HALF_OPEN:
-        return (
-            "Half open: the next calls probe the provider. If they succeed the breaker closes, if one fails it opens."
-        )
-    if one.cooldown_until:
-        return f"The provider requested a pause: calls wait for {amounts.away(one.cooldown_until, one.read_at)}."
-    return "Closed: calls are allowed."
-
-
 def _figures(one: Standing) -> Iterator[dict[str, str]]:
-    rates, all_of_them = one.rates, links.attempts(one.who)
-    failed = links.attempts(one.who, outcome="failed")
+    rates, all_of_them = one.rates, cells.attempts_address(one.who)
+    failed = cells.attempts_address(one.who, outcome="failed")
     for title, value, address in (
         ("Attempts, last hour", f"{rates.attempts:,}", all_of_them),
         ("Refused, last hour", f"{rates.refusals:,}", failed),
-        ("Success rate of attempts", amounts.share(rates.success), all_of_them),
-        ("Success rate of executions", amounts.share(rates.execution), all_of_them),
-        ("p95 of attempts", amounts.milliseconds(rates.p95), all_of_them),
+        ("Success rate of attempts", cells.share(rates.success), all_of_them),
+        ("Success rate of executions", cells.share(rates.execution), all_of_them),
+        ("p95 of attempts", cells.milliseconds(rates.p95), all_of_them),
     ):
-        yield {"title": title, "value": value, "address": "" if value == amounts.UNKNOWN else address}
+        yield {"title": title, "value": value, "address": "" if value == cells.UNKNOWN else address}
 
 
 def _waiting(one: Standing) -> dict[str, Any]:
@@ -151,18 +128,25 @@ def _waiting(one: Standing) -> dict[str, Any]:
     many = lists.rescheduled(one.who, one.read_at)[: COUNTED + 1].count() if len(rows) == SHOWN else len(rows)
     return {
         "count": f"{COUNTED:,}+" if many > COUNTED else f"{many:,}",
-        "address": links.waiting(one.who),
+        "address": cells.waiting_address(one.who),
         "rows": [
-            {"row": row, "address": links.task(row.pk), "since": span((one.read_at - row.first_at).total_seconds())}
+            {
+                "row": row,
+                "address": cells.task_address(row.pk),
+                "since": span((one.read_at - row.first_at).total_seconds()),
+            }
             for row in rows
         ],
     }
 
 
 @admin.register(Gate)
-class GatesPage(GateChanges):
+class GatesPage(KeysetDetailPage):
     """Each number leads to the attempts behind it."""
 
+    edit_right = Right.LEAD
+    refused_by = (OrderError,)
+    actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")
     looked_for = staticmethod(lists.gates)
     detail_template = "console/provider.html"
     new_title = "Set quota"
@@ -189,36 +173,38 @@ class GatesPage(GateChanges):
 
     @display(description="capability")
     def name(self, row: Any) -> str:
-        return two_lines(f"{row.provider_name} {row.capability}", amounts.tenant(row.tenant_id))
+        return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
     @display(description="breaker")
     def breaker(self, row: Any) -> str:
         return format_html(
-            '<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', tags(row.standing), why(row.standing)
+            '<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>',
+            cells.tags(row.standing),
+            cells.why(row.standing),
         )
 
     @display(description="success (1 h)")
     def rate(self, row: Any) -> str:
         one: Standing = row.standing
-        told = amounts.share(one.rates.success)
+        told = cells.share(one.rates.success)
         if one.rates.success is None:
             return told
-        return unbroken(format_html('<a class="ergon-link" href="{}">{}</a>', links.attempts(one.who), told))
+        return unbroken(format_html('<a class="ergon-link" href="{}">{}</a>', cells.attempts_address(one.who), told))
 
     @display(description="p95 (1 h)")
     def latency(self, row: Any) -> str:
-        return unbroken(amounts.milliseconds(row.standing.rates.p95))
+        return unbroken(cells.milliseconds(row.standing.rates.p95))
 
     @display(description="quota")
     def quota(self, row: Any) -> str:
-        return amounts.quota(row.standing.quota)
+        return cells.quota(row.standing.quota)
 
     @display(description="last error")
     def last_error(self, row: Any) -> str:
         known = row.standing.health
         if known is None or known.last_error_code is None:
-            return amounts.UNKNOWN
-        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else amounts.UNKNOWN
+            return cells.UNKNOWN
+        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else cells.UNKNOWN
         return two_lines(known.last_error_code, at)
 
     def details(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
@@ -238,3 +224,47 @@ class GatesPage(GateChanges):
 
     def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return TemplateResponse(request, "console/provider_live.html", live(self.row(request, object_id)))
+
+    @dialog_action(description="Reset", url_path="reset", permissions=["operate"], dialog=RESET)
+    def reset(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._change(request, form, object_id, calls.reset, "Reset: the breaker is closed.")
+
+    @dialog_action(description="Force open", url_path="force-open", permissions=["lead"], dialog=OPEN)
+    def force_open(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
+        force = partial(calls.force_open, lasting=form.lasting)
+        return self._change(request, form, object_id, force, "Forced open: all calls are blocked.")
+
+    @dialog_action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=CLOSE)
+    def force_close(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
+        force = partial(calls.force_closed, lasting=form.lasting)
+        text = "Forced closed: calls are allowed, whatever the state of the breaker."
+        return self._change(request, form, object_id, force, text)
+
+    @action(description="Set quota", url_path="quota", permissions=["lead"])
+    def set_quota(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        row: Gate = self.row(request, object_id)
+        initial = {"limit": row.quota_limit, "window": f"{row.quota_window:g}"} if row.is_limited else {}
+        form = QuotaForm(request.POST or None, initial=initial)
+        changed = self.attempt(form, lambda: self._set(request, row.who, form.terms()))
+        return changed or self.page(request, "console/form.html", f"The quota of {row}", row, form=form, **SET)
+
+    @dialog_action(description="Remove quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
+    def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._change(request, form, object_id, calls.drop_quota, "Quota removed.")
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        if not holds(request, Right.LEAD):
+            raise PermissionDenied
+        form = NewQuotaForm(request.POST or None)
+        made = self.attempt(form, lambda: self._set(request, form.who(), form.terms()))
+        return made or self.page(request, "console/form.html", self.new_title, form=form, **SET)
+
+    def _set(self, request: HttpRequest, who: Who, terms: dict[str, Any]) -> HttpResponse:
+        calls.set_quota(who, by=actor(request), **terms)
+        messages.success(request, f"Set: {terms['limit']:,} calls in every {terms['window']:g} seconds.")
+        return redirect(self.address(Gate.objects.values_list("pk", flat=True).get(**who._asdict())))
+
+    def _change(self, request: HttpRequest, form: Any, object_id: str, verb: Any, text: str) -> HttpResponse:
+        verb(self.row(request, object_id).who, by=actor(request), reason=form.cleaned_data["reason"])
+        messages.success(request, text)
+        return done(self.address(object_id))

@@ -8,7 +8,7 @@ from unfold.decorators import display
 
 from ergon_site.access import json_view
 from ergon_site.access.lists import tag, two_lines, words
-from providers.admin import links
+from providers.admin import cells
 from providers.admin.lists import KeysetDetailPage, offered
 from providers.models import OutboxLetter
 from providers.reads import lists
@@ -53,6 +53,6 @@ class OutboxPage(KeysetDetailPage):
             "letter": row,
             "standing": self.standing(row),
             "part": {"tree": json_view.tree(told), "text": json_view.text(told)},
-            "letter_address": links.dead_letter(row.dead_letter_id) if row.dead_letter_id else "",
-            "correlation_address": links.correlated(str(told.get("correlation_id", ""))),
+            "letter_address": cells.dead_letter_address(row.dead_letter_id) if row.dead_letter_id else "",
+            "correlation_address": cells.correlation_address(str(told.get("correlation_id", ""))),
         }

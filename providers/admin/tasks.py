@@ -8,7 +8,7 @@ from unfold.decorators import display
 
 from engines.core.explanation import span
 from ergon_site.access.lists import tag, unbroken, words
-from providers.admin import amounts
+from providers.admin import cells
 from providers.admin.lists import TENANT, KeysetDetailPage, offered, typed
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.reads import lists
@@ -45,7 +45,7 @@ class TaskExecutionsPage(KeysetDetailPage):
     @display(description="lasted")
     def lasted(self, row: TaskExecution) -> str:
         if row.finished_at is None:
-            return amounts.UNKNOWN
+            return cells.UNKNOWN
         return unbroken(span((row.finished_at - row.started_at).total_seconds()))
 
     @display(description="tenant")
@@ -62,5 +62,5 @@ class TaskExecutionsPage(KeysetDetailPage):
             "task": row,
             "word": self.word(row),
             "lasted": self.lasted(row),
-            "others": [amounts.attempt(one) for one in made],
+            "others": [cells.attempt(one) for one in made],
         }

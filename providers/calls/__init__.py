@@ -4,7 +4,6 @@ Admission is one statement on one row; on PostgreSQL a settlement is one stateme
 caller's transaction.
 """
 
-from providers.calls.claiming import claim as claim, kept as kept
 from providers.calls.dead_letters import record_dead_letter as record_dead_letter
 from providers.calls.overrides import (
     FORCED_FOR as FORCED_FOR,
@@ -16,7 +15,7 @@ from providers.calls.overrides import (
     set_quota as set_quota,
 )
 from providers.calls.pruning import prune as prune
-from providers.calls.settling import refuse as refuse, rollup as rollup, settle as settle
+from providers.calls.settling import claim as claim, kept as kept, refuse as refuse, rollup as rollup, settle as settle
 from providers.core.exchange import CallRequest as CallRequest
 from providers.database.admitting import admit as admit
 from providers.database.sql import (

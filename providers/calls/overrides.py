@@ -12,7 +12,7 @@ from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.quota import opened
+from providers.core.gate import opened
 from providers.database import admitting
 from providers.models import Gate, ProviderHealthState, QuotaState
 from providers.models.gates import moment

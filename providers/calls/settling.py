@@ -1,10 +1,13 @@
-"""VERBS: settle, refuse, rate, rollup. How an attempt came out: the call, its minute, the gate, what is visible.
+"""VERBS: claim, settle, refuse, rate, rollup.
 
-On PostgreSQL that is one statement. A terminal failure of a task is kept as a dead letter in the same database
-transaction.
+A request that has a key is made by one caller at a time, and its success is given again. How an attempt came out (the
+call, its minute, the gate, what is visible) is one statement on PostgreSQL. A terminal failure of a task is kept as a
+dead letter in the same database transaction.
 """
 
 import json
+import secrets
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import cache
@@ -15,13 +18,13 @@ from django.db.models import Q
 
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.database.retrying import retry_conflicts
-from providers.calls import claiming, dead_letters
+from providers.calls import dead_letters
 from providers.core import histogram
 from providers.core.errors import ProviderError
 from providers.core.exchange import SLACK, CallRequest, Outcome, Who
-from providers.core.gate import Decision
-from providers.core.quota import Reservation
-from providers.core.steps import Refuse, Settle
+from providers.core.gate import Decision, Reservation
+from providers.core.request import storable, text_of
+from providers.core.steps import Busy, Claimed, Refuse, Replay, Settle, Taken
 from providers.database import admitting, sql, statements
 from providers.database.statements import POSTGRESQL, Dialect
 from providers.models import Gate, ProviderHealthState
@@ -49,6 +52,28 @@ UPDATE provider_health_states SET success_rate_1h = CAST(%(success)s AS double p
 WHERE tenant_id = CAST(%(tenant_id)s AS text) AND provider_name = CAST(%(provider_name)s AS text)
   AND capability = CAST(%(capability)s AS text) AND rated_settlement <= CAST(%(settlement)s AS bigint)
 """
+
+
+@retry_conflicts
+def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Taken:
+    """Take the key of a request; or what stands in the way. Settling the request lets go of it."""
+    token = secrets.token_hex(16)
+    given = {
+        **admitting.named(ticket.who),
+        "key": ticket.key,
+        "operation": ticket.operation,
+        "fingerprint": ticket.fingerprint,
+        "token": token,
+        "lease": lease,
+    }
+    [(holder, fingerprint, state, answer, left)] = sql.rows(statements.claim(sql.dialect()), given)
+    if holder == token:
+        return Claimed(token)
+    if fingerprint != ticket.fingerprint:
+        return Taken()
+    if state == ClaimState.SUCCEEDED.value:
+        return Replay(json.loads(answer))
+    return Busy(max(0.0, left))
 
 
 def settle(ticket: CallRequest, step: Settle) -> Decision:
@@ -83,7 +108,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "success_threshold": policy.breaker.success_threshold,
         "open_cooldown_seconds": policy.breaker.open_cooldown_seconds,
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
-        "answer": claiming.kept(step.payload) if is_success and ticket.token else None,
+        "answer": kept(step.payload) if is_success and ticket.token else None,
     }
     settlement = _settlement(sql.dialect(), step.admission.window_start is not None, ticket.token is not None)
     with _together(step.outcome):
@@ -126,6 +151,14 @@ def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int
             dead_letters.record_dead_letter(ticket, step.error, step.attempt - 1)
     gate_id: int = found[0][0]
     return gate_id
+
+
+def kept(payload: Mapping[str, Any] | None) -> str:
+    """An answer as it is kept: what JSON does not know is kept as text."""
+    try:
+        return json.dumps(payload, default=text_of)
+    except Exception:  # noqa: BLE001 (names that are none, rings, values that cannot be asked: a success is kept anyway)
+        return json.dumps(storable(payload))
 
 
 def rate(gate_id: int, who: Who) -> None:

@@ -1,14 +1,16 @@
 """The gate before a provider: breaker, quota, cooldown, retry budget and an operator's word, decided together.
 
+A quota is so many calls in each window; windows are aligned to their length, whoever asks first.
+
 These are the rules that the one statement of `providers.calls` carries out on a row; tests compare the two.
 """
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import floor
 from typing import NamedTuple
 
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
-from providers.core.quota import NOTHING, Quota, Reservation
 from providers.core.retry import RetryBudget
 
 
@@ -27,6 +29,58 @@ class Decision(StrEnum):
     @property
     def is_admission(self) -> bool:
         return self in {Decision.ADMITTED, Decision.PROBE}
+
+
+class Reservation(NamedTuple):
+    """Reserved units of a quota, and the start of their window."""
+
+    amount: int = 0
+    window_start: float | None = None
+
+
+NOTHING = Reservation()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit, and what is used of it in the present window; and the window before, for calls that end late."""
+
+    limit: int
+    window: float
+    start: float
+    end: float
+    used: int = 0
+    previous_start: float | None = None
+    previous_used: int = 0
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def at(self, now: float) -> "Quota":
+        """The quota in the window of this time. Windows never go back, not even if a clock does."""
+        if now < self.end:
+            return self
+        begin = aligned(now, self.window)
+        return replace(
+            self,
+            start=max(begin, self.end),
+            end=begin + self.window,
+            used=0,
+            previous_start=self.start,
+            previous_used=self.used,
+        )
+
+    def refuses(self, cost: int) -> bool:
+        return cost > 0 and self.used + cost > self.limit
+
+    def reserve(self, cost: int) -> "Quota":
+        return replace(self, used=self.used + cost)
+
+    def refund(self, reservation: Reservation) -> "Quota":
+        """Give back what was reserved, unless its window is over."""
+        is_over = reservation.window_start != self.start
+        return self if is_over else replace(self, used=max(0, self.used - reservation.amount))
 
 
 class Override(NamedTuple):
@@ -124,3 +178,14 @@ class Gate:
         if result.cooldown is not None:
             cooldown = max(cooldown or 0.0, now + result.cooldown)
         return replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens), decision
+
+
+def aligned(now: float, window: float) -> float:
+    """The beginning of the window in which a time lies."""
+    return floor(now / window) * window
+
+
+def opened(limit: int, window: float, now: float) -> Quota:
+    """A new quota, in the window of this time."""
+    start = aligned(now, window)
+    return Quota(limit, window, start, start + window)

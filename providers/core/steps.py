@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from providers.core.breaker import Verdict
 from providers.core.errors import ProviderError
 from providers.core.exchange import Outcome
-from providers.core.gate import Admission
-from providers.core.quota import NOTHING, Reservation
+from providers.core.gate import NOTHING, Admission, Reservation
 
 
 class Claim(NamedTuple):

@@ -102,6 +102,8 @@ RETURNING decision, generation, admissions, quota_limit, window_start, NULL
 def admission(dialect: Dialect) -> str:
     """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
     d = dialect
+    known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
+      window_end used previous_start previous_used override override_until admissions"""
     return f"""
 UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
   previous_start, previous_used, admissions, decision, decided_at) = (
@@ -129,12 +131,7 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
           floor(now / quota_window) * quota_window AS begin,
           CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override
                WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
-        FROM (SELECT provider_gates.state, provider_gates.generation, provider_gates.successes,
-            provider_gates.open_until, provider_gates.probes, provider_gates.cooldown_until,
-            provider_gates.quota_limit, provider_gates.quota_window, provider_gates.window_start,
-            provider_gates.window_end, provider_gates.used, provider_gates.previous_start,
-            provider_gates.previous_used, provider_gates.override, provider_gates.override_until,
-            provider_gates.admissions, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost LIMIT 1) AS row
+        FROM (SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost LIMIT 1) AS row
       ) AS times) AS windows LIMIT 1) AS decided)
 WHERE {_WHO}
 RETURNING decision, generation, admissions, quota_limit, window_start,
@@ -146,6 +143,8 @@ RETURNING decision, generation, admissions, quota_limit, window_start,
 def gate_settlement(dialect: Dialect) -> str:
     """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund."""
     d = dialect
+    known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
+      window_start used settlements override override_until"""
     return f"""
 UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
   retry_tokens, used, settlements, decision, decided_at) = (
@@ -176,11 +175,7 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
             is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
             override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
             COALESCE(retry_tokens, capacity) AS tokens
-          FROM (SELECT provider_gates.state, provider_gates.generation, provider_gates.consecutive_failures,
-              provider_gates.successes, provider_gates.open_until, provider_gates.probes,
-              provider_gates.cooldown_until, provider_gates.retry_tokens, provider_gates.window_start,
-              provider_gates.used, provider_gates.settlements, provider_gates.override,
-              provider_gates.override_until, {d.clock} AS now,
+          FROM (SELECT {_columns(known)}, {d.clock} AS now,
               CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
               provider_gates.generation = CAST(%(generation)s AS bigint) AS is_current,
               CAST(%(verdict)s AS text) AS verdict, CAST(%(cooldown)s AS double precision) AS cooldown,
@@ -321,3 +316,7 @@ WHERE provider_idempotency_claims.tenant_id = g.tenant_id
 
 
 PLAIN_GATE = f"SELECT * FROM provider_gates WHERE {_WHO}"
+
+
+def _columns(names: str) -> str:
+    return ", ".join(f"provider_gates.{name}" for name in names.split())

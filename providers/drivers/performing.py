@@ -6,7 +6,7 @@ A thread cannot be killed: an implementation keeps to `context.timeout` itself, 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -18,34 +18,29 @@ from providers.core.steps import Answered, Call, Failed, Sleep, Step, Steps
 from providers.drivers.store import Store
 
 
+@dataclass(frozen=True, slots=True)
 class Work:
     """The call of a provider's code. Any error becomes one of our errors."""
 
-    def __init__(
-        self,
-        context: ProviderExecutionContext,
-        attributes: Mapping[str, Any],
-        implementation: Callable[..., Any],
-        asynchronous: Callable[..., Awaitable[Any]] | None = None,
-    ) -> None:
-        self._context = context
-        self._attributes = attributes
-        self._call = implementation
-        self._acall = asynchronous or sync_to_async(implementation, thread_sensitive=False)
+    context: ProviderExecutionContext
+    attributes: Mapping[str, Any]
+    implementation: Callable[..., Any]
+    asynchronous: Callable[..., Awaitable[Any]] | None = None
 
     def call(self, step: Call) -> Answered | Failed:
-        with telemetry.attempting(self._attributes, step.attempt) as attempting:
+        with telemetry.attempting(self.attributes, step.attempt) as attempting:
             try:
-                outcome = _answered(self._call(context=self._context_of(step)))
+                outcome = _answered(self.implementation(context=self._context_of(step)))
             except Exception as error:  # noqa: BLE001 (a provider may raise anything)
                 outcome = Failed(canonical(error))
             return attempting.ended(outcome)
 
     async def acall(self, step: Call) -> Answered | Failed:
-        with telemetry.attempting(self._attributes, step.attempt) as attempting:
+        with telemetry.attempting(self.attributes, step.attempt) as attempting:
+            implementation = self.asynchronous or sync_to_async(self.implementation, thread_sensitive=False)
             try:
                 async with asyncio.timeout(step.timeout) as limit:
-                    outcome = _answered(await self._acall(context=self._context_of(step)))
+                    outcome = _answered(await implementation(context=self._context_of(step)))
             except Exception as error:  # noqa: BLE001 (a provider may raise anything)
                 outcome = Failed(canonical(error))
                 if limit.expired():
@@ -55,7 +50,7 @@ class Work:
             return attempting.ended(outcome)
 
     def _context_of(self, step: Call) -> ProviderExecutionContext:
-        return replace(self._context, attempt=step.attempt, timeout=step.timeout)
+        return replace(self.context, attempt=step.attempt, timeout=step.timeout)
 
 
 def perform(steps: Steps[ProviderExecutionResult], work: Work, store: Store) -> ProviderExecutionResult:

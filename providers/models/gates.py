@@ -9,8 +9,7 @@ from django.db.models.functions import Greatest, Now
 
 from providers.core.breaker import Breaker, BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import Admission, Gate as GateValue, Override
-from providers.core.quota import Quota
+from providers.core.gate import Admission, Gate as GateValue, Override, Quota
 from providers.database import admitting
 from providers.models.columns import WHO, OfCapability, among, named, words
 

@@ -274,17 +274,15 @@ def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
     found: dict[int, list[ProviderMinute]] = {}
     for row in rows.order_by():
         found.setdefault(row.gate_id, []).append(row)
-    return {gate_id: _rated(of_gate) for gate_id, of_gate in found.items()}
-
-
-def _rated(rows: list[ProviderMinute]) -> Rates:
-    attempts, executions = sum(row.attempts for row in rows), sum(row.executions for row in rows)
-    buckets = histogram.merged(row.buckets for row in rows)
-    p95 = histogram.percentile(buckets, P95)
-    return Rates(
-        success=histogram.rate(sum(row.successes for row in rows), attempts),
-        execution=histogram.rate(sum(row.successful_executions for row in rows), executions),
-        p95=None if p95 is None else round(p95, 3),
-        attempts=attempts,
-        refusals=sum(row.refusals for row in rows),
-    )
+    rates = {}
+    for gate_id, of_gate in found.items():
+        attempts, executions = sum(row.attempts for row in of_gate), sum(row.executions for row in of_gate)
+        p95 = histogram.percentile(histogram.merged(row.buckets for row in of_gate), P95)
+        rates[gate_id] = Rates(
+            success=histogram.rate(sum(row.successes for row in of_gate), attempts),
+            execution=histogram.rate(sum(row.successful_executions for row in of_gate), executions),
+            p95=None if p95 is None else round(p95, 3),
+            attempts=attempts,
+            refusals=sum(row.refusals for row in of_gate),
+        )
+    return rates

@@ -15,9 +15,8 @@ from providers.core.errors import (
     ProviderTimeoutError,
 )
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
-from providers.core.gate import Admission, Decision
+from providers.core.gate import NOTHING, Admission, Decision, Reservation
 from providers.core.policy import ProviderPolicy
-from providers.core.quota import NOTHING, Reservation
 from providers.core.retry import RetryPolicy
 from providers.core.steps import (
     Admit,

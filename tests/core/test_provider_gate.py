@@ -12,8 +12,7 @@ from providers.core.errors import (
     ProviderRateLimitError,
     ProviderTimeoutError,
 )
-from providers.core.gate import Asked, Decision, Gate, Override, Returned
-from providers.core.quota import Reservation, opened
+from providers.core.gate import Asked, Decision, Gate, Override, Reservation, Returned, opened
 from providers.core.retry import RetryBudget
 from providers.drivers.circuit_breaker import CircuitBreaker
 

@@ -10,8 +10,8 @@ from engines.core.errors import PolicyError
 from providers.core import histogram, request as idempotency
 from providers.core.errors import ProviderTimeoutError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.gate import NOTHING, Quota, Reservation, aligned, opened
 from providers.core.policy import ProviderPolicy
-from providers.core.quota import NOTHING, Quota, Reservation, aligned, opened
 from providers.core.request import Request
 from providers.core.retry import RetryBudget, RetryPolicy
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from providers.core.breaker import BreakerPolicy, BreakerState, Permit, Verdict
-from providers.core.gate import Admission, Asked, Gate as GateValue, Override, Returned
-from providers.core.quota import NOTHING, Reservation, opened
+from providers.core.gate import NOTHING, Admission, Asked, Gate as GateValue, Override, Reservation, Returned, opened
 from providers.core.retry import RetryBudget
 from providers.database import admitting, sql, statements
 from providers.models import Gate

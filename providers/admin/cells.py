@@ -1,0 +1,148 @@
+"""Cells of the providers' pages: rates, times, quotas and states as people read them, and links between pages."""
+
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+
+from engines.core.explanation import span
+from ergon_site.access.lists import tag, unbroken
+from providers.core.breaker import BreakerState
+from providers.core.exchange import Who
+from providers.models import ProviderExecutionMetric
+from providers.reads.health import NEARLY, QuotaStanding, Standing
+
+UNKNOWN = "–"
+FULL = 100.0
+SECOND = 1000.0
+FEW = 10.0
+LONGEST_UNBROKEN = 36
+KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
+
+
+def share(rate: float | None) -> str:
+    """A share of one; 99.96 % is not all."""
+    return UNKNOWN if rate is None else f"{int(rate * 1000) / 10:.1f} %"
+
+
+def milliseconds(number: float | None) -> str:
+    if number is None:
+        return UNKNOWN
+    if number >= SECOND:
+        return f"{number / SECOND:.3g} s"
+    return f"{number:.0f} ms" if number >= FEW or number == 0 else f"{number:.2g} ms"
+
+
+def quota(one: QuotaStanding | None) -> str:
+    """The used part of a quota, as a bar and in numbers; it changes colour at the warning line."""
+    if one is None:
+        return format_html('<span class="ergon-why">{}</span>', "no quota")
+    kind = "bad" if one.percent >= FULL else "warning" if one.percent >= FULL * NEARLY else "good"
+    bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
+    return format_html(
+        bar + '<span style="left:0;width:{}%"></span></span><span>{} of {}</span></span>',
+        kind,
+        f"{min(one.percent, FULL):.1f}",
+        f"{one.used:,}",
+        f"{one.limit:,}",
+    )
+
+
+def tenant(name: str) -> str:
+    """A UUID stays on one line; what is longer breaks."""
+    return unbroken(name) if len(name) <= LONGEST_UNBROKEN else name
+
+
+def away(moment: datetime, now: datetime) -> str:
+    return span(max(0.0, (moment - now).total_seconds()))
+
+
+def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
+    return {"row": row, "address": attempt_address(row.pk), "took": milliseconds(row.duration_ms)}
+
+
+def tags(one: Standing) -> str:
+    """The effective state, and whether somebody forced it or the provider asked for a pause."""
+    extra = ["forced"] if one.override else []
+    extra += ["pause"] if one.cooldown_until else []
+    words = [tag(word, KINDS) for word in (one.state.value.replace("_", " "), *extra)]
+    return format_html("{} {} {}", *words, *[""] * (3 - len(words)))
+
+
+def why(one: Standing) -> str:
+    if one.override:
+        until = f"{away(one.override_until, one.read_at)} more" if one.override_until else "until reset"
+        return f"by {one.override_by}, {until}: {one.override_reason}"
+    told = []
+    if one.reopens_at:
+        told.append(f"probed in {away(one.reopens_at, one.read_at)}")
+    elif one.failures:
+        told.append(f"{one.failures:,} failure{'s' if one.failures > 1 else ''} in a row")
+    if one.cooldown_until:
+        told.append(f"paused for {away(one.cooldown_until, one.read_at)}")
+    return ", ".join(told)
+
+
+def sentence(one: Standing) -> str:
+    """The one thing to know."""
+    if one.override:
+        until = f"for {away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
+        passes = (
+            "all calls are blocked"
+            if one.state is BreakerState.OPEN
+            else "calls are allowed, whatever the state of the breaker"
+        )
+        return f"Forced {one.override} by {one.override_by}, {until}: {passes}."
+    if one.quota and one.quota.remaining == 0:
+        return f"The quota is used up: calls are blocked for {away(one.quota.end, one.read_at)}."
+    if one.state is BreakerState.OPEN:
+        wait = away(one.reopens_at, one.read_at) if one.reopens_at else "a moment"
+        return f"Open after {one.failures:,} consecutive failures: calls are blocked; next probe in {wait}."
+    if one.state is BreakerState.HALF_OPEN:
+        return (
+            "Half open: the next calls probe the provider. If they succeed the breaker closes, if one fails it opens."
+        )
+    if one.cooldown_until:
+        return f"The provider requested a pause: calls wait for {away(one.cooldown_until, one.read_at)}."
+    return "Closed: calls are allowed."
+
+
+def gate_address(key: int) -> str:
+    return reverse("admin:providers_gate_change", args=[key])
+
+
+def attempt_address(key: int) -> str:
+    return reverse("admin:providers_providerexecutionmetric_change", args=[key])
+
+
+def task_address(key: int) -> str:
+    return reverse("admin:providers_taskexecution_change", args=[key])
+
+
+def dead_letter_address(key: int) -> str:
+    return reverse("admin:engines_deadletter_change", args=[key])
+
+
+def attempts_address(who: Who, **more: Any) -> str:
+    named = {"tenant": who.tenant_id, "provider": who.provider_name, "capability": who.capability}
+    return _list("providerexecutionmetric_changelist", **named, **more)
+
+
+def correlation_address(correlation_id: str) -> str:
+    return _list("providerexecutionmetric_changelist", correlation=correlation_id)
+
+
+def waiting_address(who: Who) -> str:
+    """The list of the tasks that wait for a capability."""
+    waits_for = f"{who.provider_name}/{who.capability}"
+    return _list("taskexecution_changelist", tenant=who.tenant_id, waits_for=waits_for)
+
+
+def new_policy_address(who: Who) -> str:
+    return _list("providerpolicyrow_add", provider_name=who.provider_name, capability=who.capability)
+
+
+def _list(page: str, **asked: Any) -> str:
+    return f"{reverse(f'admin:providers_{page}')}?{urlencode(asked)}"
