@@ -1,9 +1,6 @@
 """Links between the pages of the engines."""
 
-from typing import Any
-
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from engines.models import Pipeline, Policy
@@ -25,7 +22,3 @@ def pipeline(row: Pipeline) -> str:
 
 def policy(row: Policy) -> str:
     return reverse("admin:engines_policy_change", args=[row.pk])
-
-
-def anchor(address: str, text: Any) -> str:
-    return format_html('<a class="ergon-link" href="{}">{}</a>', address, text)

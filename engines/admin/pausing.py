@@ -58,10 +58,10 @@ class PausablePage(RelatedPage):
     def state(self, row: Pipeline | Schedule) -> str:
         """Active, or paused by whom and why."""
         if row.paused_at is None:
-            return tag("active", "good")
+            return tag("active", KINDS)
         return format_html(
             '<div class="ergon-cell">{}<div class="ergon-why">by {}: {}</div></div>',
-            tag("paused", "warning"),
+            tag("paused", KINDS),
             row.paused_by,
             row.pause_reason,
         )

@@ -19,6 +19,7 @@ from engines.core.policy import RetryPolicy
 from engines.models import KINDS, Policy, PolicyVersion
 from ergon_site.access.core import ruled
 from ergon_site.access.fields import WhyField
+from ergon_site.access.lists import anchor
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation

@@ -133,7 +133,7 @@ class SchedulesPage(PausablePage):
     def next_run(self, row: Schedule) -> str:
         """When, by the clock of everybody; marked if that has passed."""
         time = f"{row.next_run_at:%Y-%m-%d %H:%M}"
-        return format_html("{} {}", time, tag("late", "warning")) if is_late(row) else time
+        return format_html("{} {}", time, tag("late", KINDS)) if is_late(row) else time
 
     def details(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
         first = row.next_run_at.astimezone(ZoneInfo(row.time_zone))

@@ -18,6 +18,7 @@ from engines.core.states import WorkerState
 from engines.models import Worker
 from engines.reads import executors
 from ergon_site.access.detail import DetailPage
+from ergon_site.access.lists import anchor, tag
 
 KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended": "plain", "dead": "bad"}
 
@@ -71,7 +72,7 @@ class WorkersPage(DetailPage):
     @display(description="state", ordering="state")
     def standing(self, worker: Any) -> str:
         word = standing(worker)
-        return tag(word, KINDS[word])
+        return tag(word, KINDS)
 
     serves = column(
         "pipelines", lambda worker: format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
@@ -90,7 +91,7 @@ class WorkersPage(DetailPage):
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         word = standing(row)
-        told = {"standing": word, "tag": tag(word, KINDS[word]), "heartbeat": self.heartbeat(row)}
+        told = {"standing": word, "tag": tag(word, KINDS), "heartbeat": self.heartbeat(row)}
         return {"worker": row, "shares": executors.of_worker(row), **told}
 
 

@@ -20,13 +20,8 @@ def client_address(request: Any) -> str:
     """
     connected, forwarded = request.META.get("REMOTE_ADDR", ""), request.META.get(HEADER, "")
     if forwarded and not addresses.is_among(connected, settings.ERGON_TRUSTED_PROXIES):
-        _warn(connected)
         forwarded = ""
+        if not _warned:  # once: a proxy may be missing from the settings, and all callers behind it count as one
+            _warned.add(connected)
+            log.warning("forwarded_address_ignored", address=connected, setting="ERGON_TRUSTED_PROXIES")
     return addresses.caller(connected, forwarded, settings.ERGON_TRUSTED_PROXIES)
-
-
-def _warn(connected: str) -> None:
-    """Warn once that a proxy may be missing from the settings: all callers behind it count as one."""
-    if not _warned:
-        _warned.add(connected)
-        log.warning("forwarded_address_ignored", address=connected, setting="ERGON_TRUSTED_PROXIES")

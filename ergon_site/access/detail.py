@@ -1,6 +1,6 @@
 """Pages of single rows that show facts, figures and buttons, and pages whose form carries out a verb."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django import forms
@@ -11,7 +11,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from ergon_site.access.buttons import Button, bar, button
+from ergon_site.access.buttons import bar, button
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.pages import ConsolePage
 
 
@@ -27,7 +28,11 @@ class DetailPage(ConsolePage):
     actions = None
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {"bar": bar(*self._new(request)), **(extra_context or {})})
+        new = []
+        if self.edit_right is not None and self.new_title:
+            address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_add")
+            new.append(button(request, self.new_title, address, right=self.edit_right, is_dialog=False))
+        return super().changelist_view(request, {"bar": bar(*new), **(extra_context or {})})
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The context of a row's page."""
@@ -67,18 +72,6 @@ class DetailPage(ConsolePage):
             form.add_error(field if field in form.fields else None, sentence(error))
         return None
 
-    def _new(self, request: HttpRequest) -> Iterator[Button]:
-        """The button that makes a row, where rows are made by hand."""
-        if self.edit_right is not None and self.new_title:
-            address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_add")
-            yield button(request, self.new_title, address, right=self.edit_right, is_dialog=False)
-
     def address(self, object_id: Any) -> str:
         """The address of a row's page."""
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
-
-
-def sentence(refusal: Exception | str) -> str:
-    """The refusal of a verb, as pages show it."""
-    text = str(refusal)
-    return f"{text[:1].upper()}{text[1:]}."

@@ -11,10 +11,8 @@ from unfold.decorators import action
 
 from ergon_site.access.pages import ReasonForm
 
-Dialog = dict[str, Any]
 
-
-def dialog_action(*, dialog: Dialog, **terms: Any) -> Callable[[Callable[..., HttpResponse]], Any]:
+def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable[..., HttpResponse]], Any]:
     """The theme's decorator for an action with a dialog.
 
     `dialog` has the `title`, which is also what the button that acts says unless there is a `submit`, a `description`,
@@ -27,34 +25,25 @@ def dialog_action(*, dialog: Dialog, **terms: Any) -> Callable[[Callable[..., Ht
             row = page.get_object(request, object_id)
             if row is None:
                 raise Http404
+            is_scripted = "HX-Request" in request.headers
             form = dialog.get("form_class", ReasonForm)(data=request.POST or None, request=request, object_id=object_id)
             if form.is_valid():
-                return _acted(request, act(page, request, form, object_id=object_id))
-            return _asked(page, request, row, dialog, form)
+                answer = act(page, request, form, object_id=object_id)
+                address = answer.headers.get("HX-Redirect")
+                if address is None or is_scripted:
+                    return answer
+                # A browser without script follows a redirection instead of the script's header.
+                return HttpResponseRedirect(address, headers={"HX-Redirect": address})
+            address = reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[row.pk])
+            context = {"dialog": dialog, "form": form, "address": address}
+            if is_scripted:
+                return TemplateResponse(request, "console/dialog.html", context)
+            shared = {"opts": page.opts, "original": row, "title": dialog["title"], **context}
+            whole = {**page.admin_site.each_context(request), **shared}
+            return TemplateResponse(request, "console/dialog_page.html", whole)
 
         decorated = action(**terms)(ask)
         decorated.dialog = dialog
         return decorated
 
     return decorate
-
-
-def _asked(page: Any, request: HttpRequest, row: Any, dialog: Dialog, form: Any) -> HttpResponse:
-    address = reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[row.pk])
-    context = {"dialog": dialog, "form": form, "address": address}
-    if _is_scripted(request):
-        return TemplateResponse(request, "console/dialog.html", context)
-    shared = {**page.admin_site.each_context(request), "opts": page.opts, "original": row, "title": dialog["title"]}
-    return TemplateResponse(request, "console/dialog_page.html", {**shared, **context})
-
-
-def _acted(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
-    """The answer of an action; a browser without script follows a redirection instead of the script's header."""
-    address = answer.headers.get("HX-Redirect")
-    if address is None or _is_scripted(request):
-        return answer
-    return HttpResponseRedirect(address, headers={"HX-Redirect": address})
-
-
-def _is_scripted(request: HttpRequest) -> bool:
-    return "HX-Request" in request.headers

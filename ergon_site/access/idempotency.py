@@ -94,15 +94,11 @@ def _begin(asked: Asked, token: str) -> IdempotentRequest:
     if request.digest != asked.digest:
         raise KeyReusedError
     if request.status is None and request.token != token:
-        _take_over(known.filter(token=request.token), token)
+        # Its process may have crashed: then this one goes on for it.
+        crashed = known.filter(token=request.token, status=None, started_at__lt=Now() - CRASHED_AFTER)
+        if not crashed.update(token=token, started_at=Now()):
+            raise InFlightError
     return request
-
-
-def _take_over(held: QuerySet[IdempotentRequest], token: str) -> None:
-    """Go on for a request whose process has crashed."""
-    crashed = held.filter(status=None, started_at__lt=Now() - CRASHED_AFTER)
-    if not crashed.update(token=token, started_at=Now()):
-        raise InFlightError
 
 
 @retry_conflicts

@@ -40,36 +40,23 @@ def text(value: Any) -> str:
 
 def _node(label: str, value: Any, depth: int, left: _Allowance) -> Iterator[str]:
     left.nodes -= 1
-    match value:
-        case dict() if value:
-            yield from _branch(label, list(value.items()), "{}", depth, left)
-        case list() if value:
-            yield from _branch(label, [(str(place), item) for place, item in enumerate(value)], "[]", depth, left)
-        case _:
-            yield f"<li>{_label(label)}{_leaf(value)}</li>"
-
-
-def _branch(label: str, children: list[tuple[str, Any]], brackets: str, depth: int, left: _Allowance) -> Iterator[str]:
-    is_open = " open" if depth < OPEN_TO and len(children) <= MOST_CHILDREN else ""
-    size = f'<span class="ergon-tree-size">{brackets[0]}{len(children):,}{brackets[1]}</span>'
-    yield f"<li><details{is_open}><summary>{_label(label)}{size}</summary><ul>"
-    if depth >= DEEPEST:
-        yield "<li>nested too deeply to display</li>"
-    else:
-        yield from _children(children, depth, left)
-    yield "</ul></details></li>"
-
-
-def _children(children: list[tuple[str, Any]], depth: int, left: _Allowance) -> Iterator[str]:
-    for number, (label, child) in enumerate(children):
+    key = f'<span class="ergon-tree-key">{escape(label)}</span> ' if label else ""
+    if not isinstance(value, dict | list) or not value:
+        yield f"<li>{key}{_leaf(value)}</li>"
+        return
+    pairs = value.items() if isinstance(value, dict) else ((str(place), item) for place, item in enumerate(value))
+    size = f"{{{len(value):,}}}" if isinstance(value, dict) else f"[{len(value):,}]"
+    is_open = " open" if depth < OPEN_TO and len(value) <= MOST_CHILDREN else ""
+    yield f'<li><details{is_open}><summary>{key}<span class="ergon-tree-size">{size}</span></summary><ul>'
+    for number, (name, child) in enumerate(pairs):
+        if depth >= DEEPEST:
+            yield "<li>nested too deeply to display</li>"
+            break
         if number >= MOST_CHILDREN or left.nodes <= 0:
-            yield f"<li>… and {len(children) - number:,} more</li>"
-            return
-        yield from _node(label, child, depth + 1, left)
-
-
-def _label(label: str) -> str:
-    return f'<span class="ergon-tree-key">{escape(label)}</span> ' if label else ""
+            yield f"<li>… and {len(value) - number:,} more</li>"
+            break
+        yield from _node(name, child, depth + 1, left)
+    yield "</ul></details></li>"
 
 
 def _leaf(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -46,8 +46,7 @@ class KeysetQuery:
         return None if self.rest or not self.is_counted else self.rows.order_by(*self.order)[: COUNTED + 1].count()
 
     def reversed(self) -> "KeysetQuery":
-        flipped = tuple(name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in self.order)
-        return replace(self, order=flipped)
+        return replace(self, order=_flipped(self.order))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +59,6 @@ class Page:
     looked_through: int = 0
 
 
-class _Place(NamedTuple):
-    key: Key
-    is_back: bool
-
-
 class _Walk(NamedTuple):
     rows: list[Any]
     end: Key | None
@@ -74,11 +68,25 @@ class _Walk(NamedTuple):
 def paginate(query: KeysetQuery, *, size: int, at: str = "", tag: str = "") -> Page:
     """The page that a cursor names; the first one if it names none, or one of a list that was asked differently."""
     query = _comparable(query)
-    place = _place(query, at, tag)
-    if place is not None and place.is_back:
-        # Where nothing is left before it, the page before is the first one.
-        return _before(query, place.key, size, tag) or _after_place(query, None, size, tag)
-    return _after_place(query, place.key if place else None, size, tag)
+    start, is_back = _place(query, at, tag)
+    if start is not None and is_back:
+        walk = _walk(query.reversed(), start, size)
+        if walk.end is not None:
+            rows = walk.rows[::-1]
+            return Page(
+                rows=rows,
+                previous=_cursor(tag, "p", walk.end),
+                next=_cursor(tag, "n", _key(query, rows[-1]) if rows else start),
+                looked_through=query.window if walk.is_cut_short else 0,
+            )
+        start = None  # where nothing is left before it, the page before is the first one
+    walk = _walk(query, start, size)
+    return Page(
+        rows=walk.rows,
+        previous=_cursor(tag, "p", _key(query, walk.rows[0]) if start and walk.rows else None),
+        next=_cursor(tag, "n", walk.end),
+        looked_through=query.window if walk.is_cut_short else 0,
+    )
 
 
 def counted(count: int) -> str:
@@ -101,51 +109,24 @@ def _column(query: KeysetQuery, name: str) -> Any:
     return query.rows.model._meta.get_field(name) if not name.endswith(WRITTEN) else CharField()  # noqa: SLF001
 
 
-def _after_place(query: KeysetQuery, start: Key | None, size: int, tag: str) -> Page:
-    walk = _walk(query, start, size)
-    first = _key(query, walk.rows[0]) if start and walk.rows else None
-    return Page(
-        rows=walk.rows,
-        previous=_cursor(tag, "p", first),
-        next=_cursor(tag, "n", walk.end),
-        looked_through=query.window if walk.is_cut_short else 0,
-    )
-
-
-def _before(query: KeysetQuery, key: Key, size: int, tag: str) -> Page | None:
-    walk = _walk(query.reversed(), key, size)
-    if walk.end is None:
-        return None
-    rows = walk.rows[::-1]
-    return Page(
-        rows=rows,
-        previous=_cursor(tag, "p", walk.end),
-        next=_cursor(tag, "n", _key(query, rows[-1]) if rows else key),
-        looked_through=query.window if walk.is_cut_short else 0,
-    )
-
-
 def _walk(query: KeysetQuery, start: Key | None, size: int) -> _Walk:
     """The next rows, and the key to go on from if there may be more."""
     edge = _edge(query, start) if query.rest else None
+    ordered = query.rows.order_by(*query.order)
+    stretches = [ordered]
+    if start is not None:
+        # In ranges that an index serves; first those that differ in the last column only.
+        stretches = [
+            ordered.filter(_alike(query.order[:depth], start), _beyond(query.order[depth], start[depth]))
+            for depth in range(len(query.order) - 1, -1, -1)
+        ]
     found: list[Any] = []
-    for rows in _stretches(query, start):
-        if edge is not None:
-            rows = rows.filter(_up_to(query.order, edge))  # noqa: PLW2901
-        found += rows.filter(query.rest)[: size + 1 - len(found)]
+    for rows in stretches:
+        within = rows if edge is None else rows.filter(_up_to(query.order, edge))
+        found += within.filter(query.rest)[: size + 1 - len(found)]
         if len(found) > size:
             return _Walk(found[:size], _key(query, found[size - 1]), is_cut_short=False)
     return _Walk(found, edge, is_cut_short=edge is not None)
-
-
-def _stretches(query: KeysetQuery, start: Key | None) -> Iterator[QuerySet[Any]]:
-    """The rows after a key, in ranges that an index serves; first those that differ in the last column only."""
-    ordered = query.rows.order_by(*query.order)
-    if start is None:
-        yield ordered
-        return
-    for depth in range(len(query.order) - 1, -1, -1):
-        yield ordered.filter(_alike(query.order[:depth], start), _beyond(query.order[depth], start[depth]))
 
 
 def _edge(query: KeysetQuery, start: Key | None) -> Key | None:
@@ -163,10 +144,13 @@ def _after(order: Sequence[str], key: Key) -> Q:
 
 
 def _up_to(order: Sequence[str], key: Key) -> Q:
-    back = [name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in order]
     if len(order) == 1:
-        return Q(**{f"{_name(back[0])}__{_side(back[0])}e": key[0]})
-    return _after(back, key) | _alike(order, key)
+        return Q(**{f"{_name(order[0])}__{'gte' if order[0].startswith('-') else 'lte'}": key[0]})
+    return _after(_flipped(order), key) | _alike(order, key)
+
+
+def _flipped(order: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.removeprefix("-") if name.startswith("-") else f"-{name}" for name in order)
 
 
 def _alike(order: Sequence[str], key: Key) -> Q:
@@ -174,11 +158,7 @@ def _alike(order: Sequence[str], key: Key) -> Q:
 
 
 def _beyond(name: str, value: Any) -> Q:
-    return Q(**{f"{_name(name)}__{_side(name)}": value})
-
-
-def _side(name: str) -> str:
-    return "lt" if name.startswith("-") else "gt"
+    return Q(**{f"{_name(name)}__{'lt' if name.startswith('-') else 'gt'}": value})
 
 
 def _name(name: str) -> str:
@@ -200,20 +180,20 @@ def _cursor(tag: str, way: str, key: Key | None) -> str:
     return urlsafe_b64encode(json.dumps([tag, way, *key], default=str).encode()).decode().rstrip("=")
 
 
-def _place(query: KeysetQuery, at: str, tag: str) -> _Place | None:
-    """The key that a cursor points to; None if it is not a cursor of this list."""
+def _place(query: KeysetQuery, at: str, tag: str) -> tuple[Key | None, bool]:
+    """The key that a cursor points to, None if it is not a cursor of this list; and whether it leads back."""
     if not at or len(at) > LONGEST_CURSOR:
-        return None
+        return None, False
     try:
         told, way, *values = json.loads(urlsafe_b64decode(at + "=" * (-len(at) % 4)))
         columns = [_column(query, name) for name in _names(query.order)]
-        key = tuple(_value(column, value) for column, value in zip(columns, values, strict=True))
+        key = tuple(column_value(column, value) for column, value in zip(columns, values, strict=True))
     except (ValueError, TypeError, OverflowError, RecursionError, ValidationError):
-        return None
-    return _Place(key, way == "p") if told == tag and None not in key else None
+        return None, False
+    return (key, way == "p") if told == tag and None not in key else (None, False)
 
 
-def _value(column: Any, told: Any) -> Any:
+def column_value(column: Any, told: Any) -> Any:
     """The value of a column in a cursor, if a database can hold it."""
     value = column.to_python(told)
     if isinstance(value, datetime):

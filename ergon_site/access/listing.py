@@ -1,7 +1,6 @@
 """The list of the audit log: each is led by an index, so that the millionth page costs what the first one does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import connection
@@ -42,15 +41,6 @@ class ListingError(ValueError):
     """No list is filtered so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
-    """The conditions of a searched text: those that an index serves, or one that is scanned for; and a note."""
-
-    leads: tuple[Q, ...] = ()
-    rest: Q = field(default_factory=Q)
-    note: str = ""
-
-
 def actions() -> list[str]:
     """Every action that has been recorded, by name."""
     with connection.cursor() as cursor:
@@ -61,37 +51,36 @@ def actions() -> list[str]:
 def entries(asked: Mapping[str, str], now: datetime) -> KeysetQuery:
     """The keyset query of the audit log, newest first, without the columns before and after."""
     text = asked.get("q", "").strip()
-    search = _search(text) if text else _Search()
-    leads = [*search.leads, *(Q(**{name: asked[name]}) for name in LEADING if name in asked)]
-    rows = AuditEntry.objects.defer("before", "after").filter(_age(asked.get("age", ""), now), *leads[:1])
-    rest = search.rest
+    leads, rest, note = _search(text) if text else ([], Q(), "")
+    leads += [Q(**{name: asked[name]}) for name in LEADING if name in asked]
+    rows = AuditEntry.objects.defer("before", "after").filter(*leads[:1])
+    if age := asked.get("age", ""):
+        side, _, span = age.partition("-")
+        if side not in SIDES or span not in SPANS:
+            msg = f"there is no age {age!r}"
+            raise ListingError(msg)
+        rows = rows.filter(**{SIDES[side]: now - SPANS[span]})
     for condition in leads[1:]:
         rest &= condition
-    return KeysetQuery(rows=rows, order=NEWEST, rest=rest, window=WINDOW, note=search.note)
+    return KeysetQuery(rows=rows, order=NEWEST, rest=rest, window=WINDOW, note=note)
 
 
-def _age(asked: str, now: datetime) -> Q:
-    if not asked:
-        return Q()
-    side, _, span = asked.partition("-")
-    if side not in SIDES or span not in SPANS:
-        msg = f"there is no age {asked!r}"
-        raise ListingError(msg)
-    return Q(**{SIDES[side]: now - SPANS[span]})
+def _search(text: str) -> tuple[list[Q], Q, str]:
+    """The conditions of a searched text: those that an index serves, or one that is scanned for; and a note.
 
-
-def _search(text: str) -> _Search:
-    """Few that begin so are all found; of many, those of exactly that name, or else the newest."""
+    Few that begin so are all found; of many, those of exactly that name, or else the newest.
+    """
     alike = [action for action in actions() if action.startswith(text)]
-    found = [_keys("actor", text), _keys("target", text), _keys_of(alike)]
+    of_actions = AuditEntry.objects.filter(action__in=alike).order_by("action").values_list("pk", flat=True)
+    found = [_keys("actor", text), _keys("target", text), list(of_actions[: MOST_ALIKE + 1])]
     if all(len(keys) <= MOST_ALIKE for keys in found):
-        return _Search(leads=(Q(pk__in=[key for keys in found for key in keys]),))
+        return [Q(pk__in=[key for keys in found for key in keys])], Q(), ""
     more = f"more than {MOST_ALIKE} start with this"
     for name in LEADING:
         if AuditEntry.objects.filter(**{name: text}).exists():
-            return _Search(leads=(Q(**{name: text}),), note=f"{more}: showing those with exactly this {name}")
+            return [Q(**{name: text})], Q(), f"{more}: showing those with exactly this {name}"
     begins = Q(actor__startswith=text) | Q(target__startswith=text) | Q(action__in=alike)
-    return _Search(rest=begins, note=f"{more}: searching the newest first")
+    return [], begins, f"{more}: searching the newest first"
 
 
 def _keys(column: str, text: str) -> list[int]:
@@ -99,8 +88,3 @@ def _keys(column: str, text: str) -> list[int]:
         beginning = f"{connection.ops.prep_for_like_query(text)}%"
         cursor.execute(BEGINNING[connection.vendor, column], [beginning, MOST_ALIKE + 1])
         return [key for (key,) in cursor.fetchall()]
-
-
-def _keys_of(actions: list[str]) -> list[int]:
-    rows = AuditEntry.objects.filter(action__in=actions).order_by("action")
-    return list(rows.values_list("pk", flat=True)[: MOST_ALIKE + 1])

@@ -19,6 +19,7 @@ from ergon_site.access.tables import Column
 AT = "at"
 LONGEST_VALUE = 300
 LONGEST_TITLE = 500
+FULL = 100.0
 
 
 class KeysetList(ConsoleList):
@@ -138,6 +139,18 @@ def identifier(text: str) -> str:
 def unbroken(text: object) -> str:
     """A word that stays on one line."""
     return format_html('<span class="ergon-when">{}</span>', text)
+
+
+def anchor(address: str, text: object) -> str:
+    return format_html('<a class="ergon-link" href="{}">{}</a>', address, text)
+
+
+def meter(percent: float, text: str, *, warning: float) -> str:
+    """A bar of how full something is, and a text beside it; it changes colour at the warning line."""
+    kind = "bad" if percent >= FULL else "warning" if percent >= warning else "good"
+    bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
+    whole = bar + '<span style="left:0;width:{}%"></span></span><span>{}</span></span>'
+    return format_html(whole, kind, f"{min(percent, FULL):.1f}", text)
 
 
 class Choice(SimpleListFilter):

@@ -34,8 +34,13 @@ log = structlog.get_logger("ergon.access")
 def begin(account: str, address: str) -> float:
     """Count an attempt; the seconds to wait if it must not be made."""
     for counter, key in _keys(account, address).items():
-        wait = lockout.wait(_counted(counter, key), settings.ERGON_LOGIN_FAILURES)
-        if wait:
+        now = timezone.now()
+        times = [now + timedelta(seconds=settings.ERGON_LOGIN_LOCKOUT), now, now]
+        with connection.cursor() as cursor:
+            cursor.execute(COUNT_ONE, [key, *map(connection.ops.adapt_datetimefield_value, times)])
+        row = FailedLogins.objects.get(pk=key)
+        count = Count(counter, row.attempts, (row.ends_at - now).total_seconds())
+        if wait := lockout.wait(count, settings.ERGON_LOGIN_FAILURES):
             # What is refused here does not count further on: one address alone must not lock a person out elsewhere.
             about = {"account": account[:LONGEST_ACCOUNT], "address": address}
             log.warning("login_refused", **about, seconds=round(wait), failures_of=counter.value)
@@ -68,20 +73,8 @@ def forget() -> int:
     return FailedLogins.objects.filter(ends_at__lt=timezone.now()).delete()[0]
 
 
-def _counted(counter: Counter, key: str) -> Count:
-    now = timezone.now()
-    times = [now + timedelta(seconds=settings.ERGON_LOGIN_LOCKOUT), now, now]
-    with connection.cursor() as cursor:
-        cursor.execute(COUNT_ONE, [key, *map(connection.ops.adapt_datetimefield_value, times)])
-    row = FailedLogins.objects.get(pk=key)
-    return Count(counter, row.attempts, (row.ends_at - now).total_seconds())
-
-
 def _keys(account: str, address: str) -> dict[Counter, str]:
     """In the order in which they are counted, always the same: no two logins wait for each other."""
     named = {Counter.PAIR: (account, address), Counter.ADDRESS: (address,), Counter.ACCOUNT: (account,)}
-    return {counter: _digest(counter, *names) for counter, names in named.items()}
-
-
-def _digest(*names: str) -> str:
-    return sha256("\0".join(names).encode(errors="surrogatepass")).hexdigest()
+    texts = {counter: "\0".join((counter, *names)) for counter, names in named.items()}
+    return {counter: sha256(text.encode(errors="surrogatepass")).hexdigest() for counter, text in texts.items()}

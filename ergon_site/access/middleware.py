@@ -40,17 +40,13 @@ def renew_sessions(get_response: Handler) -> Handler:
     """Let a console session live on while somebody uses it. A page that refreshes itself is nobody's use."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        if request.path.startswith("/admin/") and REFRESH not in request.headers and _is_due(request.session):
-            # Django writes a session that has changed, and counts its age from then on.
-            request.session.modified = True
+        if request.path.startswith("/admin/") and REFRESH not in request.headers:
+            session: Any = request.session
+            if SESSION_KEY in session and session.expires_at is not None:
+                age = timedelta(seconds=settings.SESSION_COOKIE_AGE)
+                if session.expires_at < timezone.now() + age * (1 - 1 / RENEWALS):
+                    # Django writes a session that has changed, and counts its age from then on.
+                    session.modified = True
         return get_response(request)
 
     return middleware
-
-
-def _is_due(session: Any) -> bool:
-    """Whether it is some time since a person's session was written."""
-    if SESSION_KEY not in session or session.expires_at is None:
-        return False
-    age = timedelta(seconds=settings.SESSION_COOKIE_AGE)
-    return bool(session.expires_at < timezone.now() + age * (1 - 1 / RENEWALS))

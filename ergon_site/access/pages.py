@@ -127,16 +127,13 @@ class ConsolePage(ModelAdmin):
 
     def exported(self, rows: QuerySet[Model]) -> Iterator[tuple[Any, ...]]:
         """The exported values of each row."""
-        return _values(rows, self.export_fields)
+        fields = self.export_fields
+        columns = fields.values() if isinstance(fields, Mapping) else fields
+        return rows.values_list(*columns).iterator(chunk_size=ROWS_PER_FETCH)
 
 
 def holds(request: HttpRequest, right: Right) -> bool:
     return request.user.has_perm(right.permission)
-
-
-def _values(rows: QuerySet[Model], fields: Sequence[str] | Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    columns = fields.values() if isinstance(fields, Mapping) else fields
-    return rows.values_list(*columns).iterator(chunk_size=ROWS_PER_FETCH)
 
 
 class _Echo:

@@ -1,7 +1,8 @@
 """The forms of the console that take a password, with a limit on failures."""
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import ValidationError
@@ -11,24 +12,18 @@ from ergon_site.access import addresses, logins
 
 MINUTE = 60
 
+T = TypeVar("T")
+
 
 class LoginForm(AuthenticationForm):
-    """Refuses an attempt without looking at the password where too many have failed."""
-
     def clean(self) -> dict[str, Any]:
         account, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if not account or not password:
             return dict(super().clean())
         address = addresses.client_address(self.request)
-        if wait := logins.begin(account, address):
-            raise ValidationError(_refusal(wait), code="locked")
-        try:
-            checked = dict(super().clean())
-        except ValidationError:
-            logins.fail(account, address)
-            raise
+        checked = _counted(account, address, super().clean)
         logins.succeed(account, address)
-        return checked
+        return dict(checked)
 
 
 class PasswordForm(AdminOwnPasswordChangeForm):
@@ -40,13 +35,7 @@ class PasswordForm(AdminOwnPasswordChangeForm):
 
     def clean_old_password(self) -> str:
         account = self.user.get_username()
-        if wait := logins.begin(account, self.address):
-            raise ValidationError(_refusal(wait), code="locked")
-        try:
-            password: str = super().clean_old_password()
-        except ValidationError:
-            logins.fail(account, self.address)
-            raise
+        password: str = _counted(account, self.address, super().clean_old_password)
         logins.take_back(account, self.address)
         return password
 
@@ -58,6 +47,14 @@ class PasswordPage(PasswordChangeView):
         return {**super().get_form_kwargs(), "address": addresses.client_address(self.request)}
 
 
-def _refusal(wait: float) -> str:
-    minutes = math.ceil(wait / MINUTE)
-    return f"Too many failed logins. Try again in {minutes} minute{'' if minutes == 1 else 's'}."
+def _counted(account: str, address: str, check: Callable[[], T]) -> T:
+    """Check a password, as an attempt that counts; where too many have failed, refuse it unseen."""
+    if wait := logins.begin(account, address):
+        minutes = math.ceil(wait / MINUTE)
+        msg = f"Too many failed logins. Try again in {minutes} minute{'' if minutes == 1 else 's'}."
+        raise ValidationError(msg, code="locked")
+    try:
+        return check()
+    except ValidationError:
+        logins.fail(account, address)
+        raise

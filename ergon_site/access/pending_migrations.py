@@ -3,6 +3,8 @@
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from ergon_site.access.database.description import describe
+
 
 def migrations() -> list[str]:
     """Those that the database does not have yet; none where nobody can tell."""
@@ -12,3 +14,9 @@ def migrations() -> list[str]:
     except DatabaseError:
         return []
     return [str(migration) for migration, _ in plan]
+
+
+def hint() -> str:
+    """What to do about a database that is not up to date; empty if it is, or nobody can tell."""
+    text = f"the database is not up to date: run manage.py migrate (it is {describe(connection)})"
+    return text if migrations() else ""

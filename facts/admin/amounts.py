@@ -4,11 +4,11 @@ import math
 
 from django.utils.html import format_html
 
+from ergon_site.access import lists
 from facts.core.watching import FILL
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 STEP = 1024
-FULL = 100.0
 UNKNOWN = "–"
 
 
@@ -27,17 +27,10 @@ def size(number: int) -> str:
 
 
 def meter(percent: float | None) -> str:
-    """A bar and a number of how full something is; it changes colour at the warning line."""
+    """How full something is, as a bar and a number."""
     if percent is None:
         return format_html('<span class="ergon-why">{}</span>', "no limit")
-    kind = "bad" if percent >= FULL else "warning" if percent >= FILL else "good"
-    bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
-    return format_html(
-        bar + '<span style="left:0;width:{}%"></span></span><span>{}</span></span>',
-        kind,
-        f"{min(percent, FULL):.1f}",
-        percent_text(percent),
-    )
+    return lists.meter(percent, percent_text(percent), warning=FILL)
 
 
 def beyond(text: str) -> str:

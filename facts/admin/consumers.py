@@ -112,7 +112,7 @@ class ConsumersPage(Verbs):
 
     @display(description="boundary", ordering="boundary")
     def reads(self, row: Consumer) -> str:
-        return links.anchor(links.boundary(row.boundary), row.boundary)
+        return anchor(links.boundary(row.boundary), row.boundary)
 
     @display(description="cursor")
     def place(self, row: Any) -> str:
@@ -122,7 +122,7 @@ class ConsumersPage(Verbs):
     def backlog(self, row: Any) -> str:
         told = f"{row.standing.flow.backlog:,}"
         told = amounts.beyond(told) if row.standing.worries else told
-        return links.anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
+        return anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
 
     @display(description="last fetch", ordering="fetched_at", empty_value="never")
     def fetched(self, row: Consumer) -> Any:

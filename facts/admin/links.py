@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from facts.models import Artifact, Boundary, Consumer
@@ -38,7 +37,3 @@ def facts(buffer: str, **filters: Any) -> str:
 
 def consumers(row: Boundary) -> str:
     return f"{reverse('admin:facts_consumer_changelist')}?{urlencode({'boundary': row.pk})}"
-
-
-def anchor(address: str, text: Any) -> str:
-    return format_html('<a class="ergon-link" href="{}">{}</a>', address, text)

@@ -15,6 +15,7 @@ from rest_framework.exceptions import (
 
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import PayloadTooLarge, Problem, fault
+from ergon_site.access.core.texts import sentence
 from facts import telemetry
 from facts.core.errors import BufferFullError, FactError, NotAuthorizedError
 
@@ -66,7 +67,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
 def problem_of(error: FactError) -> Problem:
     if isinstance(error, NotAuthorizedError):
         telemetry.auth_failures.add(1)
-    detail = f"{error.message[:1].upper()}{error.message[1:]}."
+    detail = sentence(error.message)
     members: dict[str, Any] = {"errors": [fault(error.pointer, detail, error.code)]} if error.pointer else {}
     headers = {}
     if isinstance(error, BufferFullError):

@@ -9,6 +9,7 @@ from django.http import JsonResponse
 from engines.core.errors import PolicyError
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, escaped, fault
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.policies.errors import PolicyRefusal, StalePolicyError
 from providers.calls import OrderError
 
@@ -49,11 +50,6 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
 
 
 def _problem(status: HTTPStatus, error: Any, pointer: str = "") -> Problem:
-    detail = _sentence(error)
+    detail = sentence(error)
     members: dict[str, Any] = {"errors": [fault(pointer, detail, error.code)]} if pointer else {}
     return Problem(status, error.code, detail, **members)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

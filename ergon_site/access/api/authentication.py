@@ -34,22 +34,15 @@ class CertificateAuthentication(BaseAuthentication):
     """The client of a request is whoever the proxy says has shown its certificate."""
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
-        told = _forwarded_certificate(request)
-        if not told:
+        name = settings.ERGON_CERTIFICATE_HEADER
+        told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
+        if not told or not addresses.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES):
             return None
         try:
             caller = api_identity.recognise(certificates.identity(told))
         except certificates.UnusableIdentityError:
             caller = None
         return (caller, caller) if caller else _refuse(request, "certificate")
-
-
-def _forwarded_certificate(request: Request) -> str:
-    """The certificate that a trusted proxy forwards; None from anybody else."""
-    name = settings.ERGON_CERTIFICATE_HEADER
-    told: str = request.META.get(f"HTTP_{name.upper().replace('-', '_')}", "").strip() if name else ""
-    is_believed = told and addresses.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES)
-    return told if is_believed else ""
 
 
 def _refuse(request: Request, what: str) -> NoReturn:

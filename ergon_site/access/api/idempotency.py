@@ -26,19 +26,16 @@ KEY = OpenApiParameter(
 def answer_once(request: Request, act: Callable[[], Answer]) -> Response:
     """The answer of `act`, or the stored answer if the client has used the key before."""
     key = request.headers.get(HEADER)
-    answer = act() if key is None else idempotency.answer(_asked(request, key), act)
+    if key is None:
+        answer = act()
+    else:
+        if not 0 < len(key) <= LONGEST or not (key.isascii() and key.isprintable()):
+            msg = f"{HEADER} must have 1 to {LONGEST} printable ASCII characters."
+            raise ParseError(msg)
+        # Of the value, not of its spelling: spaces and the order of fields change nothing.
+        body = json.dumps(request.data, sort_keys=True, separators=(",", ":"))
+        digest = sha256(f"{request.path}\n{body}".encode()).hexdigest()
+        asked = Asked(client_id=api_identity.caller_of(request).client_id, key=key, digest=digest)
+        answer = idempotency.answer(asked, act)
     headers = {REPEATED: "true"} if answer.is_repeated else None
     return Response(answer.body, status=answer.status, headers=headers)
-
-
-def _asked(request: Request, key: str) -> Asked:
-    if not 0 < len(key) <= LONGEST or not (key.isascii() and key.isprintable()):
-        msg = f"{HEADER} must have 1 to {LONGEST} printable ASCII characters."
-        raise ParseError(msg)
-    return Asked(client_id=api_identity.caller_of(request).client_id, key=key, digest=_digest(request))
-
-
-def _digest(request: Request) -> str:
-    # Of the value, not of its spelling: spaces and the order of fields change nothing.
-    body = json.dumps(request.data, sort_keys=True, separators=(",", ":"))
-    return sha256(f"{request.path}\n{body}".encode()).hexdigest()

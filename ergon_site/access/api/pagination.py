@@ -8,9 +8,7 @@ from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ergon_site.access.core.texts import is_storable
-
-LARGEST = 2**63 - 1
+from ergon_site.access import keyset
 
 
 class NewestFirst(CursorPagination):
@@ -27,17 +25,13 @@ class NewestFirst(CursorPagination):
     def decode_cursor(self, request: Request) -> Cursor | None:
         """The position of a cursor; one that no page has given out is refused before the database sees it."""
         cursor: Cursor | None = super().decode_cursor(request)
-        if cursor is not None and cursor.position is not None and not self._is_key(str(cursor.position)):
-            raise NotFound(self.invalid_cursor_message)
+        if cursor is not None and cursor.position is not None:
+            column = self.model._meta.get_field(self.ordering[0].removeprefix("-"))  # noqa: SLF001 (Django's own way)
+            try:
+                keyset.column_value(column, str(cursor.position))
+            except (ValidationError, ValueError, OverflowError):
+                raise NotFound(self.invalid_cursor_message) from None
         return cursor
-
-    def _is_key(self, position: str) -> bool:
-        column = self.model._meta.get_field(self.ordering[0].removeprefix("-"))  # noqa: SLF001 (Django's own way)
-        try:
-            value = column.to_python(position)
-        except (ValidationError, ValueError, OverflowError):
-            return False
-        return is_storable(position) and (not isinstance(value, int) or abs(value) <= LARGEST)
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"results": data, "next": self.get_next_link(), "previous": self.get_previous_link()})

@@ -18,11 +18,8 @@ class HasScope(BasePermission):
             return False
         # A view that forgot to say is an error, never an open door.
         required: str | Mapping[str, str] | None = view.required_scope
-        scope = required.get(_method(request)) if isinstance(required, Mapping) else required
+        # HEAD is answered by whatever answers GET.
+        method = "GET" if request.method == "HEAD" else request.method or ""
+        scope = required.get(method) if isinstance(required, Mapping) else required
         self.message = f"This client lacks the scope {scope}."
         return scope is None or scopes.allows(api_identity.caller_of(request).scopes, scope)
-
-
-def _method(request: Request) -> str:
-    # HEAD is answered by whatever answers GET.
-    return "GET" if request.method == "HEAD" else request.method or ""

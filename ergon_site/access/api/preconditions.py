@@ -37,8 +37,13 @@ def of_change(request: Request) -> Condition:
     """The precondition of a change of something that exists."""
     tag = request.headers.get("If-Match")
     if tag is None:
-        raise _required()
-    return Condition(expected=None if tag.strip() == "*" else _number(tag))
+        detail = "Send the version that you have read in If-Match; to create a policy, send If-None-Match: *."
+        raise Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
+    if tag.strip() == "*":
+        return Condition(expected=None)
+    digits = tag.strip().removeprefix('"').removesuffix('"')
+    is_ours = digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST and int(digits) > 0
+    return Condition(expected=int(digits) if is_ours else NONE_OF_OURS)
 
 
 def of_writing(request: Request) -> Condition:
@@ -50,14 +55,3 @@ def of_writing(request: Request) -> Condition:
 
 def etag(number: int) -> dict[str, str]:
     return {"ETag": f'"{number}"'}
-
-
-def _required() -> Problem:
-    detail = "Send the version that you have read in If-Match; to create a policy, send If-None-Match: *."
-    return Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
-
-
-def _number(tag: str) -> int:
-    digits = tag.strip().removeprefix('"').removesuffix('"')
-    is_ours = digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST and int(digits) > 0
-    return int(digits) if is_ours else NONE_OF_OURS

@@ -48,8 +48,13 @@ def handle(error: Exception, _context: Mapping[str, Any]) -> JsonResponse | None
     error = _translated(error)
     if not isinstance(error, exceptions.APIException):
         return None
+    headers: dict[str, str] = dict(getattr(error, "headers", {}))
+    if header := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = header
+    if wait := getattr(error, "wait", None):
+        headers["Retry-After"] = str(wait)
     # Rendered here: whatever the view would have answered in, its problems are JSON.
-    return JsonResponse(document(error), status=error.status_code, headers=_headers(error), content_type=MEDIA_TYPE)
+    return JsonResponse(document(error), status=error.status_code, headers=headers, content_type=MEDIA_TYPE)
 
 
 def document(error: exceptions.APIException) -> dict[str, Any]:
@@ -62,29 +67,24 @@ def document(error: exceptions.APIException) -> dict[str, Any]:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not _is_for_machines(request):
-        return defaults.bad_request(request, exception)
-    return _answer(HTTPStatus.BAD_REQUEST, "malformed_request", "The request could not be understood.")
+    told = _problem(HTTPStatus.BAD_REQUEST, "malformed_request", "The request could not be understood.")
+    return _for_machines(request, told) or defaults.bad_request(request, exception)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not _is_for_machines(request):
-        return defaults.permission_denied(request, exception)
-    return _answer(HTTPStatus.FORBIDDEN, "permission_denied", "You do not have permission to do this.")
+    told = _problem(HTTPStatus.FORBIDDEN, "permission_denied", "You do not have permission to do this.")
+    return _for_machines(request, told) or defaults.permission_denied(request, exception)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not _is_for_machines(request):
-        return defaults.page_not_found(request, exception)
-    return _answer(HTTPStatus.NOT_FOUND, "not_found", "There is no such resource.")
+    told = _problem(HTTPStatus.NOT_FOUND, "not_found", "There is no such resource.")
+    return _for_machines(request, told) or defaults.page_not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    if not _is_for_machines(request):
-        return defaults.server_error(request)
-    return _answer(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", "An unexpected error occurred; it has been logged."
-    )
+    detail = "An unexpected error occurred; it has been logged."
+    told = _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+    return _for_machines(request, told) or defaults.server_error(request)
 
 
 def _translated(error: Exception) -> Exception:
@@ -109,15 +109,6 @@ def _translated(error: Exception) -> Exception:
             detail = "The first request with this key is still in progress: try again."
             return Problem(HTTPStatus.CONFLICT, error.code, detail, headers=wait)
     return error
-
-
-def _headers(error: exceptions.APIException) -> dict[str, str]:
-    headers: dict[str, str] = dict(getattr(error, "headers", {}))
-    if header := getattr(error, "auth_header", None):
-        headers["WWW-Authenticate"] = header
-    if wait := getattr(error, "wait", None):
-        headers["Retry-After"] = str(wait)
-    return headers
 
 
 def _faults(detail: Any, pointer: str = "") -> Iterator[dict[str, str]]:
@@ -154,9 +145,7 @@ def _problem(status: int, code: str, detail: str) -> dict[str, Any]:
     }
 
 
-def _is_for_machines(request: HttpRequest) -> bool:
-    return request.path.startswith("/api/")
-
-
-def _answer(status: HTTPStatus, code: str, detail: str) -> JsonResponse:
-    return JsonResponse(_problem(status, code, detail), status=status, content_type=MEDIA_TYPE)
+def _for_machines(request: HttpRequest, problem: dict[str, Any]) -> JsonResponse | None:
+    """The problem as an answer to a call of the API; None for a person, who gets a page."""
+    is_called = request.path.startswith("/api/")
+    return JsonResponse(problem, status=problem["status"], content_type=MEDIA_TYPE) if is_called else None

@@ -87,12 +87,6 @@ def add_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
     for operations in result["paths"].values():
         for operation in operations.values():
             for status in ALWAYS + (WITH_BODY if "requestBody" in operation else ()):
-                operation["responses"].setdefault(str(int(status)), _response(status))
+                answer = {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": REFERENCE}}}
+                operation["responses"].setdefault(str(int(status)), answer)
     return result
-
-
-def _response(status: HTTPStatus) -> dict[str, Any]:
-    return {
-        "description": status.phrase,
-        "content": {MEDIA_TYPE: {"schema": REFERENCE}},
-    }

@@ -1,15 +1,37 @@
 """The shared ground's own resources."""
 
+from typing import Any, ClassVar
+
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ergon_site.access import api_identity
-from ergon_site.access.api.serializers import AuditEntrySerializer, ClientSerializer, Presented
-from ergon_site.access.api_identity import Caller
 from ergon_site.access.models import ApiClient, ApiToken, AuditEntry
+
+
+class ClientSerializer(serializers.Serializer[Any]):
+    """A client as it sees itself, through the token or the certificate that it presented."""
+
+    name = serializers.CharField(source="client.name")
+    scopes = serializers.ListField(source="client.scopes", child=serializers.CharField())
+    zones = serializers.ListField(source="client.zones", child=serializers.CharField())
+    target_zones = serializers.ListField(source="client.target_zones", child=serializers.CharField())
+    consumers = serializers.ListField(source="client.consumers", child=serializers.CharField())
+    buckets = serializers.ListField(source="client.buckets", child=serializers.CharField())
+    tenants = serializers.ListField(source="client.tenants", child=serializers.UUIDField())
+    certificate = serializers.CharField(source="client.certificate", allow_null=True)
+    token_prefix = serializers.CharField(source="prefix", allow_null=True)
+    expires_at = serializers.DateTimeField(allow_null=True)
+
+
+class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
+    class Meta:
+        model = AuditEntry
+        fields: ClassVar = ["id", "at", "actor", "action", "target", "reason", "before", "after"]
 
 
 class ClientView(APIView):
@@ -19,7 +41,14 @@ class ClientView(APIView):
 
     @extend_schema(responses=ClientSerializer)
     def get(self, request: Request) -> Response:
-        return Response(ClientSerializer(_presented(api_identity.caller_of(request))).data)
+        caller = api_identity.caller_of(request)
+        if caller.token_id is None:
+            client = ApiClient.objects.get(pk=caller.client_id)
+            told: dict[str, Any] = {"client": client, "prefix": None, "expires_at": client.certificate_expires_at}
+        else:
+            token = ApiToken.objects.select_related("client").get(pk=caller.token_id)
+            told = {"client": token.client, "prefix": token.prefix, "expires_at": token.expires_at}
+        return Response(ClientSerializer(told).data)
 
 
 class AuditEntriesView(ListAPIView[AuditEntry]):
@@ -28,11 +57,3 @@ class AuditEntriesView(ListAPIView[AuditEntry]):
     required_scope = "platform"
     queryset = AuditEntry.objects.all()
     serializer_class = AuditEntrySerializer
-
-
-def _presented(caller: Caller) -> Presented:
-    if caller.token_id is None:
-        client = ApiClient.objects.get(pk=caller.client_id)
-        return Presented(client=client, prefix=None, expires_at=client.certificate_expires_at)
-    token = ApiToken.objects.select_related("client").get(pk=caller.token_id)
-    return Presented(client=token.client, prefix=token.prefix, expires_at=token.expires_at)

@@ -18,7 +18,6 @@ from django.db import DatabaseError, InternalError, OperationalError, connection
 
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli import tables
-from ergon_site.access.database.description import describe
 
 EVERY = 0.2
 START_AND_CLEAR = "\r\x1b[2K"
@@ -29,22 +28,18 @@ class LiveLine:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._is_shown = bool(stream.isatty())
+        self.is_live = bool(stream.isatty())
         self._next = 0.0
-
-    @property
-    def is_live(self) -> bool:
-        return self._is_shown
 
     def show(self, text: str) -> None:
         now = time.monotonic()
-        if self._is_shown and now >= self._next:
+        if self.is_live and now >= self._next:
             self._next = now + EVERY
             self._write(START_AND_CLEAR + text[: shutil.get_terminal_size().columns - 1])
 
     def end(self) -> None:
         """Leave the place to what is printed next."""
-        if self._is_shown:
+        if self.is_live:
             self._write(START_AND_CLEAR)
 
     def _write(self, text: str) -> None:
@@ -86,7 +81,9 @@ class VerbCommand(BaseCommand):
                 self.run(**options)
                 self.stdout.flush()
             except BrokenPipeError:
-                self._close_quietly()
+                # The reader of standard output has gone: close it quietly.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(1)
 
     def run(self, *arguments: Any, **options: Any) -> None:
         raise NotImplementedError
@@ -109,11 +106,6 @@ class VerbCommand(BaseCommand):
 
     def live_line(self, *, on_stderr: bool = False) -> LiveLine:
         return LiveLine(self.stderr if on_stderr else self.stdout)
-
-    def _close_quietly(self) -> None:
-        """Close standard output quietly: its reader has gone."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
 
 
 class VerbsCommand(VerbCommand):
@@ -155,18 +147,14 @@ def told_in_one_line(*refusals: type[Exception], hint: Callable[[Exception], str
     except DatabaseError as error:
         if connection.connection is None:
             raise
-        raise CommandError(_refusal(error), returncode=os.EX_UNAVAILABLE) from error
+        text = pending_migrations.hint()
+        if not text and isinstance(error, OperationalError | InternalError):  # read-only, full, locked, shutting down
+            text = f"the database refuses: {tables.printable(_error_text(error).strip().splitlines()[0])}"
+        if not text:
+            raise
+        raise CommandError(text, returncode=os.EX_UNAVAILABLE) from error
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-
-
-def _refusal(error: DatabaseError) -> str:
-    """Why the database did not do it, where somebody other than a developer can help; else the error itself."""
-    if pending_migrations.migrations():
-        return f"the database is not up to date: run manage.py migrate (it is {describe(connection)})"
-    if isinstance(error, OperationalError | InternalError):  # read-only, full, locked, shutting down, …
-        return f"the database refuses: {tables.printable(_error_text(error).strip().splitlines()[0])}"
-    raise error
 
 
 def one_line(error: BaseException) -> str:
@@ -184,7 +172,7 @@ def actor() -> str:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, default=_plain)
+    return json.dumps(value, default=lambda one: one.isoformat() if isinstance(one, datetime) else str(one))
 
 
 def pretty(value: Any) -> list[str]:
@@ -194,10 +182,6 @@ def pretty(value: Any) -> list[str]:
 
 def moment(time: datetime | None) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if time else ""
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _error_text(error: BaseException) -> str:

@@ -17,19 +17,17 @@ def versions(policy: Any) -> tuple[list[dict[str, Any]], list[str], list[list[An
     """Every version of a policy; and as a table, its headings and rows."""
     told = [version(row) | {"active": row == policy.active} for row in policy.versions.all()]
     headings = ["version", "active", "since (UTC)", "by", "reason", "changed"]
-    return told, headings, [_row(one) for one in told]
+    rows = [
+        [one["number"], one["active"], moment(one["created_at"]), one["author"], one["reason"], len(one["changes"])]
+        for one in told
+    ]
+    return told, headings, rows
 
 
 def change_lines(row: VersionRow, changed: Sequence[dict[str, Any]]) -> list[str]:
     """The lines that confirm an activation, and its changes."""
-    return [printable(f"{row} is active"), *map(_change, changed)]
-
-
-def _row(told: dict[str, Any]) -> list[Any]:
-    since = moment(told["created_at"])
-    return [told["number"], told["active"], since, told["author"], told["reason"], len(told["changes"])]
-
-
-def _change(change: dict[str, Any]) -> str:
-    sides = [as_json(change[side]) if side in change else "nothing" for side in ("before", "after")]
-    return printable(f"  {change['path']}: {sides[0]} → {sides[1]}")
+    lines = [printable(f"{row} is active")]
+    for change in changed:
+        before, after = (as_json(change[side]) if side in change else "nothing" for side in ("before", "after"))
+        lines.append(printable(f"  {change['path']}: {before} → {after}"))
+    return lines

@@ -31,7 +31,9 @@ def caller(connected: str, forwarded: str, trusted: Collection[Network]) -> str:
         if before is None:
             break
         found = before
-    return _counted(found)
+    if isinstance(found, IPv4Address):
+        return str(found)
+    return str(ip_network((found.packed, SMALLEST_NETWORK), strict=False))
 
 
 def is_among(address: str, networks: Iterable[Network]) -> bool:
@@ -53,9 +55,3 @@ def parse(text: str) -> Address | None:
 
 def _is_in(address: Address, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
-
-
-def _counted(address: Address) -> str:
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(ip_network((address.packed, SMALLEST_NETWORK), strict=False))

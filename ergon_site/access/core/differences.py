@@ -8,7 +8,10 @@ _MISSING = object()
 
 def changes(before: Any, after: Any) -> list[dict[str, Any]]:
     """An entry for each place that differs: its path, and the value before and after (absent if there was none)."""
-    return [_entry(path, old, new) for path, old, new in _walk("", before, after)]
+    return [
+        {"path": path} | {side: value for side, value in (("before", old), ("after", new)) if value is not _MISSING}
+        for path, old, new in _walk("", before, after)
+    ]
 
 
 def _walk(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -21,8 +24,3 @@ def _walk(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
             yield from _walk(f"{path}[{index}]", old, new)
     elif type(before) is not type(after) or before != after:
         yield path, before, after
-
-
-def _entry(path: str, before: Any, after: Any) -> dict[str, Any]:
-    sides = {"before": before, "after": after}
-    return {"path": path} | {side: value for side, value in sides.items() if value is not _MISSING}

@@ -1,4 +1,4 @@
-"""Texts that a database can store, keys, and the longest texts that people may enter."""
+"""Texts: what a database can store, keys, sentences, and the longest texts that people may enter."""
 
 MOST_DIGITS = 18
 # Of a reason, in the console, over the API and from commands alike.
@@ -15,3 +15,9 @@ def is_storable(text: str) -> bool:
 def is_key(text: str) -> bool:
     """Whether it is the number of a row: plain digits, no more of them than a column of 64 bits takes."""
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+
+
+def sentence(text: object) -> str:
+    """A text without capital and full stop, such as the refusal of a verb, as pages and answers show it."""
+    words = str(text)
+    return f"{words[:1].upper()}{words[1:]}."

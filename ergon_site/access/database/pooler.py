@@ -53,13 +53,23 @@ def is_undeclared(wrapper: Any) -> bool:
 def notice(wrapper: Any, server_process: int) -> None:
     """Look at a new connection, before its first statement: is a pooler there, and is it the one that was declared?
 
-    A pooler makes up the process id that a client is told when it connects; the server tells its own.
+    A pooler makes up the process id that a client is told when it connects; the server tells its own. One that passes
+    names of prepared statements on is refused: two clients would share what they name alike.
     """
     settings = wrapper.settings_dict
-    if settings.get(_PREPARED):
-        _check_prepared(wrapper)
-    elif settings.get(_POOLER) is None and server_process != wrapper.connection.info.backend_pid:
-        _treat_as_shared(wrapper)
+    if not settings.get(_PREPARED):
+        if settings.get(_POOLER) is None and server_process != wrapper.connection.info.backend_pid:
+            _treat_as_shared(wrapper)
+        return
+    raw, name = wrapper.connection, f"ergon_{token_hex(8)}"
+    with raw.transaction():
+        raw.pgconn.prepare(name.encode(), b"SELECT 1")
+        is_passed_on = raw.execute("SELECT 1 FROM pg_prepared_statements WHERE name = %s", [name]).fetchone()
+        if is_passed_on:
+            raw.execute(f"DEALLOCATE {name}")
+    if is_passed_on:
+        wrapper.close()
+        raise OperationalError(NOT_PREPARED)
 
 
 def carry_out(wrapper: Any, prepared: Callable[[], T], plain: Callable[[], T]) -> T:
@@ -109,16 +119,3 @@ def _treat_as_shared(wrapper: Any) -> None:
 
 
 _said: set[str] = set()
-
-
-def _check_prepared(wrapper: Any) -> None:
-    """Refuse a pooler that passes names of prepared statements on: two clients would share what they name alike."""
-    raw, name = wrapper.connection, f"ergon_{token_hex(8)}"
-    with raw.transaction():
-        raw.pgconn.prepare(name.encode(), b"SELECT 1")
-        is_passed_on = raw.execute("SELECT 1 FROM pg_prepared_statements WHERE name = %s", [name]).fetchone()
-        if is_passed_on:
-            raw.execute(f"DEALLOCATE {name}")
-    if is_passed_on:
-        wrapper.close()
-        raise OperationalError(NOT_PREPARED)

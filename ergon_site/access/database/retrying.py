@@ -32,7 +32,10 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(verb)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        if not _owns_transaction():
+        # Whether a transaction that begins here is the outermost one. Not by Django's own question, which connects.
+        is_connected = connection.connection is not None
+        commits = connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"]
+        if not commits or connection.in_atomic_block:
             return verb(*arguments, **options)
         for failures in range(1, MOST_TRIES):
             try:
@@ -51,10 +54,3 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
 def is_conflict(error: BaseException) -> bool:
     """Whether the database ended a transaction only because of another one."""
     return getattr(error.__cause__, "sqlstate", None) in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED}
-
-
-def _owns_transaction() -> bool:
-    """Whether a transaction that begins here is the outermost one. Not by Django's own question, which connects."""
-    is_connected = connection.connection is not None
-    commits = connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"]
-    return bool(commits) and not connection.in_atomic_block

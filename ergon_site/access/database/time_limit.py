@@ -49,14 +49,11 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     finally:
         _watcher.end(call)
         if call.is_expired and not wrapper.in_atomic_block:
-            _close(wrapper)  # a request to cancel that comes late must not hit the next statement
-
-
-def _close(wrapper: Any) -> None:
-    try:
-        wrapper.close()
-    except (DatabaseError, InterfaceError):
-        wrapper.connection = None
+            # A request to cancel that comes late must not hit the next statement.
+            try:
+                wrapper.close()
+            except (DatabaseError, InterfaceError):
+                wrapper.connection = None
 
 
 class _Call:
@@ -115,17 +112,13 @@ class _Watcher:
             call.is_expired = True
             threading.Thread(target=_cancel, args=[connection], name="ergon-cancel", daemon=True).start()
         elif now >= call.ends_at + CANCEL_WITHIN:
-            _hang_up(connection)
+            with suppress(Exception), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
 
 
 def _cancel(connection: Any) -> None:
     with suppress(Exception):  # a server that does not answer cannot be asked this either
         connection.cancel_safe(timeout=CANCEL_WITHIN)
-
-
-def _hang_up(connection: Any) -> None:
-    with suppress(Exception), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copy:
-        copy.shutdown(socket.SHUT_RDWR)
 
 
 _watcher = _Watcher()

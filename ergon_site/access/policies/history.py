@@ -1,8 +1,6 @@
 """The versions of a policy as pages show them: what each changed, and the button that puts it in force."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Model
@@ -18,31 +16,20 @@ VERSIONS = 20
 CHANGES = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A path with the value before and after."""
-
-    path: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A version in the table; the one in force has no button."""
-
-    version: VersionRow
-    address: str
-    changes: list[Change]
-    not_shown: int
-    button: Button | None
-
-
 def history_context(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
-    """The newest versions, and the address of all of them if there are earlier ones."""
+    """The newest versions, each with what it changed, and the address of all of them if there are earlier ones."""
     versions = list(policy.versions.all()[: VERSIONS + 1])
-    entries = [_entry(request, policy, version) for version in versions[:VERSIONS]]
-    refusals = bar(*(entry.button for entry in entries if entry.button))["refusals"]
+    entries: list[dict[str, Any]] = [
+        {
+            "version": version,
+            "address": page(version, "change", version.pk),
+            "changes": _changes(version.changes[:CHANGES]),
+            "not_shown": max(0, len(version.changes) - CHANGES),
+            "button": activation(request, policy, version),
+        }
+        for version in versions[:VERSIONS]
+    ]
+    refusals = bar(*(entry["button"] for entry in entries if entry["button"]))["refusals"]
     every = f"{page(versions[0], 'changelist')}?policy__id__exact={policy.pk}" if len(versions) > VERSIONS else ""
     return {"entries": entries, "refusals": refusals, "all_versions": every}
 
@@ -53,10 +40,10 @@ def conflict(policy: PolicyRow, expected: int) -> dict[str, Any]:
     return {"version": policy.active, "changes": between(policy, opened, policy.active) if opened else []}
 
 
-def between(policy: PolicyRow, earlier: VersionRow, later: VersionRow) -> list[Change]:
+def between(policy: PolicyRow, earlier: VersionRow, later: VersionRow) -> list[dict[str, str]]:
     """The differences of two versions; missing fields have their defaults."""
     bodies = (policy.read(version.body).to_dict() for version in (earlier, later))
-    return list(_changes(differences.changes(*bodies)))
+    return _changes(differences.changes(*bodies))
 
 
 def activation(request: HttpRequest, policy: PolicyRow, version: VersionRow) -> Button | None:
@@ -73,18 +60,10 @@ def page(row: Model, name: str, *args: Any) -> str:
     return reverse(f"admin:{opts.app_label}_{opts.model_name}_{name}", args=args)
 
 
-def _entry(request: HttpRequest, policy: PolicyRow, version: VersionRow) -> Entry:
-    changes = list(_changes(version.changes))
-    return Entry(
-        version=version,
-        address=page(version, "change", version.pk),
-        changes=changes[:CHANGES],
-        not_shown=max(0, len(changes) - CHANGES),
-        button=activation(request, policy, version),
-    )
-
-
-def _changes(changes: list[dict[str, Any]]) -> Iterator[Change]:
-    for one in changes:
-        before, after = (json.dumps(one[side]) if side in one else "nothing" for side in ("before", "after"))
-        yield Change(path=one["path"], before=before, after=after)
+def _changes(changes: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Changes with their values as JSON."""
+    sides = ("before", "after")
+    return [
+        {"path": one["path"], **{side: json.dumps(one[side]) if side in one else "nothing" for side in sides}}
+        for one in changes
+    ]

@@ -7,7 +7,8 @@ versions, `policy` of a version is its policy.
 from typing import Any, ClassVar, NamedTuple
 
 from django.db import models
-from django.db.models.functions import Now
+from django.db.models import CharField, OuterRef, Value
+from django.db.models.functions import Concat, Now
 
 from ergon_site.access.core.ruled import Ruled
 
@@ -41,6 +42,20 @@ class PolicyRow(models.Model):
     @property
     def key(self) -> tuple[str, ...]:
         return tuple(getattr(self, column) for column in self.identity)
+
+    @property
+    def target(self) -> str:
+        """The policy as the audit log names it."""
+        return f"{self._meta.verbose_name} {self}"
+
+    @classmethod
+    def target_of_each(cls) -> Concat:
+        """The same, for a query within one that goes through the policies."""
+        first, *others = cls.identity
+        parts = [Value(f"{cls._meta.verbose_name} "), OuterRef(first)]
+        for column in others:
+            parts += [Value(BETWEEN), OuterRef(column)]
+        return Concat(*parts, output_field=CharField())
 
     @property
     def value_class(self) -> type[Ruled]:

@@ -1,22 +1,26 @@
-"""The console's page of a policy: what it says, what its next version shall say, and the versions that there were."""
+"""The console's list of the policies of an app, and the page of one: what it says, its next version, all versions."""
 
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import F, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from unfold.decorators import display
 
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.detail import sentence
+from ergon_site.access.core.texts import sentence
+from ergon_site.access.detail import DetailPage
+from ergon_site.access.models import AuditEntry
 from ergon_site.access.pages import actor
 from ergon_site.access.policies import history
 from ergon_site.access.policies.errors import PolicyRefusal, StalePolicyError
 from ergon_site.access.policies.form import PolicyForm
-from ergon_site.access.policies.listing import PolicyList
 from ergon_site.access.policies.sections import Layout, sections
 
 NEW: dict[str, Any] = {
@@ -25,8 +29,15 @@ NEW: dict[str, Any] = {
 }
 
 
-class PolicyPage(PolicyList):
-    """An app names its `verbs` (`Policies`, or functions alike) and the `new_form`: the identity, and the reason."""
+class PolicyPage(DetailPage):
+    """An app names its `verbs` (`Policies`, or functions alike) and the `new_form`: the identity, and the reason.
+
+    Offers the columns `version`, `changed_by` and `changed_at`; `last_by` and `last_at` can be exported.
+    """
+
+    edit_right = Right.EDIT_POLICIES
+    new_title = "New policy"
+    search_help_text = "Start of a name."
 
     verbs: Any
     new_form: ClassVar[type[forms.Form]]
@@ -35,6 +46,29 @@ class PolicyPage(PolicyList):
     effect: ClassVar[str] = ""
     refused_by: ClassVar[tuple[type[Exception], ...]] = (PolicyRefusal, ValueError)
     detail_template = "console/policy.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """With who changed each last: wrote or activated a version of it."""
+        newest = AuditEntry.objects.filter(target=self.model.target_of_each()).order_by("-at", "-id")
+        rows: QuerySet[Any] = super().get_queryset(request)
+        last = {
+            "last_by": Coalesce(Subquery(newest.values("actor")[:1]), F("active__author")),
+            "last_at": Coalesce(Subquery(newest.values("at")[:1]), F("active__created_at")),
+        }
+        annotated: QuerySet[Any] = rows.annotate(**last)
+        return annotated.select_related("active")
+
+    @display(description="version", ordering="active__number")
+    def version(self, policy: Any) -> str:
+        return f"v{policy.active.number}"
+
+    @display(description="last changed by", ordering="last_by")
+    def changed_by(self, policy: Any) -> str:
+        return str(policy.last_by)
+
+    @display(description="last changed", ordering="last_at")
+    def changed_at(self, policy: Any) -> Any:
+        return policy.last_at
 
     def layout(self, policy: Any) -> Layout:
         """The layout of the form."""

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from django import forms
-
 from ergon_site.access.core import ruled
 from ergon_site.access.policies.form import PolicyForm
 
@@ -31,50 +29,28 @@ class Layout:
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The fields of one small part."""
-
-    title: str
-    meaning: str
-    fields: list[forms.BoundField]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A card of the form; where there is something to draw, `drawn` is None while a field is wrong."""
-
-    key: str
-    title: str
-    meaning: str
-    groups: list[Group]
-    drawing: Drawing | None = None
-    drawn: Any = None
-
-
-def sections(form: PolicyForm, layout: Layout) -> Iterator[Section]:
+def sections(form: PolicyForm, layout: Layout) -> Iterator[dict[str, Any]]:
+    """The cards of the form; where there is something to draw, `drawn` is None while a field is wrong."""
     paths = layout.sections or tuple(ruled.parts(form.kind))
     for path in paths:
-        yield _section(form, path, layout)
+        rule, drawing = ruled.rule(form.kind, path), layout.drawings.get(path)
+        values = form.values(drawing.path) if drawing else None
+        yield {
+            "key": path.replace(".", "-"),
+            "title": _title(path),
+            "meaning": rule["meaning"],
+            "groups": list(_groups(form, path, rule["kind"], layout)),
+            "drawing": drawing,
+            "drawn": drawing.draw(values) if drawing and values is not None else None,
+        }
     within = tuple(f"{path}." for path in paths)
     rest = [form[path] for path, _ in ruled.leaves(form.kind) if not path.startswith(within)]
     if rest:
-        yield Section(key="rest", title=layout.rest, meaning="", groups=[Group(title="", meaning="", fields=rest)])
+        yield {"key": "rest", "title": layout.rest, "groups": [{"fields": rest}]}
 
 
-def _section(form: PolicyForm, path: str, layout: Layout) -> Section:
-    rule, drawing = ruled.rule(form.kind, path), layout.drawings.get(path)
-    return Section(
-        key=path.replace(".", "-"),
-        title=_title(path),
-        meaning=rule["meaning"],
-        groups=list(_groups(form, path, rule["kind"], layout)),
-        drawing=drawing,
-        drawn=_drawn(form, drawing) if drawing else None,
-    )
-
-
-def _groups(form: PolicyForm, path: str, kind: Any, layout: Layout) -> Iterator[Group]:
+def _groups(form: PolicyForm, path: str, kind: Any, layout: Layout) -> Iterator[dict[str, Any]]:
+    """The fields of each small part, and those that stand beside the parts."""
     own, has_parts = [], False
     for one in fields(kind):
         inner = f"{path}.{one.name}"
@@ -83,16 +59,10 @@ def _groups(form: PolicyForm, path: str, kind: Any, layout: Layout) -> Iterator[
         else:
             has_parts = True
             below = [form[name] for name in form.fields if name.startswith(f"{inner}.")]
-            yield Group(title=_title(inner), meaning=one.metadata["meaning"], fields=below)
+            yield {"title": _title(inner), "meaning": one.metadata["meaning"], "fields": below}
     if own:
-        title = layout.headings.get(path, "Other" if has_parts else "")
-        yield Group(title=title, meaning="", fields=own)
+        yield {"title": layout.headings.get(path, "Other" if has_parts else ""), "fields": own}
 
 
 def _title(path: str) -> str:
     return path.rpartition(".")[2].replace("_", " ").capitalize()
-
-
-def _drawn(form: PolicyForm, drawing: Drawing) -> Any:
-    values = form.values(drawing.path)
-    return None if values is None else drawing.draw(values)

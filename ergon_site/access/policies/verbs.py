@@ -12,7 +12,6 @@ from ergon_site.access import audit
 from ergon_site.access.core import differences, json_text
 from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.retrying import retry_conflicts
-from ergon_site.access.policies import targets
 from ergon_site.access.policies.errors import PolicyUnknownError, StalePolicyError, VersionUnknownError
 from ergon_site.access.policies.models import PolicyRow, VersionRow, told
 
@@ -86,9 +85,14 @@ class Policies(Generic[Policy, Version]):
         complete, active = policy.read(body).to_dict(), policy.active
         self.check(complete)
         if policy._state.adding:  # noqa: SLF001 (Django's own way)
-            self._add(policy)
+            try:
+                with transaction.atomic():
+                    policy.save()
+            except IntegrityError:
+                raise self.stale(str(policy), 1) from None
+        latest = policy.versions.aggregate(number=Max("number"))["number"] or 0
         version: Version = policy.versions.create(
-            number=self._latest(policy) + 1,
+            number=latest + 1,
             body=complete,
             changes=differences.changes(policy.read(active.body).to_dict(), complete) if active else [],
             author=by,
@@ -104,17 +108,6 @@ class Policies(Generic[Policy, Version]):
     def _columns(self, key: tuple[str, ...]) -> dict[str, str]:
         return dict(zip(self.model.identity, key, strict=True))
 
-    def _latest(self, policy: Policy) -> int:
-        latest: int | None = policy.versions.aggregate(number=Max("number"))["number"]
-        return latest or 0
-
-    def _add(self, policy: Policy) -> None:
-        try:
-            with transaction.atomic():
-                policy.save()
-        except IntegrityError:
-            raise self.stale(str(policy), 1) from None
-
     def _put_in_force(self, policy: Policy, version: Version, *, by: str, reason: str, action: str) -> None:
         before = policy.active
         policy.active = version
@@ -122,7 +115,7 @@ class Policies(Generic[Policy, Version]):
         audit.record(
             actor=by,
             action=action,
-            target=targets.target_name(policy),
+            target=policy.target,
             reason=reason,
             before={"version": before.number} if before else None,
             after={"version": version.number, "changes": version.changes if action == "policy.write" else []},

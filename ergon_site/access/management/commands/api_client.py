@@ -3,16 +3,26 @@
 import json
 from argparse import ArgumentParser
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
 from ergon_site.access import clients
 from ergon_site.access.cli.commands import actor, told_in_one_line
 from ergon_site.access.cli.options import add_reason
-from ergon_site.access.management import granting
+from ergon_site.access.clients import Grant
+from ergon_site.access.core.scopes import SCOPES
 from ergon_site.access.models import ApiClient
 
 SWITCHES = {"disable": clients.disable, "enable": clients.enable}
+LISTS = {
+    "scopes": f"what it may do: {', '.join(SCOPES)}",
+    "zones": "zones it may send from",
+    "target_zones": "zones it may send to",
+    "consumers": "consumers whose facts it may read",
+    "buckets": "buckets whose artifacts it may use",
+    "tenants": "tenants it may see",
+}
 
 
 class Command(BaseCommand):
@@ -32,11 +42,18 @@ class Command(BaseCommand):
             "amend", help="change what a client may do; its tokens and options that are not given stay as they are"
         )
         amend.add_argument("name")
-        granting.add_options(amend)
+        for name, what in LISTS.items():
+            option, kind = f"--{name.replace('_', '-')}", UUID if name == "tenants" else str
+            text = f"{what}; replaces the present ones; without a value: none"
+            amend.add_argument(option, dest=name, nargs="*", type=kind, metavar="ONE", help=text)
+        amend.add_argument("--rate", type=float, help="requests a second; 0 for the deployment's rate")
 
     def handle(self, *, verb: str, **options: Any) -> None:
         with told_in_one_line():
-            rows = self._list() if verb == "list" else [self._changed(verb, **options)]
+            if verb == "list":
+                rows = self._list()
+            else:
+                rows = [self._amend(**options) if verb == "amend" else self._switch(verb, **options)]
         for row in rows:
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
 
@@ -52,17 +69,20 @@ class Command(BaseCommand):
             for client in rows
         ]
 
-    def _changed(self, verb: str, **options: Any) -> dict[str, Any]:
-        return self._amend(**options) if verb == "amend" else self._switch(verb, **options)
-
-    def _amend(self, *, name: str, **options: Any) -> dict[str, Any]:
+    def _amend(self, *, name: str, rate: float | None, **options: Any) -> dict[str, Any]:
+        """Change the grants that options name; the others stay."""
         client = _found(name)
+        if rate is not None and not rate >= 0:
+            msg = "--rate must be above 0, or 0 for the deployment's rate."
+            raise CommandError(msg)
+        lists = {one: getattr(client, one) if options[one] is None else options[one] for one in LISTS}
         try:
-            clients.amend(client.pk, granting.changed(client, options), by=actor())
+            grant = Grant(**lists, rate=client.rate if rate is None else rate or None)
+            clients.amend(client.pk, grant, by=actor())
         except ValueError as error:
             raise CommandError(str(error)) from None
         client.refresh_from_db()
-        return {"name": name, **{one: getattr(client, one) for one in (*granting.LISTS, "rate")}}
+        return {"name": name, **{one: getattr(client, one) for one in (*LISTS, "rate")}}
 
     def _switch(self, verb: str, *, name: str, reason: str, **_: Any) -> dict[str, Any]:
         client = _found(name)

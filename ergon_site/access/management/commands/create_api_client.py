@@ -74,16 +74,9 @@ class Command(BaseCommand):
         self.stdout.write(issued.token.text)
 
     def _create(self, name: str, given: dict[str, Any]) -> Issued:
-        grant = Grant(
-            scopes=given["scope"],
-            zones=given["zone"],
-            target_zones=given["target_zone"],
-            consumers=given["consumer"],
-            buckets=given["bucket"],
-            tenants=given["tenant"],
-            rate=given["rate"],
-        )
-        return clients.create(name, grant, by=actor(), lifetime=given["expires"], certificate=given["certificate"])
+        lists = {f"{one}s": given[one] for one in ("scope", "zone", "target_zone", "consumer", "bucket", "tenant")}
+        terms = {"lifetime": given["expires"], "certificate": given["certificate"]}
+        return clients.create(name, Grant(**lists, rate=given["rate"]), by=actor(), **terms)
 
     def _rotate(self, name: str, given: dict[str, Any]) -> Issued:
         if any(given[name] is not None and given[name] != [] for name in NOT_ROTATED):
