@@ -1,6 +1,6 @@
 """System checks: what `manage.py check` tells of settings that can be read but cannot work."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -22,7 +22,18 @@ def check_tasks(**_: Any) -> list[Caution]:
 
     A warning: `migrate` and the web process work without tasks. `consume`, `produce` and Celery workers do not start.
     """
-    return list(_missing(settings.ERGON_TASKS))
+    missing = []
+    for name in settings.ERGON_TASKS:
+        try:
+            is_there = find_spec(name) is not None
+        except (ImportError, ValueError):
+            # A part before the last one is missing, or is no package. Anything else is for whoever loads it to tell.
+            is_there = False
+        if not is_there:
+            text = f"ERGON_TASKS names a module that is not there: {name!r}."
+            hint = "Put its folder into PYTHONPATH, or install its package."
+            missing.append(Caution(text, hint=hint, id="ergon.W001"))
+    return missing
 
 
 def check_certificate_header(**_: Any) -> list[Caution]:
@@ -33,18 +44,3 @@ def check_certificate_header(**_: Any) -> list[Caution]:
     text = f"ERGON_CERTIFICATE_HEADER: web servers do not tell {name} from {name.replace('-', '_')}."
     hint = "Choose a name without hyphens, or make sure that the proxy drops headers with underscores."
     return [Caution(text, hint=hint, id="ergon.W002")]
-
-
-def _missing(modules: tuple[str, ...]) -> Iterator[Caution]:
-    for name in modules:
-        if not _is_there(name):
-            text = f"ERGON_TASKS names a module that is not there: {name!r}."
-            yield Caution(text, hint="Put its folder into PYTHONPATH, or install its package.", id="ergon.W001")
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):
-        # A part before the last one is missing, or is no package. Anything else is for whoever loads it to tell.
-        return False

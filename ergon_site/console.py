@@ -141,12 +141,13 @@ def _executors(request: HttpRequest) -> dict[str, Any]:
 
 def menu(request: HttpRequest) -> list[dict[str, Any]]:
     """The sidebar: what this person may see."""
-    return [
-        {"title": title, "separator": bool(title), "items": shown}
-        for title, entries in MENU
-        if (shown := [_item(entry) for entry in entries if holds(request, entry.right)])
-    ]
-
-
-def _item(entry: Entry) -> dict[str, Any]:
-    return {"title": entry.title, "icon": entry.icon, "link": reverse_lazy(entry.address)}
+    groups = []
+    for title, entries in MENU:
+        shown = [
+            {"title": entry.title, "icon": entry.icon, "link": reverse_lazy(entry.address)}
+            for entry in entries
+            if holds(request, entry.right)
+        ]
+        if shown:
+            groups.append({"title": title, "separator": bool(title), "items": shown})
+    return groups

@@ -36,9 +36,12 @@ def database(url: str) -> dict[str, Any]:
         "with special characters of the password percent-encoded"
     )
     try:
-        return _postgresql(url) if url.partition("://")[0] in postgresql_address.SCHEMES else _other(url)
+        if url.partition("://")[0] not in postgresql_address.SCHEMES:
+            return _other(url)
+        parsed = postgresql_address.parse(url)
     except (postgresql_address.AddressError, UserWarning):
         raise ValueError(msg) from None
+    return {"ENGINE": POSTGRESQL, **parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 
 
 def in_folder(folder: Path) -> dict[str, Any]:
@@ -103,11 +106,6 @@ def _other(url: str) -> dict[str, Any]:
         msg = "must start with postgresql:// or sqlite://"
         raise ValueError(msg)
     return _sqlite(parsed)
-
-
-def _postgresql(url: str) -> dict[str, Any]:
-    parsed = postgresql_address.parse(url)
-    return {"ENGINE": POSTGRESQL, **parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 
 
 def _sqlite(parsed: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ EXECUTOR_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ"),
     *("PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "JAVA_HOME", "NODE_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "OTEL_*"),
 )
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 Parser = Callable[[str], Any]
 T = TypeVar("T")
@@ -34,8 +33,7 @@ T = TypeVar("T")
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-def text(value: str) -> str:
-    return value
+text = str
 
 
 def flag(value: str) -> bool:
@@ -70,25 +68,19 @@ def duration(value: str) -> float:
     return 0.0 if value.strip("0.") == "" and "0" in value else seconds(value)
 
 
-def size(value: str) -> int:
-    if not value.isdecimal() or int(value) == 0:
-        msg = f"must be a number of bytes above 0, not {value!r}"
-        raise ValueError(msg)
-    return int(value)
+def _number(expected: str, most: float = math.inf) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not value.isdecimal() or not 0 < int(value) <= most:
+            msg = f"must be {expected}, not {value!r}"
+            raise ValueError(msg)
+        return int(value)
+
+    return parse
 
 
-def whole(value: str) -> int:
-    if not value.isdecimal() or int(value) == 0:
-        msg = f"must be a whole number above 0, not {value!r}"
-        raise ValueError(msg)
-    return int(value)
-
-
-def port(value: str) -> int:
-    if not value.isdecimal() or not 0 < int(value) <= HIGHEST_PORT:
-        msg = f"must be a port from 1 to {HIGHEST_PORT}, not {value!r}"
-        raise ValueError(msg)
-    return int(value)
+size = _number("a number of bytes above 0")
+whole = _number("a whole number above 0")
+port = _number(f"a port from 1 to {HIGHEST_PORT}", HIGHEST_PORT)
 
 
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
@@ -100,14 +92,25 @@ def names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
-def modules(value: str) -> tuple[str, ...]:
-    """Names that modules can have; whether they are there is seen where they are needed."""
-    told = names(value)
-    for name in told:
-        if not _is_dotted(name):
-            msg = f"must be names of modules such as shop.tasks, separated by commas, not {name!r}"
-            raise ValueError(msg)
-    return told
+def _names_of(what: str, is_right: Callable[[str], object]) -> Callable[[str], tuple[str, ...]]:
+    def parse(value: str) -> tuple[str, ...]:
+        told = names(value)
+        for name in told:
+            if not is_right(name):
+                msg = f"must be names of {what}, separated by commas, not {name!r}"
+                raise ValueError(msg)
+        return told
+
+    return parse
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+# Whether the modules are there is seen where they are needed.
+modules = _names_of("modules such as shop.tasks", _is_dotted)
+variables = _names_of("variables such as BANK_URL or BANK_*", re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?").fullmatch)
 
 
 def factories(value: str) -> dict[str, str]:
@@ -119,10 +122,6 @@ def factories(value: str) -> dict[str, str]:
             msg = f"must name a factory such as shop.mail:connect for {name!r}, not {path!r}"
             raise ValueError(msg)
     return told
-
-
-def _is_dotted(name: str) -> bool:
-    return all(part.isidentifier() for part in name.split("."))
 
 
 def header(value: str) -> str:
@@ -155,16 +154,6 @@ def executors(value: str) -> dict[str, Any]:
     return told
 
 
-def variables(value: str) -> tuple[str, ...]:
-    """Names of environment variables, or their beginnings with a star."""
-    told = names(value)
-    for name in told:
-        if not _VARIABLE.fullmatch(name):
-            msg = f"must be names of variables such as BANK_URL or BANK_*, separated by commas, not {name!r}"
-            raise ValueError(msg)
-    return told
-
-
 def inherited(environ: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
     """The variables that an executor gets from the worker."""
     allowed = (*EXECUTOR_VARIABLES, *more)
@@ -190,22 +179,19 @@ def artifact_storage(folder: Path) -> Parser:
         if not value:
             modes = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
             return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, **modes}}
-        return _s3(json_object(value))
+        options = json_object(value)
+        if not options.get("bucket_name"):
+            msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
+            raise ValueError(msg)
+        if find_spec("storages") is None or find_spec("boto3") is None:
+            msg = "is set, but django-storages is missing: install requirements/s3.txt"
+            raise ValueError(msg)
+        # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
+        transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
+        kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
+        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
 
     return parse
-
-
-def _s3(options: dict[str, Any]) -> dict[str, Any]:
-    if not options.get("bucket_name"):
-        msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
-        raise ValueError(msg)
-    if find_spec("storages") is None or find_spec("boto3") is None:
-        msg = "is set, but django-storages is missing: install requirements/s3.txt"
-        raise ValueError(msg)
-    # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
-    transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
-    kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
-    return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**options, **kept}}
 
 
 def path(value: str) -> Path:
@@ -240,18 +226,15 @@ def broker(value: str) -> str:
         if not mark or scheme not in BROKERS:
             msg = "must start with amqp://, amqps://, redis:// or rediss://"
             raise ValueError(msg)
-        if not _has_usable_port(f"//{rest}"):
+        try:
+            is_usable = urlsplit(f"//{rest}").port != 0
+        except ValueError:
+            is_usable = False
+        if not is_usable:
             # Without the address, which may hold a password.
             msg = f"must look like {scheme}://user:password@host:5672/name; a port is a number up to {HIGHEST_PORT}"
             raise ValueError(msg)
     return value
-
-
-def _has_usable_port(address: str) -> bool:
-    try:
-        return urlsplit(address).port != 0
-    except ValueError:
-        return False
 
 
 def trace_url(value: str) -> str:

@@ -1,7 +1,7 @@
 """Numbers that no process counts for itself: read from the database whenever somebody asks for metrics."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 
 import structlog
@@ -39,7 +39,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from [*_of_pipelines(), *_of_the_whole(), *_of_executors(), *_of_boundaries(), *_of_providers()]
+            yield from [*_of_engines(), *_of_executors(), *_of_boundaries(), *_of_providers()]
         except DatabaseError as error:
             # The other numbers must be there all the same, at such a time above all.
             log.warning("gauges_unread", error=headline(error))
@@ -59,17 +59,21 @@ class Reading:
         """Values and labels."""
         with self._lock:
             if time.monotonic() > self._read_at + self.FRESH:
-                self._samples = self._take()
+                # Whoever exports does so in a thread of its own, which keeps no connection open in between.
+                try:
+                    families = list(Gauges().collect())
+                finally:
+                    connections.close_all()
+                self._samples = {one.name: [(each.value, each.labels) for each in one.samples] for one in families}
                 self._read_at = time.monotonic()
             return self._samples.get(name, [])
 
-    def _take(self) -> dict[str, list[tuple[float, dict[str, str]]]]:
-        # Whoever exports does so in a thread of its own, which keeps no connection open in between.
-        try:
-            families = list(Gauges().collect())
-        finally:
-            connections.close_all()
-        return {family.name: [(one.value, one.labels) for one in family.samples] for family in families}
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[list[str], float]]) -> Metric:
+    gauge = GaugeMetricFamily(name, text, labels=labels)
+    for labelled, value in values:
+        gauge.add_metric(labelled, value)
+    return gauge
 
 
 def _of_pipelines() -> list[Metric]:
@@ -90,67 +94,42 @@ def _of_pipelines() -> list[Metric]:
     return [waiting, oldest, running, paused]
 
 
-def _of_the_whole() -> list[Metric]:
-    letters = GaugeMetricFamily("ergon_dead_letters_open", "Open dead letters")
-    letters.add_metric([], status.open_letters())
-    alive = GaugeMetricFamily("ergon_workers_alive", "Live workers")
-    alive.add_metric([], workers.alive().count())
-    return [letters, alive]
-
-
-def _of_executors() -> list[Metric]:
+def _of_executors() -> Iterator[Metric]:
     """As their workers told them last. What they count for ever is a counter of each worker's own."""
-    processes = GaugeMetricFamily("ergon_executors_processes", "Processes of an executor", labels=["executor", "state"])
-    failing = GaugeMetricFamily(
-        "ergon_executors_failing", "Workers on which the executor keeps dying", labels=["executor"]
-    )
+    processes, failing = [], []
     for executor in executors.list_executors():
         busy = sum(share.busy for share in executor.shares)
-        processes.add_metric([executor.name, "busy"], busy)
-        processes.add_metric([executor.name, "idle"], sum(share.total for share in executor.shares) - busy)
-        failing.add_metric([executor.name], sum(1 for share in executor.shares if share.deaths_in_a_row))
-    return [processes, failing]
+        processes.append(([executor.name, "busy"], busy))
+        processes.append(([executor.name, "idle"], sum(share.total for share in executor.shares) - busy))
+        failing.append(([executor.name], sum(1 for share in executor.shares if share.deaths_in_a_row)))
+    yield _gauge("ergon_executors_processes", "Processes of an executor", ["executor", "state"], processes)
+    yield _gauge("ergon_executors_failing", "Workers on which the executor keeps dying", ["executor"], failing)
 
 
-def _of_boundaries() -> list[Metric]:
-    zones = ["from_zone", "to_zone"]
-    lag = GaugeMetricFamily("bsfg_replication_lag_seconds", "Age of the oldest fact not handed over", labels=zones)
-    frontier = GaugeMetricFamily(
-        "bsfg_frontier_offset",
-        "Facts up to this offset are in the forward buffer and confirmed by all local consumers",
-        labels=zones,
-    )
-    fill = GaugeMetricFamily("bsfg_store_buffer_fill_percent", "Fill level against the nearer limit", labels=zones)
-    gate = GaugeMetricFamily("bsfg_gate_state", "1 for the gate's present state", labels=[*zones, "state"])
-    behind = GaugeMetricFamily(
-        "bsfg_consumer_backlog", "Facts that the consumer has not confirmed", labels=["consumer", *zones]
-    )
-    orphans = GaugeMetricFamily("bsfg_orphan_objects", "Artifacts that no fact refers to")
-    orphans.add_metric([], health.orphans())
-    for one in health.of_boundaries():
-        pair = [one.boundary.from_zone.name, one.boundary.to_zone.name]
-        lag.add_metric(pair, one.flow.lag)
-        frontier.add_metric(pair, one.reached)
-        fill.add_metric(pair, one.fill or 0.0)
-        for state in Gate:
-            gate.add_metric([*pair, state.value], int(one.boundary.gate == state))
-        for reader in one.readers:
-            behind.add_metric([reader.consumer.name, *pair], reader.flow.backlog)
-    return [lag, frontier, fill, gate, behind, orphans]
+def _of_boundaries() -> Iterator[Metric]:
+    zones, orphans = ["from_zone", "to_zone"], health.orphans()
+    found = [([one.boundary.from_zone.name, one.boundary.to_zone.name], one) for one in health.of_boundaries()]
+    lags = [(pair, one.flow.lag) for pair, one in found]
+    yield _gauge("bsfg_replication_lag_seconds", "Age of the oldest fact not handed over", zones, lags)
+    text = "Facts up to this offset are in the forward buffer and confirmed by all local consumers"
+    yield _gauge("bsfg_frontier_offset", text, zones, [(pair, one.reached) for pair, one in found])
+    fills = [(pair, one.fill or 0.0) for pair, one in found]
+    yield _gauge("bsfg_store_buffer_fill_percent", "Fill level against the nearer limit", zones, fills)
+    gates = [([*pair, state.value], int(one.boundary.gate == state)) for pair, one in found for state in Gate]
+    yield _gauge("bsfg_gate_state", "1 for the gate's present state", [*zones, "state"], gates)
+    behind = [([each.consumer.name, *pair], each.flow.backlog) for pair, one in found for each in one.readers]
+    text = "Facts that the consumer has not confirmed"
+    yield _gauge("bsfg_consumer_backlog", text, ["consumer", *zones], behind)
+    yield _gauge("bsfg_orphan_objects", "Artifacts that no fact refers to", [], [([], orphans)])
 
 
-def _of_providers() -> list[Metric]:
+def _of_providers() -> Iterator[Metric]:
     """Tenants are counted, not named: as labels they would be without number."""
-    named = ["provider", "capability"]
-    breakers = GaugeMetricFamily(
-        "ergon_provider_breakers", "Tenants by the breaker's effective state", labels=[*named, "state"]
-    )
-    spent = GaugeMetricFamily("ergon_provider_quotas_exhausted", "Tenants that have used up their quota", labels=named)
-    waiting = GaugeMetricFamily("ergon_provider_outbox_waiting", "Dead letters that are not published yet")
-    waiting.add_metric([], calling.waiting_letters())
-    for one in calling.counts():
-        names = [one["provider_name"], one["capability"]]
-        for state in BreakerState:
-            breakers.add_metric([*names, state.value], one[state.value])
-        spent.add_metric(names, one["spent"])
-    return [breakers, spent, waiting]
+    named, waiting = ["provider", "capability"], calling.waiting_letters()
+    found = [([one["provider_name"], one["capability"]], one) for one in calling.counts()]
+    states = [([*names, state.value], one[state.value]) for names, one in found for state in BreakerState]
+    yield _gauge("ergon_provider_breakers", "Tenants by the breaker's effective state", [*named, "state"], states)
+    spent = [(names, one["spent"]) for names, one in found]
+    yield _gauge("ergon_provider_quotas_exhausted", "Tenants that have used up their quota", named, spent)
+    text = "Dead letters that are not published yet"
+    yield _gauge("ergon_provider_outbox_waiting", text, [], [([], waiting)])

@@ -51,19 +51,25 @@ def parse(url: str) -> dict[str, Any]:
     host, port = _hosts(hosts) if hosts else (folder, "")
     settings = {"NAME": name, "USER": user, "PASSWORD": password, "HOST": host, "PORT": port}
     settings = {key: unquote(value) for key, value in settings.items()}
-    options = _options(query)
+    try:
+        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+    except ValueError:
+        raise AddressError from None
     settings |= {SETTINGS[option]: options.pop(option) for option in SETTINGS if option in options}
     if not settings["NAME"]:
         raise AddressError
     _check(options)
-    return {**settings, **_pooling(options), "OPTIONS": _with_defaults(options, settings["HOST"])}
+    pooling = _pooling(options)
+    given = {name: int(value) if name in DEFAULTS else value for name, value in options.items()}
+    # Of several hosts one is the primary, and nothing here works without writing.
+    several = {"target_session_attrs": "read-write"} if "," in settings["HOST"] else {}
+    return {**settings, **pooling, "OPTIONS": {**DEFAULTS, **several, **given}}
 
 
 def _hosts(text: str) -> tuple[str, str]:
     """Hosts and ports as libpq takes them: two lists with commas, in which a missing port is empty."""
-    found = [_HOST.fullmatch(one) for one in text.split(",")]
     hosts, ports = [], []
-    for one in found:
+    for one in map(_HOST.fullmatch, text.split(",")):
         if one is None or not (host := one["v6"] or one["name"]):
             raise AddressError
         if one["port"] and not 0 < int(one["port"]) <= _LAST_PORT:
@@ -71,13 +77,6 @@ def _hosts(text: str) -> tuple[str, str]:
         hosts.append(host)
         ports.append(one["port"] or "")
     return ",".join(hosts), ",".join(ports) if any(ports) else ""
-
-
-def _options(query: str) -> dict[str, str]:
-    try:
-        return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
-    except ValueError:
-        raise AddressError from None
 
 
 def _check(options: dict[str, str]) -> None:
@@ -108,10 +107,3 @@ def _pooling(options: dict[str, str]) -> dict[str, Any]:
     except ValueError as error:
         msg = f"has the option prepared, which {error}"
         raise ValueError(msg) from None
-
-
-def _with_defaults(options: dict[str, str], host: str) -> dict[str, Any]:
-    given = {name: int(value) if name in DEFAULTS else value for name, value in options.items()}
-    # Of several hosts one is the primary, and nothing here works without writing.
-    several = {"target_session_attrs": "read-write"} if "," in host else {}
-    return {**DEFAULTS, **several, **given}

@@ -62,7 +62,12 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 def metrics(request: HttpRequest) -> HttpResponse:
     """The instruments of this process, for callers on this host and for clients with the scope `metrics:read`."""
-    if _is_local(request):
+    try:
+        is_local = ip_address(request.META.get("REMOTE_ADDR", "").partition("%")[0]).is_loopback
+    except ValueError:
+        is_local = False  # a server that listens on a socket in the file system tells of no address
+    # Behind a proxy on this host every caller looks local: a forwarded request never is.
+    if is_local and not any(header in request.META for header in FORWARDED):
         verdict = throttling.admit("metrics:this host", settings.ERGON_METRICS_RATE)
         wait = math.ceil(verdict.retry_after)
         return _exposition() if verdict.is_admitted else _refuse(Throttled(wait), **{"Retry-After": str(wait)})
@@ -97,13 +102,3 @@ def _exposition() -> HttpResponse:
 def _refuse(error: APIException, **headers: str) -> JsonResponse:
     body = problems.document(error)
     return JsonResponse(body, status=error.status_code, headers=headers, content_type=problems.MEDIA_TYPE)
-
-
-def _is_local(request: HttpRequest) -> bool:
-    # Behind a proxy on this host every caller looks local: a forwarded request never is.
-    if any(header in request.META for header in FORWARDED):
-        return False
-    try:
-        return ip_address(request.META.get("REMOTE_ADDR", "").partition("%")[0]).is_loopback
-    except ValueError:
-        return False  # a server that listens on a socket in the file system tells of no address

@@ -35,20 +35,25 @@ def start(*, web: bool = False, metrics: bool = False) -> None:
         return
     _is_started = True
     if settings.OTLP_TRACES:
-        _export_traces()
-        _instrument(web=web)
+        _export_traces(web=web)
     if settings.OTLP_METRICS or web or metrics:
         _collect_metrics(otlp=settings.OTLP_METRICS, prometheus=web or metrics)
 
 
-def _export_traces() -> None:
+def _export_traces(*, web: bool) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.instrumentation.django import DjangoInstrumentor
+    from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=_resource())
     provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", RedactingExporter(OTLPSpanExporter()))))
     trace.set_tracer_provider(provider)
+    if web:
+        DjangoInstrumentor().instrument()
+    # Statements are recorded as written, with placeholders: their parameters never leave the process.
+    PsycopgInstrumentor().instrument(skip_dep_check=True)
 
 
 class RedactingExporter:
@@ -74,13 +79,18 @@ def _without_secrets(span: "ReadableSpan") -> "ReadableSpan":
     if not span.events and span.status.description is None:
         return span
     description = span.status.description
+
+    def redacted(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+        items = (attributes or {}).items()
+        return {name: redact_text(value) if isinstance(value, str) else value for name, value in items}
+
     return ReadableSpan(
         span.name,
         span.context,
         span.parent,
         span.resource,
         span.attributes,
-        [Event(event.name, _redacted(event.attributes), event.timestamp) for event in span.events],
+        [Event(event.name, redacted(event.attributes), event.timestamp) for event in span.events],
         span.links,
         span.kind,
         status=Status(span.status.status_code, description and redact_text(description)),
@@ -88,20 +98,6 @@ def _without_secrets(span: "ReadableSpan") -> "ReadableSpan":
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
     )
-
-
-def _redacted(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: redact_text(value) if isinstance(value, str) else value for name, value in (attributes or {}).items()}
-
-
-def _instrument(*, web: bool) -> None:
-    from opentelemetry.instrumentation.django import DjangoInstrumentor
-    from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
-
-    if web:
-        DjangoInstrumentor().instrument()
-    # Statements are recorded as written, with placeholders: their parameters never leave the process.
-    PsycopgInstrumentor().instrument(skip_dep_check=True)
 
 
 def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:

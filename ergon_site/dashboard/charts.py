@@ -25,53 +25,36 @@ class Step(NamedTuple):
 
 
 def steps(series: Sequence[dict[str, Any]], size: int) -> list[Step]:
-    return [_step(series[place : place + size]) for place in range(0, len(series), size)]
-
-
-def _step(minutes: Sequence[dict[str, Any]]) -> Step:
-    succeeded, failed = sum(one["ok"] for one in minutes), sum(one["bad"] for one in minutes)
-    ended = succeeded + failed
-    mean = sum(one["spent"] for one in minutes) / ended if ended else None
-    longest = max(one["most"] for one in minutes) if ended else None
-    return Step(minutes[0]["minute"], succeeded, failed, mean, longest)
+    found = []
+    for place in range(0, len(series), size):
+        minutes = series[place : place + size]
+        succeeded, failed = sum(one["ok"] for one in minutes), sum(one["bad"] for one in minutes)
+        ended = succeeded + failed
+        mean = sum(one["spent"] for one in minutes) / ended if ended else None
+        longest = max(one["most"] for one in minutes) if ended else None
+        found.append(Step(minutes[0]["minute"], succeeded, failed, mean, longest))
+    return found
 
 
 def charts_of(series: Sequence[dict[str, Any]], size: int) -> list[Chart]:
     """Three charts over the same time."""
     found = steps(series, size)
     unit = "a minute" if size == 1 else f"in {size} minutes"
-    return [
-        _counts("Throughput", "succeeded", "ok", found, [one.succeeded for one in found], unit),
-        _counts("Failures", "failed", "bad", found, [one.failed for one in found], unit),
-        _times(found),
-    ]
-
-
-def _counts(title: str, word: str, kind: str, found: Sequence[Step], counts: Sequence[int], unit: str) -> Chart:
-    most = max(counts, default=0)
-    told = [f"{one.begins_at:%H:%M}: {count:,} {word}" for one, count in zip(found, counts, strict=True)]
-    return Chart(
-        title=title,
-        kind=kind,
-        summary=f"{sum(counts):,} {word}, at most {most:,} {unit}." if most else f"None {word}.",
-        top=f"{most:,}" if most else "",
-        columns=drawing.columns(counts, told),
-    )
-
-
-def _times(found: Sequence[Step]) -> Chart:
-    longest = [one.longest for one in found]
+    charts = []
+    for title, word, kind in (("Throughput", "succeeded", "ok"), ("Failures", "failed", "bad")):
+        counts = [one.succeeded if kind == "ok" else one.failed for one in found]
+        most = max(counts, default=0)
+        told = [f"{one.begins_at:%H:%M}: {count:,} {word}" for one, count in zip(found, counts, strict=True)]
+        summary = f"{sum(counts):,} {word}, at most {most:,} {unit}." if most else f"None {word}."
+        columns = drawing.columns(counts, told)
+        charts.append(Chart(title=title, kind=kind, summary=summary, top=f"{most:,}" if most else "", columns=columns))
+    longest, means = [one.longest for one in found], [one.mean for one in found]
     top = max((value for value in longest if value is not None), default=0.0)
-    means = [one.mean for one in found]
     overall = [mean for mean in means if mean is not None]
     usual = f"Mean {span(sum(overall) / len(overall))}, max {span(top)}." if overall else "Nothing finished."
-    return Chart(
-        title="Time taken",
-        kind="time",
-        summary=usual,
-        top=span(top) if overall else "",
-        lines=[("longest", drawing.line(longest, top)), ("mean", drawing.line(means, top))],
-    )
+    lines = [("longest", drawing.line(longest, top)), ("mean", drawing.line(means, top))]
+    times = Chart(title="Time taken", kind="time", summary=usual, top=span(top) if overall else "", lines=lines)
+    return [*charts, times]
 
 
 def of_waiting(samples: Sequence[WaitingSample | None], size: int) -> list[Chart]:
@@ -86,33 +69,27 @@ def of_waiting(samples: Sequence[WaitingSample | None], size: int) -> list[Chart
             Chart(title=title, kind="level", summary="No samples: manage.py maintain takes one a minute.", top="")
             for title in ("Backlog", "Longest wait")
         ]
-    is_capped = any(sample.is_capped for part in looked for sample in part)
-    return [_depths(counts, last, is_capped=is_capped), _ages(ages, last)]
-
-
-def _depths(counts: Sequence[int | None], last: WaitingSample, *, is_capped: bool) -> Chart:
     most = max(count for count in counts if count is not None)
-    top = f"{most:,}{'+' if is_capped else ''}"
+    top = f"{most:,}{'+' if any(sample.is_capped for part in looked for sample in part) else ''}"
     now = f"{last.waiting:,}{'+' if last.is_capped else ''} waiting at {last.minute:%H:%M}"
-    return Chart(
-        title="Backlog",
-        kind="level",
-        summary=f"{now}, at most {top}." if most else "No backlog.",
-        top=top if most else "",
-        lines=[("waiting", drawing.line(counts, most))],
-    )
-
-
-def _ages(ages: Sequence[float | None], last: WaitingSample) -> Chart:
     longest = max(age for age in ages if age is not None)
-    now = f"Oldest due for {span(last.oldest_age or 0.0)} at {last.minute:%H:%M}"
-    return Chart(
-        title="Longest wait",
-        kind="level",
-        summary=f"{now}, at most {span(longest)}." if longest else "No transaction was due.",
-        top=span(longest) if longest else "",
-        lines=[("oldest", drawing.line(ages, longest))],
-    )
+    oldest = f"Oldest due for {span(last.oldest_age or 0.0)} at {last.minute:%H:%M}"
+    return [
+        Chart(
+            title="Backlog",
+            kind="level",
+            summary=f"{now}, at most {top}." if most else "No backlog.",
+            top=top if most else "",
+            lines=[("waiting", drawing.line(counts, most))],
+        ),
+        Chart(
+            title="Longest wait",
+            kind="level",
+            summary=f"{oldest}, at most {span(longest)}." if longest else "No transaction was due.",
+            top=span(longest) if longest else "",
+            lines=[("oldest", drawing.line(ages, longest))],
+        ),
+    ]
 
 
 def backlog(pulse: Pulse) -> list[dict[str, Any]]:

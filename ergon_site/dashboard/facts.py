@@ -7,6 +7,7 @@ from django.urls import reverse
 from engines.core.explanation import span
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.core.texts import sentence
 from ergon_site.dashboard.attention import Concern, capped
 from facts.core.watching import Worry
 from facts.reads import health
@@ -38,7 +39,15 @@ def concerns() -> Iterator[Concern]:
     readers = [reader for one in stands for reader in one.readers]
     yield from capped(_of_consumers(readers), reverse("admin:facts_consumer_changelist"))
     if any(one.has_damaged_artifacts for one in stands):
-        yield from capped(_of_artifacts(), f"{reverse('admin:facts_artifact_changelist')}?kept=damaged")
+        damaged = (
+            Concern(
+                title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:200],
+                detail=sentence(RESTORE),
+                address=reverse("admin:facts_artifact_change", args=[artifact.pk]),
+            )
+            for artifact in health.damaged()
+        )
+        yield from capped(damaged, f"{reverse('admin:facts_artifact_changelist')}?kept=damaged")
 
 
 def findings() -> Iterator[Finding]:
@@ -49,11 +58,11 @@ def findings() -> Iterator[Finding]:
         for worry in one.worries:
             told += 1
             make = finding.problem if worry is Worry.ALARM else finding.warning
-            yield make("boundaries", f"{one.boundary}: {_sentence(BOUNDARY, worry, one)}", HINTS[worry])
+            yield make("boundaries", f"{one.boundary}: {BOUNDARY[worry](one)}", HINTS[worry])
     for reader in readers:
         for worry in reader.worries:
             told += 1
-            text = f"{reader.consumer}: {_sentence(CONSUMER, worry, reader)}"
+            text = f"{reader.consumer}: {CONSUMER[worry](reader)}"
             yield finding.warning("consumers of facts", text, READER_HINTS[worry])
     if damaged := health.damaged().count():
         text = f"the bytes of {damaged:,} {'artifact' if damaged == 1 else 'artifacts'} are missing or corrupt"
@@ -66,10 +75,10 @@ def findings() -> Iterator[Finding]:
 def _of_boundaries(stands: Iterable[BoundaryStanding]) -> Iterator[Concern]:
     for one in stands:
         if one.worries:
-            first, *others = (_sentence(BOUNDARY, worry, one) for worry in one.worries)
+            first, *others = (BOUNDARY[worry](one) for worry in one.worries)
             yield Concern(
                 title=f"{one.boundary}: {first}"[:200],
-                detail=". ".join(f"{word[:1].upper()}{word[1:]}" for word in [*others, HINTS[one.worries[0]]]) + ".",
+                detail=" ".join(map(sentence, [*others, HINTS[one.worries[0]]])),
                 address=reverse("admin:facts_boundary_change", args=[one.boundary.pk]),
             )
 
@@ -77,21 +86,12 @@ def _of_boundaries(stands: Iterable[BoundaryStanding]) -> Iterator[Concern]:
 def _of_consumers(stands: Iterable[ConsumerStanding]) -> Iterator[Concern]:
     for one in stands:
         if one.worries:
-            told = ", ".join(_sentence(CONSUMER, worry, one) for worry in one.worries)
+            told = ", ".join(CONSUMER[worry](one) for worry in one.worries)
             yield Concern(
                 title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
-                detail=f"{READER_HINTS[one.worries[0]].capitalize()}.",
+                detail=sentence(READER_HINTS[one.worries[0]]),
                 address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
             )
-
-
-def _of_artifacts() -> Iterator[Concern]:
-    for artifact in health.damaged():
-        yield Concern(
-            title=f"The bytes of the artifact {artifact} are {artifact.damage}"[:200],
-            detail=f"{RESTORE[:1].upper()}{RESTORE[1:]}.",
-            address=reverse("admin:facts_artifact_change", args=[artifact.pk]),
-        )
 
 
 def _gate(one: BoundaryStanding) -> str:
@@ -114,16 +114,14 @@ def _behind(backlog: int) -> str:
     return f"{backlog:,} {'fact' if backlog == 1 else 'facts'} behind"
 
 
-def _retention(one: BoundaryStanding) -> str:
-    kept = one.retention
-    return f"facts are {span(kept.overdue)} past their retention, held back by {', '.join(kept.held_back_by)}"
-
-
 BOUNDARY: Mapping[Worry, Callable[[BoundaryStanding], str]] = {
     Worry.ALARM: lambda one: f"alarm: {one.boundary.alarm}".rstrip("."),
     Worry.GATE: _gate,
     Worry.FILL: lambda one: f"the store buffer is {int(one.fill or 0)} % full",
-    Worry.RETENTION: _retention,
+    Worry.RETENTION: lambda one: (
+        f"facts are {span(one.retention.overdue)} past their retention, "
+        f"held back by {', '.join(one.retention.held_back_by)}"
+    ),
     Worry.SILENCE: lambda one: f"nothing handed over for {span(one.handoff.silence)}",
     Worry.BACKLOG: lambda one: f"{one.handoff.backlog:,} facts not handed over yet",
     Worry.LAG: _lag,
@@ -133,7 +131,3 @@ CONSUMER: Mapping[Worry, Callable[[ConsumerStanding], str]] = {
     Worry.SILENCE: lambda one: f"nothing confirmed for {span(one.flow.silence)}, {_behind(one.flow.backlog)}",
     Worry.BACKLOG: lambda one: _behind(one.flow.backlog),
 }
-
-
-def _sentence(words: Mapping[Worry, Callable[..., str]], worry: Worry, one: object) -> str:
-    return words[worry](one)

@@ -13,6 +13,7 @@ from engines.core.explanation import span
 from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped
 from providers import active_policy, registry
@@ -40,8 +41,18 @@ def rows(now: datetime) -> QuerySet[Any, Any]:
 
 def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
     """An attention item for each capability that has faults."""
-    stands = (health.of_row(Gate(**json.loads(text)), now) for text in texts)
-    yield from capped(_of_capabilities(stands), reverse("admin:providers_gate_changelist"))
+
+    def found() -> Iterator[Concern]:
+        for text in texts:
+            one = health.of_row(Gate(**json.loads(text)), now)
+            first, *others = sentences(one)
+            yield Concern(
+                title=f"{one.who.provider_name} {one.who.capability}: {first}"[:200],
+                detail=" ".join([f"Tenant {one.who.tenant_id}.", *map(sentence, others)]),
+                address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
+            )
+
+    yield from capped(found(), reverse("admin:providers_gate_changelist"))
 
 
 def findings() -> Iterator[Finding]:
@@ -93,15 +104,3 @@ def sentences(one: Standing) -> Iterator[str]:
         left = span((one.quota.end - one.read_at).total_seconds())
         used = "used up" if not one.quota.remaining else f"{int(one.quota.percent)} % used"
         yield f"the quota is {used}: {one.quota.used:,} of {one.quota.limit:,}, {left} left in the window"
-
-
-def _of_capabilities(stands: Iterable[Standing]) -> Iterator[Concern]:
-    for one in stands:
-        first, *others = sentences(one)
-        name = f"{one.who.provider_name} {one.who.capability}"
-        also = "".join(f" {word[:1].upper()}{word[1:]}." for word in others)
-        yield Concern(
-            title=f"{name}: {first}"[:200],
-            detail=f"Tenant {one.who.tenant_id}.{also}",
-            address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
-        )

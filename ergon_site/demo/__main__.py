@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from urllib.request import urlopen
@@ -41,7 +41,9 @@ PROCESSES = {
 
 
 def main() -> None:
-    port = _arguments().port
+    parser = argparse.ArgumentParser(prog="python -m ergon_site.demo", description=__doc__)
+    parser.add_argument("--port", type=int, default=8000, help="where the console listens (default 8000)")
+    port = parser.parse_args().port
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sys.exit(run(port))
@@ -106,12 +108,9 @@ class LogFiles:
         data = message.data if isinstance(message.data, bytes) else message.data.encode()
         if message.name in self._files:
             self._files[message.name].write(data)
-        else:
-            self._report(data.decode().strip())
-
-    def _report(self, told: str) -> None:
-        """Print honcho's own messages about starts and failures; how processes are ended is of no interest."""
-        name, _, what = told.partition(" ")
+            return
+        # Honcho's own messages about starts and failures; how processes are ended is of no interest.
+        name, _, what = data.decode().strip().partition(" ")
         log = (self._folder / f"{name}.log").relative_to(BASE_DIR)
         if what.startswith("started"):
             print(f"  {name:<10} started, log in {log}", flush=True)
@@ -158,7 +157,9 @@ def supervise(port: int, folder: Path) -> int:
 
 def _welcome(port: int, folder: Path) -> None:
     """Print the banner once the console answers."""
-    while not _answers(port):
+    while True:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            break
         time.sleep(0.1)
     print(
         f"""
@@ -173,14 +174,6 @@ def _welcome(port: int, folder: Path) -> None:
     )
 
 
-def _answers(port: int) -> bool:
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-            return True
-    except OSError:
-        return False
-
-
 def _refuse_taken(port: int) -> None:
     with closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -189,12 +182,6 @@ def _refuse_taken(port: int) -> None:
         except OSError as error:
             msg = f"port {port} cannot be used ({error.strerror}); choose another with make demo PORT={port + 1}"
             raise embedded.ServerError(msg) from None
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m ergon_site.demo", description=__doc__)
-    parser.add_argument("--port", type=int, default=8000, help="where the console listens (default 8000)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ def fill(password: str) -> None:
     """All of it, once."""
     _fill_access(make_password(password))
     _fill_facts()
-    _fill_providers()
+    # A quota that is nearly used up; the other provider is down, and its breaker opens by itself.
+    calls.set_quota(Who(TENANT, Rank.provider_name, Rank.capability), limit=80, window=86400.0, by=BY)
     _fill_engines()
-    _fill_schedules()
 
 
 def _fill_access(password: str) -> None:
@@ -50,11 +50,6 @@ def _fill_facts() -> None:
     ledger.append_many([release(number, now) for number in range(40)])
 
 
-def _fill_providers() -> None:
-    """A quota that is nearly used up; the other provider is down, and its breaker opens by itself."""
-    calls.set_quota(Who(TENANT, Rank.provider_name, Rank.capability), limit=80, window=86400.0, by=BY)
-
-
 def _fill_engines() -> None:
     """Pipelines with work in every state: done, failing in three ways, waiting for a time, waiting for a person."""
     retry = {"max_attempts": 2, "timeout": 1.0, "backoff": 0.2}
@@ -73,9 +68,6 @@ def _fill_engines() -> None:
     for pipeline, drafts in _drafts().items():
         transactions.submit_many(pipeline, drafts)
     pipelines.pause("archive", by=BY, reason="The archive is being moved to another disk")
-
-
-def _fill_schedules() -> None:
     for name, cron, pipeline, payload in (
         ("totals", "*/5 * * * *", "notifications", {"to": "finance", "about": "totals"}),
         ("tea", "0 */2 * * *", "rankings", {"provider": "rank", "keyword": "tea"}),

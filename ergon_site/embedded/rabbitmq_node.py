@@ -30,7 +30,7 @@ def rabbitmq(folder: Path, *, port: int | None = None) -> Iterator[str]:
             home=home / "mapper",
             command=lambda port: [mapper, "-port", str(port), "-address", "127.0.0.1"],
             address=str,
-            ping=_ping_port,
+            ping=lambda port: socket.create_connection(("127.0.0.1", int(port)), timeout=1).close(),
             process={"env": _erlang(home, mapper)},
             stop_signal=signal.SIGTERM,
         )
@@ -60,10 +60,6 @@ def has_rabbitmq() -> bool:
 def _ping_rabbitmq(address: str) -> None:
     with kombu.Connection(address) as connection:
         connection.transport.establish_connection().close()
-
-
-def _ping_port(port: str) -> None:
-    socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
 
 
 def _rabbitmq_binaries() -> tuple[str, str]:

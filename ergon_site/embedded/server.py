@@ -93,6 +93,10 @@ def package_of(name: str) -> Path:
 
 
 def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
+    def die() -> None:
+        """With the parent, even if that is killed."""
+        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, server.stop_signal)
+
     # Between choosing a free port and listening on it another process may take it: then try the next one.
     for _ in range(START_ATTEMPTS):
         port = server.port or free_port()
@@ -103,7 +107,7 @@ def _start(server: Server) -> tuple[subprocess.Popen[bytes], str]:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(server.stop_signal),  # noqa: PLW1509 (it makes one system call)
+                preexec_fn=die if sys.platform == "linux" else None,  # noqa: PLW1509 (it makes one system call)
                 **server.process,
             )
         if _answers(process, server, port):
@@ -122,9 +126,3 @@ def _answers(process: subprocess.Popen[bytes], server: Server, port: int) -> boo
     process.kill()
     process.wait()
     return False
-
-
-def _die_with_parent(stop_signal: signal.Signals) -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    return lambda: _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, stop_signal)
