@@ -26,11 +26,8 @@ class Consumer(consumer.Consumer):
         name = (message.headers or {}).get("task") or body["task"]
         if name not in self._unknown:
             self._unknown.add(name)
-            log.error(
-                "task_unknown",
-                task=name,
-                hint="Name the module that defines it in ERGON_TASKS, and restart the worker.",
-            )
+            hint = "Name the module that defines it in ERGON_TASKS, and restart the worker."
+            log.error("task_unknown", task=name, hint=hint)
         self._held += 1
         if self._held <= MOST_HELD:
             self.qos.increment_eventually()

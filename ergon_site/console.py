@@ -36,58 +36,45 @@ class Entry(NamedTuple):
     right: Right = Right.VIEW
 
 
-MENU = [
-    ("", [Entry("Dashboard", "space_dashboard", "admin:index")]),
-    (
-        "Engines",
-        [
-            Entry("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist"),
-            Entry("Dead-letter groups", "mark_email_unread", "admin:engines_deadlettergroup_changelist"),
-            Entry("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist"),
-            Entry("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist"),
-            Entry("Policies", "tune", "admin:engines_policy_changelist"),
-            Entry("Schedules", "calendar_clock", "admin:engines_schedule_changelist"),
-            Entry("Workers", "memory", "admin:engines_worker_changelist"),
-            Entry("Executors", "terminal", "admin:engines_executor_list"),
-        ],
-    ),
-    (
-        "Providers",
-        [
-            Entry("Capabilities", "monitor_heart", "admin:providers_gate_changelist"),
-            Entry("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist"),
-            Entry("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist"),
-            Entry("Task executions", "task_alt", "admin:providers_taskexecution_changelist"),
-            Entry("Outbox letters", "outbox", "admin:providers_outboxletter_changelist"),
-        ],
-    ),
-    (
-        "Facts",
-        [
-            Entry("Boundaries", "fence", "admin:facts_boundary_changelist"),
-            Entry("Consumers", "move_to_inbox", "admin:facts_consumer_changelist"),
-            Entry("Facts", "receipt", "admin:facts_fact_changelist"),
-            Entry("Forwarded facts", "forward_to_inbox", "admin:facts_forwardedfact_changelist"),
-            Entry("Artifacts", "attach_file", "admin:facts_artifact_changelist"),
-            Entry("Zones", "location_on", "admin:facts_zone_changelist"),
-        ],
-    ),
-    (
-        "Access",
-        [
-            Entry("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
-            Entry("Users", "group", "admin:auth_user_changelist", Right.ADMINISTER),
-            Entry("Roles", "badge", "admin:access_role_changelist", Right.ADMINISTER),
-            Entry("Audit entries", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT),
-        ],
-    ),
-    ("Integrate", [Entry("API reference", "integration_instructions", "docs")]),
-]
+ENTRIES = {
+    "": [Entry("Dashboard", "space_dashboard", "admin:index")],
+    "Engines": [
+        Entry("Transactions", "swap_vert", "admin:engines_transactionrecord_changelist"),
+        Entry("Dead-letter groups", "mark_email_unread", "admin:engines_deadlettergroup_changelist"),
+        Entry("Bulk operations", "dynamic_feed", "admin:engines_bulkoperation_changelist"),
+        Entry("Pipelines", "conveyor_belt", "admin:engines_pipeline_changelist"),
+        Entry("Policies", "tune", "admin:engines_policy_changelist"),
+        Entry("Schedules", "calendar_clock", "admin:engines_schedule_changelist"),
+        Entry("Workers", "memory", "admin:engines_worker_changelist"),
+        Entry("Executors", "terminal", "admin:engines_executor_list"),
+    ],
+    "Providers": [
+        Entry("Capabilities", "monitor_heart", "admin:providers_gate_changelist"),
+        Entry("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist"),
+        Entry("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist"),
+        Entry("Task executions", "task_alt", "admin:providers_taskexecution_changelist"),
+        Entry("Outbox letters", "outbox", "admin:providers_outboxletter_changelist"),
+    ],
+    "Facts": [
+        Entry("Boundaries", "fence", "admin:facts_boundary_changelist"),
+        Entry("Consumers", "move_to_inbox", "admin:facts_consumer_changelist"),
+        Entry("Facts", "receipt", "admin:facts_fact_changelist"),
+        Entry("Forwarded facts", "forward_to_inbox", "admin:facts_forwardedfact_changelist"),
+        Entry("Artifacts", "attach_file", "admin:facts_artifact_changelist"),
+        Entry("Zones", "location_on", "admin:facts_zone_changelist"),
+    ],
+    "Access": [
+        Entry("API clients", "key", "admin:access_apiclient_changelist", Right.ADMINISTER),
+        Entry("Users", "group", "admin:auth_user_changelist", Right.ADMINISTER),
+        Entry("Roles", "badge", "admin:access_role_changelist", Right.ADMINISTER),
+        Entry("Audit entries", "receipt_long", "admin:access_auditentry_changelist", Right.AUDIT),
+    ],
+    "Integrate": [Entry("API reference", "integration_instructions", "docs")],
+}
+MENU = list(ENTRIES.items())
 
 
 class Console(UnfoldAdminSite):
-    """The site object behind `/admin/`."""
-
     index_title = "Dashboard"
     login_form = LoginForm
     index_template = "console/dashboard.html"
@@ -121,7 +108,6 @@ class Console(UnfoldAdminSite):
         return page
 
     def live(self, request: HttpRequest) -> TemplateResponse:
-        """The part of the dashboard that refreshes itself."""
         return TemplateResponse(request, "console/dashboard_live.html", dashboard.page_context(request))
 
     def executors(self, request: HttpRequest) -> TemplateResponse:
@@ -129,7 +115,6 @@ class Console(UnfoldAdminSite):
         return TemplateResponse(request, "console/executors.html", shown)
 
     def executors_live(self, request: HttpRequest) -> TemplateResponse:
-        """The part of the executors' page that refreshes itself."""
         return TemplateResponse(request, "console/executors_live.html", _executors(request))
 
 

@@ -29,7 +29,6 @@ WAIT_FOR_THE_DISK = "SET synchronous_commit = on"
 
 
 def database(url: str) -> dict[str, Any]:
-    """The database at an address."""
     # The parsers' own messages repeat the whole address, and the address holds a password.
     msg = (
         "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3, "

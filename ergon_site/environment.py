@@ -33,15 +33,18 @@ T = TypeVar("T")
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
+def require(is_right: object, expected: str) -> None:
+    """Refuse a value that is not what it must be."""
+    if not is_right:
+        raise ValueError(expected)
+
+
 text = str
 
 
 def flag(value: str) -> bool:
-    try:
-        return _FLAGS[value.lower()]
-    except KeyError:
-        msg = f"must be 1 or 0, not {value!r}"
-        raise ValueError(msg) from None
+    require(value.lower() in _FLAGS, f"must be 1 or 0, not {value!r}")
+    return _FLAGS[value.lower()]
 
 
 def seconds(value: str) -> float:
@@ -49,18 +52,14 @@ def seconds(value: str) -> float:
         number = float(value)
     except ValueError:
         number = math.nan
-    if not 0 < number < math.inf:
-        msg = f"must be a number of seconds above 0, not {value!r}"
-        raise ValueError(msg)
+    require(0 < number < math.inf, f"must be a number of seconds above 0, not {value!r}")
     return number
 
 
 def session_idle(value: str) -> int:
     """Whole seconds: a minute at least, so that a session outlives the login page."""
     number = whole(value)
-    if number < SHORTEST_SESSION:
-        msg = f"must be at least {SHORTEST_SESSION} seconds, not {value!r}"
-        raise ValueError(msg)
+    require(number >= SHORTEST_SESSION, f"must be at least {SHORTEST_SESSION} seconds, not {value!r}")
     return number
 
 
@@ -70,9 +69,7 @@ def duration(value: str) -> float:
 
 def _number(expected: str, most: float = math.inf) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not value.isdecimal() or not 0 < int(value) <= most:
-            msg = f"must be {expected}, not {value!r}"
-            raise ValueError(msg)
+        require(value.isdecimal() and 0 < int(value) <= most, f"must be {expected}, not {value!r}")
         return int(value)
 
     return parse
@@ -96,9 +93,7 @@ def _names_of(what: str, is_right: Callable[[str], object]) -> Callable[[str], t
     def parse(value: str) -> tuple[str, ...]:
         told = names(value)
         for name in told:
-            if not is_right(name):
-                msg = f"must be names of {what}, separated by commas, not {name!r}"
-                raise ValueError(msg)
+            require(is_right(name), f"must be names of {what}, separated by commas, not {name!r}")
         return told
 
     return parse
@@ -118,17 +113,15 @@ def factories(value: str) -> dict[str, str]:
     told = json_object(value)
     for name, path in told.items():
         module, _, factory = str(path).replace(":", ".", 1).rpartition(".")
-        if not isinstance(path, str) or not _is_dotted(module) or not _is_dotted(factory):
-            msg = f"must name a factory such as shop.mail:connect for {name!r}, not {path!r}"
-            raise ValueError(msg)
+        is_right = isinstance(path, str) and _is_dotted(module) and _is_dotted(factory)
+        require(is_right, f"must name a factory such as shop.mail:connect for {name!r}, not {path!r}")
     return told
 
 
 def header(value: str) -> str:
     """The name of a header, or nothing. One with an underscore never arrives: servers take it for a hyphen."""
-    if value and not re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", value):
-        msg = f"must be the name of a header, such as ErgonCertificate, not {value!r}"
-        raise ValueError(msg)
+    is_right = not value or re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", value)
+    require(is_right, f"must be the name of a header, such as ErgonCertificate, not {value!r}")
     return value
 
 
@@ -166,10 +159,8 @@ def json_object(value: str) -> dict[str, Any]:
     except ValueError as error:
         msg = f"must be a JSON object: {error}"
         raise ValueError(msg) from None
-    if not isinstance(parsed, dict):
-        msg = f"must be a JSON object, not {type(parsed).__name__}"
-        raise ValueError(msg)  # noqa: TRY004 (every refusal is a ValueError)
-    return parsed
+    require(isinstance(parsed, dict), f"must be a JSON object, not {type(parsed).__name__}")
+    return dict(parsed)
 
 
 def artifact_storage(folder: Path) -> Parser:
@@ -180,12 +171,9 @@ def artifact_storage(folder: Path) -> Parser:
             modes = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700}
             return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": folder, **modes}}
         options = json_object(value)
-        if not options.get("bucket_name"):
-            msg = 'must name a bucket, such as {"bucket_name": "artifacts"}'
-            raise ValueError(msg)
-        if find_spec("storages") is None or find_spec("boto3") is None:
-            msg = "is set, but django-storages is missing: install requirements/s3.txt"
-            raise ValueError(msg)
+        require(options.get("bucket_name"), 'must name a bucket, such as {"bucket_name": "artifacts"}')
+        missing = "is set, but django-storages is missing: install requirements/s3.txt"
+        require(find_spec("storages") and find_spec("boto3"), missing)
         # One part at a time: several at once would be in memory together. What is read passes through a file likewise.
         transfer = import_module("boto3.s3.transfer").TransferConfig(use_threads=False)
         kept = {"file_overwrite": False, "gzip": False, "transfer_config": transfer, "max_memory_size": S3_MEMORY}
@@ -206,16 +194,12 @@ def folder(value: str) -> Path:
     except OSError as error:
         msg = f"names a folder that cannot be made: {path}: {error.strerror}"
         raise ValueError(msg) from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        msg = f"names a folder that cannot be written to: {path}"
-        raise ValueError(msg)
+    require(os.access(path, os.W_OK | os.X_OK), f"names a folder that cannot be written to: {path}")
     return path
 
 
 def secret_key(value: str) -> str:
-    if len(value) < SHORTEST_SECRET_KEY:
-        msg = f"must have at least {SHORTEST_SECRET_KEY} characters"
-        raise ValueError(msg)
+    require(len(value) >= SHORTEST_SECRET_KEY, f"must have at least {SHORTEST_SECRET_KEY} characters")
     return value
 
 
@@ -223,25 +207,21 @@ def broker(value: str) -> str:
     """The address of a broker, or several separated by semicolons, of which the first that answers is used."""
     for address in value.split(";"):
         scheme, mark, rest = address.partition("://")
-        if not mark or scheme not in BROKERS:
-            msg = "must start with amqp://, amqps://, redis:// or rediss://"
-            raise ValueError(msg)
+        require(mark and scheme in BROKERS, "must start with amqp://, amqps://, redis:// or rediss://")
         try:
             is_usable = urlsplit(f"//{rest}").port != 0
         except ValueError:
             is_usable = False
-        if not is_usable:
-            # Without the address, which may hold a password.
-            msg = f"must look like {scheme}://user:password@host:5672/name; a port is a number up to {HIGHEST_PORT}"
-            raise ValueError(msg)
+        # Without the address, which may hold a password.
+        form = f"{scheme}://user:password@host:5672/name; a port is a number up to {HIGHEST_PORT}"
+        require(is_usable, f"must look like {form}")
     return value
 
 
 def trace_url(value: str) -> str:
     """The address of traces, with a placeholder for the id, or nothing."""
-    if value and (urlsplit(value).scheme not in {"http", "https"} or "{trace_id}" not in value):
-        msg = f"must look like https://host/trace/{{trace_id}}, not {value!r}"
-        raise ValueError(msg)
+    is_right = not value or (urlsplit(value).scheme in {"http", "https"} and "{trace_id}" in value)
+    require(is_right, f"must look like https://host/trace/{{trace_id}}, not {value!r}")
     return value
 
 
@@ -249,7 +229,6 @@ def rate(value: str) -> float:
     """`1000/s`, `600/m`, `5000/h` as requests per second."""
     periods = {"s": 1, "m": 60, "h": 3600}
     count, _, period = value.partition("/")
-    if not count.isdecimal() or int(count) == 0 or period not in periods:
-        msg = f"must look like 1000/s, 600/m or 5000/h, not {value!r}"
-        raise ValueError(msg)
+    is_right = count.isdecimal() and int(count) > 0 and period in periods
+    require(is_right, f"must look like 1000/s, 600/m or 5000/h, not {value!r}")
     return int(count) / periods[period]

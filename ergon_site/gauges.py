@@ -31,8 +31,6 @@ NAMES = (
 
 
 class Gauges(Collector):
-    """Gauges of queues, running work, attention items, workers and boundaries."""
-
     def describe(self) -> list[Metric]:
         """Nothing is asked of the database before somebody asks for the numbers."""
         return []

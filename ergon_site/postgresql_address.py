@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote
 from psycopg.pq import Conninfo
 
 from ergon_site.access.database import pooler
-from ergon_site.environment import flag
+from ergon_site.environment import flag, require
 
 SCHEMES = ("postgresql", "postgres", "psql", "pgsql")
 # A link that goes down silently is noticed after 25 s, idle or not: before a worker's leases of 30 s lapse, and after
@@ -82,26 +82,20 @@ def _hosts(text: str) -> tuple[str, str]:
 def _check(options: dict[str, str]) -> None:
     known = {option.keyword.decode() for option in Conninfo.get_defaults()} | CHOICES.keys() | {"prepared"}
     for name, value in options.items():
-        if name not in known:
-            msg = f"has the option {name!r}, which PostgreSQL's client library does not know"
-            raise ValueError(msg)
-        if name in DEFAULTS and not (value.isascii() and value.isdecimal()):
-            msg = f"must have a whole number as {name}, not {value!r}"
-            raise ValueError(msg)
-        if value not in CHOICES.get(name, (value,)):
-            msg = f"must have one of {', '.join(CHOICES[name])} as {name}, not {value!r}"
-            raise ValueError(msg)
+        require(name in known, f"has the option {name!r}, which PostgreSQL's client library does not know")
+        is_number = value.isascii() and value.isdecimal()
+        require(name not in DEFAULTS or is_number, f"must have a whole number as {name}, not {value!r}")
+        choices = CHOICES.get(name, (value,))
+        require(value in choices, f"must have one of {', '.join(choices)} as {name}, not {value!r}")
 
 
 def _pooling(options: dict[str, str]) -> dict[str, Any]:
     """The pooler options of an address, taken out of those that are for libpq."""
     kind, prepared = options.pop("pooler", None), options.pop("prepared", None)
-    if prepared is not None and kind != pooler.TRANSACTION:
-        msg = "may have the option prepared only together with pooler=transaction"
-        raise ValueError(msg)
-    if kind == pooler.TRANSACTION and "options" in options:
-        msg = "must not have the option options behind a pooler: use ALTER ROLE … SET instead"
-        raise ValueError(msg)
+    is_shared = kind == pooler.TRANSACTION
+    require(prepared is None or is_shared, "may have the option prepared only together with pooler=transaction")
+    behind = "must not have the option options behind a pooler: use ALTER ROLE … SET instead"
+    require(not is_shared or "options" not in options, behind)
     try:
         return pooler.declared(kind, is_prepared=flag(prepared or "0"))
     except ValueError as error:

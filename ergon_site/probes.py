@@ -40,7 +40,6 @@ def answer_probes(get_response: Handler) -> Handler:
 
 
 def livez(_request: HttpRequest) -> JsonResponse:
-    """The process answers."""
     return JsonResponse({"status": "alive"})
 
 

@@ -65,7 +65,6 @@ class Caller:
 
 
 def caller_of(request: Any) -> Caller:
-    """The client behind an API request."""
     caller: Caller = request.auth
     return caller
 

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
@@ -43,22 +42,16 @@ class AppendOnly(Operation):
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """Nothing that models can see changes."""
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._run(self.install, app_label, schema_editor, to_state)
 
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._run(self.remove, app_label, schema_editor, from_state)
 
     def describe(self) -> str:
         return f"Make {self.model_name} append-only"
 
-    def _run(
-        self, statements: dict[str, list[str]], app_label: str, schema_editor: BaseDatabaseSchemaEditor, state: Any
-    ) -> None:
+    def _run(self, statements: dict[str, list[str]], app_label: str, schema_editor: Any, state: Any) -> None:
         table = state.apps.get_model(app_label, self.model_name)._meta.db_table  # noqa: SLF001 (Django's own way)
         for statement in statements[schema_editor.connection.vendor]:
             schema_editor.execute(statement.format(table=table), params=None)

@@ -22,6 +22,8 @@ from ergon_site.access.models import ApiClient, ApiToken
 OVERLAP = timedelta(hours=1)
 # How long a token lives unless somebody says otherwise.
 LIFETIME = timedelta(days=365)
+# The grants that are plain texts.
+LISTS = ("zones", "target_zones", "consumers", "buckets")
 
 
 class NameTakenError(Exception):
@@ -34,8 +36,6 @@ class CertificateTakenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """The grants of a client."""
-
     scopes: Sequence[str] = ()
     zones: Sequence[str] = ()
     target_zones: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Grant:
 
     def __post_init__(self) -> None:
         terms.check_rate(self.rate)
-        for name in ("zones", "target_zones", "consumers", "buckets"):
+        for name in LISTS:
             terms.check_items(name, getattr(self, name))
 
     def columns(self) -> dict[str, Any]:
@@ -55,15 +55,8 @@ class Grant:
         if not granted:
             msg = f"A client needs at least one scope; there are: {', '.join(scopes.SCOPES)}."
             raise terms.UnusableTermError(msg)
-        return {
-            "scopes": granted,
-            "zones": list(self.zones),
-            "target_zones": list(self.target_zones),
-            "consumers": list(self.consumers),
-            "buckets": list(self.buckets),
-            "tenants": [str(tenant) for tenant in self.tenants],
-            "rate": self.rate,
-        }
+        lists = {name: list(getattr(self, name)) for name in LISTS}
+        return {"scopes": granted, **lists, "tenants": [str(tenant) for tenant in self.tenants], "rate": self.rate}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,8 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils import timezone
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.texts import sentence
@@ -38,9 +35,7 @@ class DetailPage(ConsolePage):
         """The context of a row's page."""
         raise NotImplementedError
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def change_view(self, request: HttpRequest, object_id: str, *_: Any, **__: Any) -> HttpResponse:
         row = self.row(request, object_id)
         if request.method != "GET":
             raise PermissionDenied
@@ -50,16 +45,10 @@ class DetailPage(ConsolePage):
         """The row, for those who may see it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        row: Model | None = self.get_object(request, object_id)
+        row = self.get_object(request, object_id)
         if row is None:
             raise Http404
         return row
-
-    def page(
-        self, request: HttpRequest, template: str, title: str, original: Model | None = None, **context: Any
-    ) -> HttpResponse:
-        shared = {"opts": self.opts, "original": original, "title": title, "read_at": timezone.now()}
-        return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
 
     def attempt(self, form: forms.Form, carry_out: Callable[[], HttpResponse]) -> HttpResponse | None:
         """Carry out what a valid form says; what the verb refuses is told by the form, and no input is lost."""
@@ -71,7 +60,3 @@ class DetailPage(ConsolePage):
             field = getattr(error, "field", None)
             form.add_error(field if field in form.fields else None, sentence(error))
         return None
-
-    def address(self, object_id: Any) -> str:
-        """The address of a row's page."""
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])

@@ -1,10 +1,12 @@
 """Small charts as numbers for SVG: templates only write them down."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WIDTH, HEIGHT = 100.0, 30.0
+# Of a chart of minutes: its height, the width of a minute, and the height that no amount is below.
+TALL, SLOT, LEAST = 100.0, 10, 2.0
 
 
 class Column(NamedTuple):
@@ -53,3 +55,35 @@ def line(values: Sequence[float | None], top: float) -> str:
         path += [] if is_down else [f"L{x:.2f} {y:.2f}"]
         is_down = True
     return " ".join(path)
+
+
+def minute_chart(series: Sequence[Mapping[str, Any]], title: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """A bar for each minute, kind upon kind: `kinds` names the counts, from the ground up, and what to call them."""
+    most = max(sum(one[kind] for kind in kinds) for one in series)
+    bars = []
+    for index, one in enumerate(series):
+        blocks, y = [], TALL
+        for kind in kinds:
+            if one[kind]:
+                # Small amounts stay visible.
+                height = max(LEAST, round(one[kind] / most * (TALL - LEAST * (len(kinds) - 1)), 1))
+                y -= height
+                blocks.append({"kind": kind, "y": round(y, 1), "height": height})
+        bars.append(
+            {"x": index * SLOT, "blocks": blocks, "told": f"{one['minute']:%H:%M} UTC: {_counts([one], kinds)}"}
+        )
+    time = f"in the last {len(series)} minutes"
+    return {
+        "title": title,
+        "kinds": kinds,
+        "bars": bars,
+        "width": len(series) * SLOT,
+        "most": most,
+        "begins_at": series[0]["minute"],
+        "ends_at": series[-1]["minute"],
+        "sentence": f"{_counts(series, kinds)} {time}, at most {most:,} in one minute." if most else f"Nothing {time}.",
+    }
+
+
+def _counts(series: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> str:
+    return ", ".join(f"{sum(one[kind] for one in series):,} {word}" for kind, word in kinds.items())

@@ -11,8 +11,6 @@ from ergon_site.access.core.texts import LONGEST_REASON
 
 
 class WhyField(forms.CharField):
-    """The reason of a change."""
-
     def __init__(self) -> None:
         widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
         super().__init__(
@@ -21,8 +19,6 @@ class WhyField(forms.CharField):
 
 
 class JsonField(forms.CharField):
-    """A JSON value, typed in."""
-
     def __init__(self, *, rows: int = 12, **options: Any) -> None:
         attrs = {"rows": rows, "data-json": True, "spellcheck": "false", "autocomplete": "off"}
         super().__init__(widget=UnfoldAdminTextareaWidget(attrs=attrs), strip=False, **options)

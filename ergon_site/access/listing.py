@@ -27,13 +27,8 @@ SELECT action FROM known WHERE action IS NOT NULL
 """
 # In the order of the index, for which PostgreSQL has another word: the first few cost a few entries, however many.
 BEGINNING = {
-    ("postgresql", "actor"): "SELECT id FROM access_auditentry WHERE actor LIKE %s ORDER BY actor USING ~<~ LIMIT %s",
-    (
-        "postgresql",
-        "target",
-    ): "SELECT id FROM access_auditentry WHERE target LIKE %s ORDER BY target USING ~<~ LIMIT %s",
-    ("sqlite", "actor"): r"SELECT id FROM access_auditentry WHERE actor LIKE %s ESCAPE '\' ORDER BY actor LIMIT %s",
-    ("sqlite", "target"): r"SELECT id FROM access_auditentry WHERE target LIKE %s ESCAPE '\' ORDER BY target LIMIT %s",
+    "postgresql": "SELECT id FROM access_auditentry WHERE {0} LIKE %s ORDER BY {0} USING ~<~ LIMIT %s",
+    "sqlite": r"SELECT id FROM access_auditentry WHERE {0} LIKE %s ESCAPE '\' ORDER BY {0} LIMIT %s",
 }
 
 
@@ -86,5 +81,5 @@ def _search(text: str) -> tuple[list[Q], Q, str]:
 def _keys(column: str, text: str) -> list[int]:
     with connection.cursor() as cursor:
         beginning = f"{connection.ops.prep_for_like_query(text)}%"
-        cursor.execute(BEGINNING[connection.vendor, column], [beginning, MOST_ALIKE + 1])
+        cursor.execute(BEGINNING[connection.vendor].format(column), [beginning, MOST_ALIKE + 1])
         return [key for (key,) in cursor.fetchall()]

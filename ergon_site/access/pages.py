@@ -3,25 +3,25 @@
 import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.defaultfilters import slugify
-from django.urls import URLPattern, path
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
-from unfold.widgets import UnfoldAdminTextareaWidget
 
 from ergon_site.access.core.roles import Right
-from ergon_site.access.core.texts import LONGEST_REASON
+from ergon_site.access.fields import WhyField
 
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -39,13 +39,7 @@ def done(address: str) -> HttpResponse:
 
 
 class ReasonForm(BaseDialogForm):
-    """A dialog that asks why."""
-
-    reason = forms.CharField(
-        max_length=LONGEST_REASON,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        help_text="Recorded in the audit log.",
-    )
+    reason = WhyField()
 
 
 class ConsoleList(ChangeList):
@@ -104,6 +98,15 @@ class ConsolePage(ModelAdmin):
         response: HttpResponse = super().changelist_view(request, shown)
         return response
 
+    def page(
+        self, request: HttpRequest, template: str, title: str, original: Model | None = None, **context: Any
+    ) -> HttpResponse:
+        shared = {"opts": self.opts, "original": original, "title": title, "read_at": timezone.now()}
+        return TemplateResponse(request, template, {**self.admin_site.each_context(request), **shared, **context})
+
+    def address(self, object_id: Any) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
+
     list_after_template = "console/list_after.html"
 
     def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
@@ -126,7 +129,6 @@ class ConsolePage(ModelAdmin):
         )
 
     def exported(self, rows: QuerySet[Model]) -> Iterator[tuple[Any, ...]]:
-        """The exported values of each row."""
         fields = self.export_fields
         columns = fields.values() if isinstance(fields, Mapping) else fields
         return rows.values_list(*columns).iterator(chunk_size=ROWS_PER_FETCH)
@@ -136,15 +138,8 @@ def holds(request: HttpRequest, right: Right) -> bool:
     return request.user.has_perm(right.permission)
 
 
-class _Echo:
-    """The target of a CSV writer whose lines are sent at once."""
-
-    def write(self, line: str) -> str:
-        return line
-
-
 def _csv(fields: Collection[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
-    writer = csv.writer(_Echo())
+    writer = csv.writer(SimpleNamespace(write=str))  # whose lines are sent at once
     yield writer.writerow(fields)
     for row in rows:
         yield writer.writerow(_cell(value) for value in row)

@@ -121,7 +121,6 @@ def _paused(pulse: Pulse, now: datetime) -> Iterator[Concern]:
 
 
 def transactions(**filters: Any) -> str:
-    """The list of transactions, filtered."""
     return f"{page('engines_transactionrecord_changelist')}?{urlencode(filters)}"
 
 

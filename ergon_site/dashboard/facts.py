@@ -1,6 +1,6 @@
 """Attention items and doctor findings of boundaries and consumers above a warning threshold."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from django.urls import reverse
 
@@ -35,9 +35,27 @@ RESTORE = "upload the same content again under the same key, or restore the file
 def concerns() -> Iterator[Concern]:
     """An attention item for each boundary and consumer that has faults."""
     stands = health.of_boundaries()
-    yield from capped(_of_boundaries(stands), reverse("admin:facts_boundary_changelist"))
-    readers = [reader for one in stands for reader in one.readers]
-    yield from capped(_of_consumers(readers), reverse("admin:facts_consumer_changelist"))
+    boundaries = (
+        Concern(
+            title=f"{one.boundary}: {first}"[:200],
+            detail=" ".join(map(sentence, [*others, HINTS[one.worries[0]]])),
+            address=reverse("admin:facts_boundary_change", args=[one.boundary.pk]),
+        )
+        for one in stands
+        if one.worries
+        for first, *others in [[BOUNDARY[worry](one) for worry in one.worries]]
+    )
+    yield from capped(boundaries, reverse("admin:facts_boundary_changelist"))
+    consumers = (
+        Concern(
+            title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
+            detail=sentence(READER_HINTS[one.worries[0]]),
+            address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
+        )
+        for one in (reader for each in stands for reader in each.readers)
+        if (told := ", ".join(CONSUMER[worry](one) for worry in one.worries))
+    )
+    yield from capped(consumers, reverse("admin:facts_consumer_changelist"))
     if any(one.has_damaged_artifacts for one in stands):
         damaged = (
             Concern(
@@ -70,28 +88,6 @@ def findings() -> Iterator[Finding]:
     if not told:
         counts = f"boundaries: {len(stands):,}, consumers: {len(readers):,}"
         yield finding.ok("boundaries", f"none above a warning threshold ({counts})")
-
-
-def _of_boundaries(stands: Iterable[BoundaryStanding]) -> Iterator[Concern]:
-    for one in stands:
-        if one.worries:
-            first, *others = (BOUNDARY[worry](one) for worry in one.worries)
-            yield Concern(
-                title=f"{one.boundary}: {first}"[:200],
-                detail=" ".join(map(sentence, [*others, HINTS[one.worries[0]]])),
-                address=reverse("admin:facts_boundary_change", args=[one.boundary.pk]),
-            )
-
-
-def _of_consumers(stands: Iterable[ConsumerStanding]) -> Iterator[Concern]:
-    for one in stands:
-        if one.worries:
-            told = ", ".join(CONSUMER[worry](one) for worry in one.worries)
-            yield Concern(
-                title=f"The consumer {one.consumer} of {one.consumer.boundary}: {told}"[:200],
-                detail=sentence(READER_HINTS[one.worries[0]]),
-                address=reverse("admin:facts_consumer_change", args=[one.consumer.pk]),
-            )
 
 
 def _gate(one: BoundaryStanding) -> str:

@@ -30,7 +30,6 @@ RECENT = 8
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """The context of the dashboard for this person."""
     now = timezone.now()
     shown = {"has_role": holds(request, Right.VIEW), "read_at": now}
     if not shown["has_role"]:

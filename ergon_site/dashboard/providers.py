@@ -40,7 +40,6 @@ def rows(now: datetime) -> QuerySet[Any, Any]:
 
 
 def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
-    """An attention item for each capability that has faults."""
 
     def found() -> Iterator[Concern]:
         for text in texts:

@@ -55,7 +55,13 @@ def main() -> None:
 
 def run(port: int) -> int:
     """Start the servers, prepare the database, and keep every process going until somebody stops them."""
-    _refuse_taken(port)
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            msg = f"port {port} cannot be used ({error.strerror}); choose another with make demo PORT={port + 1}"
+            raise embedded.ServerError(msg) from None
     # A folder for each port, so that two demos never share a database.
     folder = BASE_DIR / "var" / "demo" / str(port)
     print("Ergon: starting PostgreSQL and Valkey …", flush=True)
@@ -172,16 +178,6 @@ def _welcome(port: int, folder: Path) -> None:
 """,
         flush=True,
     )
-
-
-def _refuse_taken(port: int) -> None:
-    with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            msg = f"port {port} cannot be used ({error.strerror}); choose another with make demo PORT={port + 1}"
-            raise embedded.ServerError(msg) from None
 
 
 if __name__ == "__main__":

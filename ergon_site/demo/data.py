@@ -22,20 +22,17 @@ CERTIFICATE = b"Material certificate 3.1: bolts M8, 8.8, batch 4711\n"
 
 def fill(password: str) -> None:
     """All of it, once."""
-    _fill_access(make_password(password))
+    erp = Grant(scopes=["transactions:submit", "transactions:read"])
+    clients.create("erp", erp, by=BY, lifetime=timedelta(days=7))
+    clients.create("press-line", Grant(zones=[FROM], target_zones=[TO]), by=BY)
+    hashed = make_password(password)
+    for role in Group.objects.all():
+        person = User.objects.create(username=role.name.replace(" ", "-"), is_staff=True, password=hashed)
+        person.groups.add(role)
     _fill_facts()
     # A quota that is nearly used up; the other provider is down, and its breaker opens by itself.
     calls.set_quota(Who(TENANT, Rank.provider_name, Rank.capability), limit=80, window=86400.0, by=BY)
     _fill_engines()
-
-
-def _fill_access(password: str) -> None:
-    erp = Grant(scopes=["transactions:submit", "transactions:read"])
-    clients.create("erp", erp, by=BY, lifetime=timedelta(days=7))
-    clients.create("press-line", Grant(zones=[FROM], target_zones=[TO]), by=BY)
-    for role in Group.objects.all():
-        person = User.objects.create(username=role.name.replace(" ", "-"), is_staff=True, password=password)
-        person.groups.add(role)
 
 
 def _fill_facts() -> None:

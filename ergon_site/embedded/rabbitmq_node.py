@@ -25,13 +25,23 @@ def rabbitmq(folder: Path, *, port: int | None = None) -> Iterator[str]:
     (home / "mapper").mkdir(parents=True, exist_ok=True)
     with held(home):
         password = kept_password(home)
-        _configure_rabbitmq(home, password)
+        # The node's own configuration, user and cookie, in place of the system's.
+        settings = {"default_user": "ergon", "default_pass": password, "disk_free_limit.absolute": "1MB"}
+        configuration, cookie = home / "rabbitmq.conf", home / ".erlang.cookie"
+        configuration.touch(mode=0o600)
+        configuration.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
+        if not cookie.exists():
+            cookie.touch(mode=0o600)
+            cookie.write_text(secrets.token_hex(20))
+            cookie.chmod(0o400)
+        # Nothing of the system's RabbitMQ or of its user's.
+        environment = {"PATH": f"{Path(mapper).parent}:{os.defpath}", "LANG": "C.UTF-8", "HOME": str(home)}
         ports = Server(
             home=home / "mapper",
             command=lambda port: [mapper, "-port", str(port), "-address", "127.0.0.1"],
             address=str,
             ping=lambda port: socket.create_connection(("127.0.0.1", int(port)), timeout=1).close(),
-            process={"env": _erlang(home, mapper)},
+            process={"env": environment},
             stop_signal=signal.SIGTERM,
         )
         # The node finds this port mapper and starts none of its own, which would outlive it.
@@ -41,7 +51,7 @@ def rabbitmq(folder: Path, *, port: int | None = None) -> Iterator[str]:
                 command=lambda port: ["env", *_node(home, port, mapped), binary],
                 address=lambda port: f"amqp://ergon:{password}@127.0.0.1:{port}/%2F",
                 ping=_ping_rabbitmq,
-                process={"cwd": home, "env": _erlang(home, mapper)},
+                process={"cwd": home, "env": environment},
                 stop_signal=signal.SIGTERM,
                 port=port,
             )
@@ -69,24 +79,6 @@ def _rabbitmq_binaries() -> tuple[str, str]:
         msg = "RabbitMQ is missing: install the package rabbitmq-server"
         raise ServerError(msg)
     return binary, mapper
-
-
-def _configure_rabbitmq(home: Path, password: str) -> None:
-    """The node's own configuration, user and cookie, in place of the system's."""
-    settings = {"default_user": "ergon", "default_pass": password, "disk_free_limit.absolute": "1MB"}
-    configuration = home / "rabbitmq.conf"
-    configuration.touch(mode=0o600)
-    configuration.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
-    cookie = home / ".erlang.cookie"
-    if not cookie.exists():
-        cookie.touch(mode=0o600)
-        cookie.write_text(secrets.token_hex(20))
-        cookie.chmod(0o400)
-
-
-def _erlang(home: Path, mapper: str) -> dict[str, str]:
-    """An environment with nothing of the system's RabbitMQ or of its user's in it."""
-    return {"PATH": f"{Path(mapper).parent}:{os.defpath}", "LANG": "C.UTF-8", "HOME": str(home)}
 
 
 def _node(home: Path, port: int, mapper: str) -> list[str]:

@@ -84,7 +84,6 @@ def free_port() -> int:
 
 
 def package_of(name: str) -> Path:
-    """The folder of a package."""
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         msg = f"the package {name} is missing: install requirements/dev.txt"

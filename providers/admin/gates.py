@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from unfold.decorators import action, display
 
 from engines.core.explanation import span
-from ergon_site.access import minutes
+from ergon_site.access import drawing
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from ergon_site.access.dialogs import dialog_action

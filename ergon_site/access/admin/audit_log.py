@@ -15,14 +15,6 @@ from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, KeysetPage, Typed, unbroken, words
 from ergon_site.access.models import AuditEntry
 
-AGES = {
-    "under-1h": "younger than an hour",
-    "under-1d": "younger than a day",
-    "under-7d": "younger than a week",
-    "under-30d": "younger than 30 days",
-    "over-30d": "older than 30 days",
-}
-
 
 class ActionFilter(Choice):
     title = parameter_name = "action"
@@ -33,9 +25,13 @@ class ActionFilter(Choice):
 
 class AgeFilter(Choice):
     title = parameter_name = "age"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return list(AGES.items())
+    offered = {
+        "under-1h": "younger than an hour",
+        "under-1d": "younger than a day",
+        "under-7d": "younger than a week",
+        "under-30d": "younger than 30 days",
+        "over-30d": "older than 30 days",
+    }
 
 
 class ActorFilter(Typed):

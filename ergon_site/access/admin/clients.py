@@ -5,8 +5,6 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import reverse
 from unfold.admin import TabularInline
 from unfold.decorators import action, display
 
@@ -100,7 +98,7 @@ class ClientsPage(ConsolePage):
         form = RotationForm(request.POST or None)
         if form.is_valid():
             return self._show_once(request, clients.rotate(client.pk, by=actor(request), **form.terms()))
-        return self._page(request, "console/client_rotate.html", f"New token for {client}", form=form, client=client)
+        return self.page(request, "console/client_rotate.html", f"New token for {client}", form=form, client=client)
 
     def has_disable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.has_change_permission(request) and self._is_enabled(request, object_id)
@@ -112,13 +110,13 @@ class ClientsPage(ConsolePage):
     def disable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.disable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Disabled: its tokens are refused from now on.")
-        return done(self._address(object_id))
+        return done(self.address(object_id))
 
     @dialog_action(description="Enable", url_path="enable", permissions=["enable"], dialog=ENABLE)
     def enable(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Enabled: tokens that have not expired work again.")
-        return done(self._address(object_id))
+        return done(self.address(object_id))
 
     @display(description="scopes")
     def scope_list(self, client: ApiClient) -> str:
@@ -133,15 +131,7 @@ class ClientsPage(ConsolePage):
         return client.last_used_at
 
     def _show_once(self, request: HttpRequest, issued: Issued) -> HttpResponse:
-        title = f"Token of {issued.client}"
-        return self._page(request, "console/token_issued.html", title, issued=issued)
-
-    def _page(self, request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
-        shared = self.admin_site.each_context(request)
-        return TemplateResponse(request, template, {**shared, "opts": self.opts, "title": title, **context})
-
-    def _address(self, object_id: str) -> str:
-        return reverse("admin:access_apiclient_change", args=[object_id])
+        return self.page(request, "console/token_issued.html", f"Token of {issued.client}", issued=issued)
 
     def _is_enabled(self, request: HttpRequest, object_id: str | None) -> bool:
         client = self.get_object(request, object_id or "")

@@ -33,8 +33,6 @@ def told_in_the_form() -> Iterator[None]:
 
 
 class LinesField(forms.CharField):
-    """A list, one item a line."""
-
     def __init__(self, *, parse: Callable[[str], Any] = str, **options: Any) -> None:
         widget = UnfoldAdminTextareaWidget(attrs={"rows": 2})
         super().__init__(required=False, widget=widget, **options)
@@ -54,36 +52,29 @@ class LinesField(forms.CharField):
             raise forms.ValidationError(msg) from None
 
 
-class LifetimeField(forms.IntegerField):
-    """Days that a token lives."""
-
-    widget = UnfoldAdminIntegerFieldWidget
-
-    def __init__(self, **options: Any) -> None:
-        limits: dict[str, Any] = {"min_value": 1, "max_value": LONGEST_TIME.days, "initial": LIFETIME.days}
-        help_text = "A certificate given with it is accepted as long."
-        super().__init__(required=False, help_text=help_text, **limits, **options)
-
-    def clean(self, value: Any) -> timedelta:
-        number = super().clean(value)
-        return timedelta(days=number) if number else LIFETIME
+def lifetime_field(label: str) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        required=False,
+        min_value=1,
+        max_value=LONGEST_TIME.days,
+        initial=LIFETIME.days,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="A certificate given with it is accepted as long.",
+    )
 
 
-class EndlessField(forms.BooleanField):
-    """Whether a token never expires, whatever its days."""
-
-    def __init__(self) -> None:
-        super().__init__(label="Never expires", required=False, widget=UnfoldBooleanWidget)
+def endless_field() -> forms.BooleanField:
+    return forms.BooleanField(label="Never expires", required=False, widget=UnfoldBooleanWidget)
 
 
 def lifetime(form: forms.Form | forms.ModelForm) -> timedelta | None:
     """The lifetime of a token by both fields of a form; None for ever."""
-    return None if form.cleaned_data["is_endless"] else form.cleaned_data["lifetime"]
+    days = form.cleaned_data["lifetime"]
+    return None if form.cleaned_data["is_endless"] else timedelta(days=days) if days else LIFETIME
 
 
 class ClientForm(forms.ModelForm):
-    """The grants of a client."""
-
     shown: ClassVar = ("name", *GRANT, "certificate", "certificate_expires_at", "certificate_used_at")
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope} – {meaning}") for scope, meaning in SCOPES.items()],
@@ -130,19 +121,15 @@ class ClientForm(forms.ModelForm):
 
 
 class NewClientForm(ClientForm):
-    """A client and its first token."""
-
     shown: ClassVar = ("name", *GRANT, "certificate", "lifetime", "is_endless")
-    lifetime = LifetimeField(label="Token lifetime in days")
-    is_endless = EndlessField()
+    lifetime = lifetime_field("Token lifetime in days")
+    is_endless = endless_field()
 
     def terms(self) -> dict[str, Any]:
         return {"lifetime": lifetime(self), "certificate": self.cleaned_data["certificate"]}
 
 
 class RotationForm(forms.Form):
-    """The terms of a token rotation."""
-
     overlap = forms.IntegerField(
         label="Overlap in minutes",
         min_value=0,
@@ -151,8 +138,8 @@ class RotationForm(forms.Form):
         widget=UnfoldAdminIntegerFieldWidget,
         help_text="How long the earlier tokens stay valid. 0 revokes them at once.",
     )
-    lifetime = LifetimeField(label="Lifetime of the new token in days")
-    is_endless = EndlessField()
+    lifetime = lifetime_field("Lifetime of the new token in days")
+    is_endless = endless_field()
 
     def terms(self) -> dict[str, Any]:
         return {"overlap": timedelta(minutes=self.cleaned_data["overlap"]), "lifetime": lifetime(self)}

@@ -53,8 +53,6 @@ def _refuse(request: Request, what: str) -> NoReturn:
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """The name of the scheme in the OpenAPI document."""
-
     target_class = TokenAuthentication
     name = "token"
 
@@ -63,8 +61,6 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class CertificateScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """The other way in, where the deployment has one."""
-
     target_class = CertificateAuthentication
     name = "certificate"
 

@@ -25,8 +25,6 @@ OUR_CODES = {
 
 
 class PayloadTooLarge(exceptions.APIException):
-    """The body exceeds its limit."""
-
     status_code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     default_code = "payload_too_large"
     default_detail = "The body is too large."

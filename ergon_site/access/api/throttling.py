@@ -59,11 +59,9 @@ def admit(caller: str, per_second: float) -> Verdict:
 
 
 def remembered() -> int:
-    """The number of callers that are remembered."""
     return len(_busy_until)
 
 
 def forget() -> None:
-    """Let every caller start afresh."""
     with _lock:
         _busy_until.clear()

@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from datetime import timedelta
@@ -39,14 +40,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def seconds(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        msg = f"must be a number of seconds of at least 0, not {value!r}"
-        raise ArgumentTypeError(msg)
-    return number
+    return _number(value, sys.float_info.max, "of seconds of at least 0")
 
 
 def some_seconds(value: str) -> float:
@@ -58,11 +52,15 @@ def some_seconds(value: str) -> float:
 
 
 def days(value: str) -> timedelta:
+    return timedelta(days=_number(value, MOST_DAYS, f"of days from 0 to {MOST_DAYS:,}"))
+
+
+def _number(value: str, most: float, what: str) -> float:
     try:
         number = float(value)
     except ValueError:
         number = math.nan
-    if not 0 <= number <= MOST_DAYS:
-        msg = f"must be a number of days from 0 to {MOST_DAYS:,}, not {value!r}"
+    if not 0 <= number <= most:
+        msg = f"must be a number {what}, not {value!r}"
         raise ArgumentTypeError(msg)
-    return timedelta(days=number)
+    return number

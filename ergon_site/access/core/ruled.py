@@ -43,7 +43,6 @@ def rule(kind: type[Ruled], path: str) -> Mapping[str, Any]:
 
 
 def at(body: Mapping[str, Any], path: str) -> Any:
-    """The value at the end of a path."""
     found: Any = body
     for name in path.split("."):
         found = found[name]

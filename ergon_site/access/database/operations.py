@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations import AddIndex
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
@@ -19,20 +18,16 @@ class OnPostgreSQL(Operation):
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None: ...
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._run(self.forwards, schema_editor)
 
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._run(self.backwards, schema_editor)
 
     def describe(self) -> str:
         return "Tune PostgreSQL"
 
-    def _run(self, statements: list[str], schema_editor: BaseDatabaseSchemaEditor) -> None:
+    def _run(self, statements: list[str], schema_editor: Any) -> None:
         if schema_editor.connection.vendor == "postgresql":
             for statement in statements:
                 schema_editor.execute(statement, params=None)
@@ -43,25 +38,19 @@ class AddIndexOnline(AddIndex):
 
     atomic = False
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if schema_editor.connection.vendor != "postgresql":
             super().database_forwards(app_label, schema_editor, from_state, to_state)
             return
-        editor: Any = schema_editor
         model = to_state.apps.get_model(app_label, self.model_name)
         if self.allow_migrate_model(schema_editor.connection.alias, model):
-            editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {editor.quote_name(self.index.name)}")
-            editor.add_index(model, self.index, concurrently=True)
+            schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {schema_editor.quote_name(self.index.name)}")
+            schema_editor.add_index(model, self.index, concurrently=True)
 
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
-    ) -> None:
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if schema_editor.connection.vendor != "postgresql":
             super().database_backwards(app_label, schema_editor, from_state, to_state)
             return
-        editor: Any = schema_editor
         model = from_state.apps.get_model(app_label, self.model_name)
         if self.allow_migrate_model(schema_editor.connection.alias, model):
-            editor.remove_index(model, self.index, concurrently=True)
+            schema_editor.remove_index(model, self.index, concurrently=True)

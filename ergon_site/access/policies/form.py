@@ -56,8 +56,6 @@ INPUTS: dict[Any, Input] = {
 
 
 class RuleField(forms.Field):
-    """A field of a policy."""
-
     def __init__(self, one: "dataclasses.Field[Any]") -> None:
         self.rule, self.input = one.metadata, INPUTS[one.type]
         unit = {"suffix": self.rule["unit"]} if self.rule["unit"] else {}

@@ -59,12 +59,10 @@ class PolicyRow(models.Model):
 
     @property
     def value_class(self) -> type[Ruled]:
-        """The class of what its versions say."""
         raise NotImplementedError
 
     @property
     def in_force(self) -> InForce:
-        """The content of the active version."""
         return InForce(self.active.pk, self.read(self.active.body))
 
     def read(self, body: Any) -> Ruled:

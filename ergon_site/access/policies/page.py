@@ -100,7 +100,10 @@ class PolicyPage(DetailPage):
         form, quicker = PolicyForm(policy, request.POST or None, is_open=may_edit), None
         if form.is_valid():
             try:
-                return self._write(request, policy, form)
+                terms = {name: form.cleaned_data[name] for name in ("reason", "expected")}
+                version = self.verbs.write(*policy.key, body=form.body(), by=actor(request), **terms)
+                messages.success(request, f"Version {version.number} is active. {self.effect}".strip())
+                return redirect(self.address(policy.pk))
             except StalePolicyError:
                 policy = self.row(request, object_id)
                 quicker = history.conflict(policy, form.cleaned_data["expected"])
@@ -129,9 +132,3 @@ class PolicyPage(DetailPage):
         version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
         messages.success(request, f"The policy {version.policy} was created. Set its fields here.")
         return redirect(self.address(version.policy_id))
-
-    def _write(self, request: HttpRequest, policy: Any, form: PolicyForm) -> HttpResponse:
-        terms = {name: form.cleaned_data[name] for name in ("reason", "expected")}
-        version = self.verbs.write(*policy.key, body=form.body(), by=actor(request), **terms)
-        messages.success(request, f"Version {version.number} is active. {self.effect}".strip())
-        return redirect(self.address(policy.pk))

@@ -70,13 +70,14 @@ class Command(BaseCommand):
 
     def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
         with told_in_one_line(*REFUSALS):
-            issued = self._rotate(name, given) if rotate else self._create(name, given)
+            if rotate:
+                issued = self._rotate(name, given)
+            else:
+                names = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant")
+                grant = Grant(**{f"{one}s": given[one] for one in names}, rate=given["rate"])
+                terms = {"lifetime": given["expires"], "certificate": given["certificate"]}
+                issued = clients.create(name, grant, by=actor(), **terms)
         self.stdout.write(issued.token.text)
-
-    def _create(self, name: str, given: dict[str, Any]) -> Issued:
-        lists = {f"{one}s": given[one] for one in ("scope", "zone", "target_zone", "consumer", "bucket", "tenant")}
-        terms = {"lifetime": given["expires"], "certificate": given["certificate"]}
-        return clients.create(name, Grant(**lists, rate=given["rate"]), by=actor(), **terms)
 
     def _rotate(self, name: str, given: dict[str, Any]) -> Issued:
         if any(given[name] is not None and given[name] != [] for name in NOT_ROTATED):
