@@ -128,7 +128,8 @@ def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: t
     terms.check_time("overlap", overlap)
     client = _lock(client_id)
     ends_at = timezone.now() + overlap
-    client.tokens.filter(_lives() & (Q(expires_at=None) | Q(expires_at__gt=ends_at))).update(expires_at=ends_at)
+    lasting = Q(expires_at=None) | Q(expires_at__gt=ends_at)
+    client.tokens.filter(_outlasts("expires_at"), lasting).update(expires_at=ends_at)
     token = _issue(client, lifetime)
     _forget()
     audit.record(
@@ -145,7 +146,7 @@ def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: t
 def disable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Refuse every token of a client until it is enabled again."""
     changed = ApiClient.objects.filter(pk=client_id, disabled_at=None).update(disabled_at=Now())
-    return _note_switch(client_id, "api_client.disable", by=by, reason=reason) if changed else False
+    return bool(changed) and _note_switch(client_id, "api_client.disable", by=by, reason=reason)
 
 
 @retry_conflicts
@@ -153,16 +154,16 @@ def disable(client_id: int, *, by: str, reason: str = "") -> bool:
 def enable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Accept a disabled client's tokens again."""
     changed = ApiClient.objects.filter(pk=client_id).exclude(disabled_at=None).update(disabled_at=None)
-    return _note_switch(client_id, "api_client.enable", by=by, reason=reason) if changed else False
+    return bool(changed) and _note_switch(client_id, "api_client.enable", by=by, reason=reason)
 
 
 def expiring(within: timedelta) -> QuerySet[ApiClient]:
     """Enabled clients that nothing will let in by then, neither token nor certificate, though something does now."""
-    living = ApiToken.objects.filter(_lives(), client=OuterRef("pk"))
+    living = ApiToken.objects.filter(_outlasts("expires_at"), client=OuterRef("pk"))
     lives, lasts = Q(Exists(living)), Q(Exists(living.filter(_outlasts("expires_at", within))))
     if settings.ERGON_CERTIFICATE_HEADER:
         certified = Q(certificate__isnull=False)
-        lives |= certified & _outlasts("certificate_expires_at", timedelta(0))
+        lives |= certified & _outlasts("certificate_expires_at")
         lasts |= certified & _outlasts("certificate_expires_at", within)
     return ApiClient.objects.filter(lives, ~lasts, disabled_at=None)
 
@@ -207,12 +208,8 @@ def _lock(client_id: int) -> ApiClient:
     return ApiClient.objects.select_for_update().get(pk=client_id)
 
 
-def _lives() -> Q:
-    return Q(expires_at=None) | Q(expires_at__gt=Now())
-
-
-def _outlasts(column: str, within: timedelta) -> Q:
-    return Q(**{column: None}) | Q(**{f"{column}__gt": Now() + within})
+def _outlasts(column: str, within: timedelta | None = None) -> Q:
+    return Q(**{column: None}) | Q(**{f"{column}__gt": Now() + within if within else Now()})
 
 
 def _note_switch(client_id: int, action: str, *, by: str, reason: str) -> bool:

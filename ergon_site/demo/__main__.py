@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
@@ -75,16 +75,13 @@ def run(port: int) -> int:
             "ERGON_EXECUTORS": json.dumps({"reports": {"command": REPORTS, "pool_size": 1}}),
         }
         os.environ |= variables | {"DJANGO_SETTINGS_MODULE": "ergon_site.settings", "PYTHONWARNINGS": "ignore"}
-        write_variables(folder / "env.sh", variables)
+        # For a shell that is to use the demo's database; it holds the password of that database.
+        script = folder / "env.sh"
+        script.touch(mode=0o600)
+        script.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
         print("Ergon: preparing the database …", flush=True)
         prepare()
         return supervise(port, folder)
-
-
-def write_variables(path: Path, variables: Mapping[str, str]) -> None:
-    """Write a file that a shell reads to use the demo's database; it holds the password of that database."""
-    path.touch(mode=0o600)
-    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
 
 
 def prepare() -> None:

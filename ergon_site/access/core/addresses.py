@@ -25,10 +25,8 @@ def caller(connected: str, forwarded: str, trusted: Collection[Network]) -> str:
     if found is None:
         return UNKNOWN
     for text in reversed(forwarded.rsplit(",", MOST_PROXIES)[-MOST_PROXIES:]):
-        if not _is_in(found, trusted):
-            break
         before = parse(text)
-        if before is None:
+        if before is None or not any(found in network for network in trusted):
             break
         found = before
     if isinstance(found, IPv4Address):
@@ -39,7 +37,7 @@ def caller(connected: str, forwarded: str, trusted: Collection[Network]) -> str:
 def is_among(address: str, networks: Iterable[Network]) -> bool:
     """Whether a request comes from one of these networks; one without an address comes from nowhere."""
     found = parse(address)
-    return found is not None and _is_in(found, networks)
+    return found is not None and any(found in network for network in networks)
 
 
 def parse(text: str) -> Address | None:
@@ -51,7 +49,3 @@ def parse(text: str) -> Address | None:
     except ValueError:
         return None
     return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
-
-
-def _is_in(address: Address, networks: Iterable[Network]) -> bool:
-    return any(address in network for network in networks)

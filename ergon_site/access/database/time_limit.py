@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
@@ -56,14 +57,14 @@ def time_limit(seconds: float | None) -> Iterator[None]:
                 wrapper.connection = None
 
 
+@dataclass(eq=False, slots=True)
 class _Call:
     """A database call that is under way."""
 
-    __slots__ = ("ends_at", "is_expired", "seconds", "wrapper")
-
-    def __init__(self, wrapper: Any, seconds: float) -> None:
-        self.wrapper, self.seconds = wrapper, seconds
-        self.ends_at, self.is_expired = time.monotonic() + seconds, False
+    wrapper: Any
+    seconds: float
+    ends_at: float
+    is_expired: bool = False
 
 
 class _Watcher:
@@ -76,7 +77,7 @@ class _Watcher:
         self._thread: threading.Thread | None = None
 
     def begin(self, wrapper: Any, seconds: float) -> _Call:
-        call = _Call(wrapper, seconds)
+        call = _Call(wrapper, seconds, time.monotonic() + seconds)
         with self._lock:
             self._calls.add(call)
             if self._thread is None:

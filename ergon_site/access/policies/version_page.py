@@ -39,7 +39,10 @@ def activation(version_model: type[VersionRow], effect: str = "") -> Any:
 
     @dialog_action(description="Activate", url_path="activate", permissions=["activate"], dialog=dialog)
     def activate(page: "VersionPage", request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        return page.put_in_force(request, object_id, reason=form.cleaned_data["reason"])
+        version, reason = page.row(request, object_id), form.cleaned_data["reason"]
+        page.verbs.activate(*version.policy.key, number=version.number, by=actor(request), reason=reason)
+        messages.success(request, f"Version {version.number} of {version.policy} is now active.")
+        return done(history.page(version.policy, "change", version.policy.pk))
 
     return activate
 
@@ -75,12 +78,6 @@ class VersionPage(DetailPage):
 
     def has_activate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.EDIT_POLICIES) and self.get_object(request, object_id or "") is not None
-
-    def put_in_force(self, request: HttpRequest, object_id: str, *, reason: str) -> HttpResponse:
-        version = self.row(request, object_id)
-        self.verbs.activate(*version.policy.key, number=version.number, by=actor(request), reason=reason)
-        messages.success(request, f"Version {version.number} of {version.policy} is now active.")
-        return done(history.page(version.policy, "change", version.policy.pk))
 
 
 def _beside_the_one_in_force(version: VersionRow) -> dict[str, Any]:
