@@ -74,22 +74,19 @@ def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[l
     return gauge
 
 
-def _of_pipelines() -> list[Metric]:
-    waiting = GaugeMetricFamily("ergon_pipeline_waiting", "Pending transactions", labels=["pipeline"])
-    oldest = GaugeMetricFamily(
-        "ergon_pipeline_oldest_seconds", "Seconds since the oldest pending transaction was due", labels=["pipeline"]
-    )
-    running = GaugeMetricFamily("ergon_pipeline_running", "Running transactions", labels=["pipeline"])
-    paused = GaugeMetricFamily("ergon_pipeline_paused", "1 while the pipeline is paused", labels=["pipeline"])
-    rows = list(Pipeline.objects.all())
+def _of_engines() -> Iterator[Metric]:
+    rows, named = list(Pipeline.objects.all()), ["pipeline"]
     stands = status.statuses([pipeline.pk for pipeline in rows], database_time())
-    for pipeline in rows:
-        one = stands[pipeline.pk]
-        waiting.add_metric([pipeline.name], one.waiting)
-        oldest.add_metric([pipeline.name], max(0.0, one.oldest_age or 0.0))
-        running.add_metric([pipeline.name], one.running)
-        paused.add_metric([pipeline.name], int(pipeline.is_paused))
-    return [waiting, oldest, running, paused]
+    found = [([pipeline.name], stands[pipeline.pk]) for pipeline in rows]
+    yield _gauge("ergon_pipeline_waiting", "Pending transactions", named, [(key, one.waiting) for key, one in found])
+    oldest = [(key, max(0.0, one.oldest_age or 0.0)) for key, one in found]
+    text = "Seconds since the oldest pending transaction was due"
+    yield _gauge("ergon_pipeline_oldest_seconds", text, named, oldest)
+    yield _gauge("ergon_pipeline_running", "Running transactions", named, [(key, one.running) for key, one in found])
+    paused = [([pipeline.name], int(pipeline.is_paused)) for pipeline in rows]
+    yield _gauge("ergon_pipeline_paused", "1 while the pipeline is paused", named, paused)
+    yield _gauge("ergon_dead_letters_open", "Open dead letters", [], [([], status.open_letters())])
+    yield _gauge("ergon_workers_alive", "Live workers", [], [([], workers.alive().count())])
 
 
 def _of_executors() -> Iterator[Metric]:

@@ -27,7 +27,7 @@ from engines.pipelines import Plan
 from engines.tasks import registry
 from engines.transactions import payloads
 from ergon_site.access.core import json_text
-from ergon_site.access.detail import sentence
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.fields import JsonField, WhyField
 from ergon_site.access.pages import ReasonForm
 

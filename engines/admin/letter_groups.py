@@ -24,7 +24,7 @@ from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import tag, two_lines, unbroken, words
+from ergon_site.access.lists import anchor, tag, two_lines, unbroken, words
 from ergon_site.access.pages import actor
 
 HOURS = 24
@@ -102,9 +102,7 @@ class GroupsPage(ListedPage):
     )
     open_of = column(
         "open of all",
-        lambda group: links.anchor(
-            links.rows("deadletter", group=group.pk), f"{group.open_count:,} of {group.total:,}"
-        ),
+        lambda group: anchor(links.rows("deadletter", group=group.pk), f"{group.open_count:,} of {group.total:,}"),
     )
     day = column("last 24 h", lambda group: sparkline(group.trend))
 

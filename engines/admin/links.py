@@ -1,5 +1,7 @@
 """Links between the pages of the engines."""
 
+from typing import Any
+
 from django.urls import reverse
 from django.utils.http import urlencode
 

@@ -21,7 +21,8 @@ from engines.reads.filters import ListingError
 from ergon_site.access import json_view
 from ergon_site.access.buttons import Button
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.detail import DetailPage, sentence
+from ergon_site.access.core.texts import sentence
+from ergon_site.access.detail import DetailPage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import Choice, KeysetPage

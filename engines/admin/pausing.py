@@ -17,7 +17,10 @@ from engines.admin.parts import Act, RelatedPage
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from ergon_site.access.core.roles import Right
+from ergon_site.access.lists import tag
 from ergon_site.access.pages import actor, holds
+
+KINDS = {"active": "good", "paused": "warning", "late": "warning"}
 
 
 class PausedFilter(admin.SimpleListFilter):
@@ -83,7 +86,3 @@ class PausablePage(RelatedPage):
 
         made = self.attempt(form, make)
         return made or self.page(request, self.new_template, self.new_title, form=form, **self.new_context(request))
-
-
-def tag(word: str, kind: str) -> str:
-    return format_html('<span class="ergon-tag ergon-tag-{}">{}</span>', kind, word)

@@ -19,10 +19,11 @@ from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.reads import explain, status
 from engines.reads.status import Standing
-from ergon_site.access import minutes
+from ergon_site.access import drawing
 from ergon_site.access.buttons import bar
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import database_time
+from ergon_site.access.lists import anchor
 from ergon_site.access.pages import ConsoleList, actor
 
 MINUTES = 60
@@ -80,7 +81,7 @@ def live(row: Pipeline) -> dict[str, Any]:
             }
             for title, value, state in shown
         ],
-        "chart": minutes.minute_chart(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
+        "chart": drawing.minute_chart(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),
         "serving": explain.serving(row),
         "read_at": now,
     }
@@ -140,23 +141,21 @@ class PipelinesPage(PausablePage):
         runs = row.task or f"executor {row.executor}"
         return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', runs, row.direction)
 
-    waiting = column("waiting", lambda row: links.anchor(links.transactions(row.name, "pending"), row.standing.depth))
+    waiting = column("waiting", lambda row: anchor(links.transactions(row.name, "pending"), row.standing.depth))
     oldest = column("oldest", lambda row: age(row.standing))
     running = column(
-        "running", lambda row: links.anchor(links.transactions(row.name, "running"), f"{row.standing.running:,}")
+        "running", lambda row: anchor(links.transactions(row.name, "running"), f"{row.standing.running:,}")
     )
-    rate = column(
-        "rate (1 h)", lambda row: links.anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing))
-    )
+    rate = column("rate (1 h)", lambda row: anchor(links.transactions(row.name, "succeeded"), per_minute(row.standing)))
 
     @display(description="failure rate (1 h)")
     def failing(self, row: Any) -> str:
         told = share(row.standing)
-        return told if row.standing.failing is None else links.anchor(links.transactions(row.name, "failed"), told)
+        return told if row.standing.failing is None else anchor(links.transactions(row.name, "failed"), told)
 
     governed_by = column(
         "policy",
-        lambda row: links.anchor(links.policy(row.policy), f"{row.policy.name} v{row.policy.active.number}"),
+        lambda row: anchor(links.policy(row.policy), f"{row.policy.name} v{row.policy.active.number}"),
         ordering="policy__name",
     )
 
@@ -169,7 +168,7 @@ class PipelinesPage(PausablePage):
 
         def submit() -> HttpResponse:
             uid = pipelines.submit_test(row.name, form.cleaned_data["payload"], by=actor(request)).id
-            link = links.anchor(links.rows("transactionrecord", q=uid), uid)
+            link = anchor(links.rows("transactionrecord", q=uid), uid)
             messages.success(request, format_html("Submitted as {}.", link))
             return redirect(self.address(row.pk))
 

@@ -60,7 +60,7 @@ class PoliciesPage(PolicyPage):
 
     governed = column(
         "pipelines",
-        lambda policy: links.anchor(links.rows("pipeline", policy__id__exact=policy.pk), policy.governed_count),
+        lambda policy: anchor(links.rows("pipeline", policy__id__exact=policy.pk), policy.governed_count),
         ordering="governed_count",
     )
 

@@ -12,7 +12,7 @@ from engines.admin.parts import Act, ListedPage
 from engines.core.errors import EngineError
 from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import sentence
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.pages import ReasonForm, actor
 
 REPLAY_BUTTON = Act("Replay", "replay", Right.OPERATE)

@@ -20,14 +20,15 @@ from engines import schedules
 from engines.admin import links
 from engines.admin.forms import NameField, Suggestions
 from engines.admin.parts import column
-from engines.admin.pausing import PausablePage, PausedFilter, pausing, tag, turn_of
+from engines.admin.pausing import KINDS, PausablePage, PausedFilter, pausing, turn_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
 from ergon_site.access.buttons import bar
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.detail import sentence
 from ergon_site.access.fields import JsonField, WhyField
+from ergon_site.access.lists import anchor, tag
 
 RUNS = 5
 
@@ -126,7 +127,7 @@ class SchedulesPage(PausablePage):
         return [path("runs/", view, name="engines_schedule_runs"), *super().get_urls()]
 
     feeds = column(
-        "pipeline", lambda row: links.anchor(links.pipeline(row.pipeline), row.pipeline), ordering="pipeline__name"
+        "pipeline", lambda row: anchor(links.pipeline(row.pipeline), row.pipeline), ordering="pipeline__name"
     )
 
     @display(description="next run", ordering="next_run_at")

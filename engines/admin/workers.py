@@ -12,7 +12,6 @@ from unfold.decorators import display
 from engines import workers
 from engines.admin import links
 from engines.admin.parts import column
-from engines.admin.pausing import tag
 from engines.core.explanation import span
 from engines.core.states import WorkerState
 from engines.models import Worker
@@ -79,7 +78,7 @@ class WorkersPage(DetailPage):
     )
     holds = column(
         "in flight",
-        lambda worker: links.anchor(links.rows("transactionrecord", worker=worker.pk), worker.in_flight),
+        lambda worker: anchor(links.rows("transactionrecord", worker=worker.pk), worker.in_flight),
         ordering="in_flight",
     )
     left_behind = column("abandoned", lambda worker: worker.abandoned, ordering="abandoned")

@@ -18,7 +18,7 @@ from unfold.decorators import action, display
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import tag, unbroken, words
+from ergon_site.access.lists import anchor, tag, unbroken, words
 from ergon_site.access.pages import ConsoleList, ReasonForm, done, holds
 from facts import ledger, provisioning, retiring
 from facts.admin import amounts, links
@@ -172,7 +172,7 @@ class BoundariesPage(Verbs):
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
-        return links.anchor(links.facts("fact", boundary=row.pk), told)
+        return anchor(links.facts("fact", boundary=row.pk), told)
 
     @display(description="lag")
     def lag(self, row: Any) -> str:

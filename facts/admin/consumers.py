@@ -14,7 +14,7 @@ from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import two_lines, words
+from ergon_site.access.lists import anchor, two_lines, words
 from ergon_site.access.pages import ConsoleList, ReasonForm
 from facts import provisioning, retiring
 from facts.admin import amounts, links

@@ -10,7 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage, sentence
+from ergon_site.access.core.texts import sentence
+from ergon_site.access.detail import DetailPage
 from ergon_site.access.pages import actor, done
 from facts.core.errors import FactError
 

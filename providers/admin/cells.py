@@ -8,14 +8,13 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from engines.core.explanation import span
-from ergon_site.access.lists import tag, unbroken
+from ergon_site.access.lists import FULL, meter, tag, unbroken
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.models import ProviderExecutionMetric
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
 UNKNOWN = "–"
-FULL = 100.0
 SECOND = 1000.0
 FEW = 10.0
 LONGEST_UNBROKEN = 36
@@ -36,18 +35,10 @@ def milliseconds(number: float | None) -> str:
 
 
 def quota(one: QuotaStanding | None) -> str:
-    """The used part of a quota, as a bar and in numbers; it changes colour at the warning line."""
+    """The used part of a quota, as a bar and in numbers."""
     if one is None:
         return format_html('<span class="ergon-why">{}</span>', "no quota")
-    kind = "bad" if one.percent >= FULL else "warning" if one.percent >= FULL * NEARLY else "good"
-    bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
-    return format_html(
-        bar + '<span style="left:0;width:{}%"></span></span><span>{} of {}</span></span>',
-        kind,
-        f"{min(one.percent, FULL):.1f}",
-        f"{one.used:,}",
-        f"{one.limit:,}",
-    )
+    return meter(one.percent, f"{one.used:,} of {one.limit:,}", warning=FULL * NEARLY)
 
 
 def tenant(name: str) -> str:

@@ -99,7 +99,7 @@ def live(row: Gate) -> dict[str, Any]:
         "says": SAYS[stand.state],
         "figures": list(_figures(stand)),
         "quota": cells.quota(stand.quota),
-        "chart": minutes.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
+        "chart": drawing.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
         "waiting": _waiting(stand),
         "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
         "attempts_address": cells.attempts_address(stand.who),

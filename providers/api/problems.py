@@ -43,7 +43,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
         case StalePolicyError():
             tag = {"ETag": f'"{error.active}"'}
             status = HTTPStatus.PRECONDITION_FAILED
-            translated = Problem(status, error.code, _sentence(error), headers=tag, version=error.active)
+            translated = Problem(status, error.code, sentence(error), headers=tag, version=error.active)
         case PolicyRefusal() if error.code in STATUSES:
             translated = _problem(STATUSES[error.code], error)
     return problems.handle(translated, context)
