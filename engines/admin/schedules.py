@@ -90,15 +90,6 @@ def is_late(row: Schedule) -> bool:
     return row.paused_at is None and row.next_run_at < timezone.now() - schedules.PUNCTUAL
 
 
-def runs_asked(request: HttpRequest) -> dict[str, Any]:
-    """The next runs of the schedule in an unsaved form."""
-    cron, time_zone = request.POST.get("cron", "")[:100], request.POST.get("time_zone", "UTC")[:64]
-    try:
-        return {"runs": runs(cron, time_zone, database_time()) if cron else []}
-    except EngineError as error:
-        return {"wrong": sentence(error)}
-
-
 PAUSE = {"title": "Pause the schedule", "description": "No runs start until the schedule is resumed."}
 RESUME = {
     "title": "Resume the schedule",
@@ -150,8 +141,13 @@ class SchedulesPage(PausablePage):
     resume = pausing("resume", RESUME, schedules.resume, "Resumed: it continues with its next run.")
 
     def new_context(self, request: HttpRequest) -> dict[str, Any]:
-        return runs_asked(request)
+        """The next runs of the schedule in an unsaved form."""
+        cron, time_zone = request.POST.get("cron", "")[:100], request.POST.get("time_zone", "UTC")[:64]
+        try:
+            return {"runs": runs(cron, time_zone, database_time()) if cron else []}
+        except EngineError as error:
+            return {"wrong": sentence(error)}
 
     def runs_view(self, request: HttpRequest) -> HttpResponse:
         """The next runs, as the form has it now."""
-        return TemplateResponse(request, "console/schedule_runs.html", runs_asked(request))
+        return TemplateResponse(request, "console/schedule_runs.html", self.new_context(request))

@@ -11,7 +11,6 @@ from engines.conf import settings
 from engines.reads import filters
 from engines.transactions import Draft
 from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME
-from ergon_site.access.api.parsers import BATCH_LIMIT
 from ergon_site.access.core.texts import LONGEST_REASON
 
 BATCH = 1000
@@ -26,12 +25,6 @@ class TakesPayload:
     def body_limit(self) -> int:
         """For a payload and metadata that are just small enough, in whatever spelling they come."""
         return 4 * settings().payload_limit
-
-
-class TakesBatch(TakesPayload):
-    @property
-    def body_limit(self) -> int:
-        return max(BATCH_LIMIT, super().body_limit)
 
 
 # By hand, since a thousand of them go through it at once: `python -m benchmarks queue` shows what a serializer costs.

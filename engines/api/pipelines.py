@@ -92,9 +92,8 @@ class AmendView(Refusing, APIView):
         plan, caller = shaped(AmendmentSerializer, request.data), api_identity.caller_of(request)
         hiding.check_bared(caller, pipelines.find(name), plan.get("redacted"))
         reason = plan.pop("reason")
-        return Response(
-            pipeline_body(pipelines.amend(name, pipelines.amendment(**plan), by=caller.actor, reason=reason))
-        )
+        pipeline = pipelines.amend(name, pipelines.amendment(**plan), by=caller.actor, reason=reason)
+        return Response(pipeline_body(pipeline))
 
 
 class DecisionView(Refusing, APIView):

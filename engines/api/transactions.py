@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from engines import transactions
 from engines.api import bodies, hiding
-from engines.api.bodies import TakesBatch, TakesPayload
+from engines.api.bodies import TakesPayload
 from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
     BatchAnswerSerializer,
@@ -29,7 +29,7 @@ from engines.reads import explain, filters
 from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
 from ergon_site.access.api.idempotency import KEY, answer_once
-from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.api.parsers import BATCH_LIMIT
 from ergon_site.access.idempotency import Answer
 
 ID = OpenApiParameter(
@@ -68,11 +68,7 @@ class TransactionsView(TakesPayload, Refusing, ListAPIView[TransactionRecord]):
     @extend_schema(
         parameters=[KEY],
         request=SubmissionSerializer,
-        responses={
-            (201, "application/json"): SubmittedSerializer,
-            (200, "application/json"): SubmittedSerializer,
-            **also_refuses(409, 422),
-        },
+        responses=answers(SubmittedSerializer, status=201) | answers(SubmittedSerializer, 409, 422),
     )
     def post(self, request: Request) -> Response:
         """Keep a transaction until it has ended. One whose id or dedupe key is there already is not kept twice: 200."""
@@ -87,10 +83,14 @@ class TransactionsView(TakesPayload, Refusing, ListAPIView[TransactionRecord]):
         return answer_once(request, submit)
 
 
-class BatchView(TakesBatch, Refusing, APIView):
+class BatchView(TakesPayload, Refusing, APIView):
     """Up to a thousand transactions, of one pipeline or of several: all of them are kept, or none."""
 
     required_scope = "transactions:submit"
+
+    @property
+    def body_limit(self) -> int:
+        return max(BATCH_LIMIT, super().body_limit)
 
     @extend_schema(parameters=[KEY], request=BatchSerializer, responses=answers(BatchAnswerSerializer, 409, 422))
     def post(self, request: Request) -> Response:

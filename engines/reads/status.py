@@ -76,8 +76,7 @@ def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing
     """The status of each of these pipelines."""
     if not pipeline_ids:
         return {}
-    waits = depth.depths(pipeline_ids)
-    running = running_by_pipeline()
+    waits, running = depth.depths(pipeline_ids), running_by_pipeline()
     lately = Throughput.objects.filter(minute__gte=now - LATELY).order_by("pipeline_id").values("pipeline_id")
     ended = {row["pipeline_id"]: row for row in lately.annotate(ok=Sum("succeeded"), bad=Sum("failed"))}
     return {
