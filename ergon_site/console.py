@@ -89,10 +89,8 @@ class Console(UnfoldAdminSite):
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         request.current_app = self.name
-        page = PasswordPage.as_view(
-            success_url=reverse_lazy("admin:password_change_done"),
-            extra_context={**self.each_context(request), **(extra_context or {})},
-        )
+        context = {**self.each_context(request), **(extra_context or {})}
+        page = PasswordPage.as_view(success_url=reverse_lazy("admin:password_change_done"), extra_context=context)
         return page(request)
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

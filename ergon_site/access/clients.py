@@ -132,12 +132,8 @@ def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: t
     client.tokens.filter(_outlasts("expires_at"), lasting).update(expires_at=ends_at)
     token = _issue(client, lifetime)
     _forget()
-    audit.record(
-        actor=by,
-        action="api_client.rotate",
-        target=_target(client),
-        after={"prefix": token.prefix, "earlier_tokens_end_at": ends_at.isoformat()},
-    )
+    after = {"prefix": token.prefix, "earlier_tokens_end_at": ends_at.isoformat()}
+    audit.record(actor=by, action="api_client.rotate", target=_target(client), after=after)
     return Issued(client, token)
 
 

@@ -59,13 +59,8 @@ def _groups(pulse: Pulse, now: datetime) -> Iterator[Concern]:
             address=page("engines_deadlettergroup_change", group.pk),
         )
     if others := pulse.open_groups - len(pulse.groups):
-        behind = page("engines_deadlettergroup_changelist")
-        yield Concern(
-            title=f"and {others} more kind{'s' if others > 1 else ''} of failure",
-            detail="",
-            address=behind,
-            count=others,
-        )
+        title = f"and {others} more kind{'s' if others > 1 else ''} of failure"
+        yield Concern(title=title, detail="", address=page("engines_deadlettergroup_changelist"), count=others)
 
 
 def _unserved(pulse: Pulse, now: datetime) -> Iterator[Concern]:

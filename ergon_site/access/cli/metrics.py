@@ -10,13 +10,8 @@ from ergon_site.access.cli.options import whole
 
 
 def add_metrics_port(parser: ArgumentParser, *, default: int | None = None) -> None:
-    parser.add_argument(
-        "--metrics-port",
-        type=whole(1, 65_535),
-        default=default,
-        metavar="PORT",
-        help="serve /metrics on this port of the loopback address",
-    )
+    text = "serve /metrics on this port of the loopback address"
+    parser.add_argument("--metrics-port", type=whole(1, 65_535), default=default, metavar="PORT", help=text)
 
 
 def serve_metrics(port: int | None) -> None:

@@ -60,13 +60,8 @@ class Command(BaseCommand):
         life.add_argument("--expires", type=days, metavar="DAYS", default=clients.LIFETIME, help=expiry)
         life.add_argument("--never-expires", dest="expires", action="store_const", const=None, help="they never expire")
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")
-        parser.add_argument(
-            "--overlap",
-            type=seconds,
-            default=clients.OVERLAP,
-            metavar="SECONDS",
-            help="with --rotate: how long the earlier tokens stay valid (default 3600)",
-        )
+        overlap = "with --rotate: how long the earlier tokens stay valid (default 3600)"
+        parser.add_argument("--overlap", type=seconds, default=clients.OVERLAP, metavar="SECONDS", help=overlap)
 
     def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
         with told_in_one_line(*REFUSALS):
