@@ -15,8 +15,8 @@ from engines.dead_letters import Fates
 from engines.models import BulkItem, BulkOperation, DeadLetter, TransactionRecord
 from engines.reads import blockers
 from ergon_site.access import audit
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 
 OUT = (State.PENDING.value, State.RUNNING.value)
 MOST = 100_000

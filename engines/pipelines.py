@@ -16,7 +16,7 @@ from engines.transactions.errors import PipelineUnknownError
 from engines.transactions.statements import statements
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 
 DEFAULT_POLICY = {"inbound": "default", "outbound": "default-producer"}
 KIND = {"inbound": "consumer", "outbound": "producer"}

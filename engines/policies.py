@@ -10,7 +10,7 @@ from engines.core.errors import EngineError, PolicyError
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.models import Policy, PolicyVersion
 from engines.transactions import payloads
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.policies import errors
 from ergon_site.access.policies.models import InForce
 from ergon_site.access.policies.verbs import Policies

@@ -19,8 +19,8 @@ from engines.models import Schedule
 from engines.transactions import Draft, payloads
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 
 # A run that is later than this was missed, and the schedule's rule for missed runs decides about it.
 PUNCTUAL = timedelta(minutes=1)

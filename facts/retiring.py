@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.conf import settings
 from facts.core.errors import ProvisioningError, UnknownZoneError
 from facts.ledger import boundaries, reading

@@ -14,7 +14,7 @@ from engines.dead_letters.replayers import replayer_of
 from engines.models import DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_key, is_storable
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 
 
 class GroupUnknownError(EngineError):

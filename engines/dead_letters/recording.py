@@ -17,8 +17,8 @@ from engines.core.fingerprint import fingerprint, normalise
 from engines.core.outcome import Failure
 from engines.core.states import GroupState
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 
 TEXT = 200
 

@@ -17,7 +17,7 @@ from engines.core.states import State
 from engines.transactions.counting import count_ends
 from engines.transactions.leases import Lease, LeasedTransaction
 from engines.transactions.statements import statements
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 
 RESCUED_AT_ONCE = 500
 

@@ -6,8 +6,8 @@ from django.db import transaction
 
 from engines.models import Throughput
 from engines.transactions.statements import statements
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 
 FOLD_AFTER = timedelta(minutes=5)
 COARSEN_AFTER = timedelta(days=2)

@@ -15,7 +15,7 @@ from engines.transactions.submitting import Submitted, submit
 from ergon_site.access import audit
 from ergon_site.access.core import differences
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 
 LONGEST_TEXT = 200
 

@@ -13,8 +13,8 @@ from engines import dead_letters
 from engines.core.states import LetterState, State
 from engines.models import Attempt, BulkItem, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access import audit
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 
 BATCH = 1000
 MOST_COUNTED = 10_000

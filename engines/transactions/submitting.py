@@ -26,8 +26,7 @@ from engines.transactions.errors import (
 )
 from engines.transactions.statements import statements
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.retrying import retry_conflicts
-from ergon_site.access.database.time_limit import time_limit
+from ergon_site.access.database.calls import retry_conflicts, time_limit
 
 ROUND_TRIP = 1000
 LONGEST_TEXT = 200

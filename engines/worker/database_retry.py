@@ -12,7 +12,7 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 
 from engines.conf import settings
 from engines.core.errors import headline
-from ergon_site.access.database.time_limit import time_limit
+from ergon_site.access.database.calls import time_limit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # The statement's own fault: waiting does not help.

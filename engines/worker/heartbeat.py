@@ -17,7 +17,7 @@ from engines.worker.completer import Completer
 from engines.worker.connections import SharedConnections
 from engines.worker.database_retry import LONGEST_WAIT, DatabaseRetry
 from engines.worker.notifier import Notifier
-from ergon_site.access.database.time_limit import time_limit
+from ergon_site.access.database.calls import time_limit
 
 # How many connections all pipelines of a process share for their claims.
 FOR_CLAIMS = 2

@@ -16,7 +16,7 @@ from engines.core.errors import headline
 from engines.core.throttle import GLANCE, WATCH
 from engines.transactions.statements.postgresql import BURST, CHANNEL, due
 from ergon_site.access.database import pooler
-from ergon_site.access.database.time_limit import time_limit
+from ergon_site.access.database.calls import time_limit
 
 NOTICE = 0.5
 POLL = 0.05

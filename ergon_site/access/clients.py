@@ -16,7 +16,7 @@ from django.utils import timezone
 from ergon_site.access import api_identity, audit
 from ergon_site.access.core import certificates, scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import ApiClient, ApiToken
 
 OVERLAP = timedelta(hours=1)

@@ -16,7 +16,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import IdempotentRequest
 
 CRASHED_AFTER = timedelta(seconds=60)

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ergon_site.access.core import lockout
 from ergon_site.access.core.lockout import Count, Counter
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import FailedLogins
 
 LONGEST_ACCOUNT = 150

@@ -8,7 +8,7 @@ import structlog
 from django.db import transaction
 from django.db.models.functions import Now
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.artifacts import depot
 from facts.conf import settings
 from facts.core import artifacts as rules

@@ -10,7 +10,7 @@ import orjson
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from ergon_site.access.database import pooler
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts import telemetry
 from facts.core.errors import BufferFullError, ConflictingDuplicateError, FactError
 from facts.core.steps import Appended

@@ -6,7 +6,7 @@ import structlog
 from django.db import transaction
 from django.db.models.functions import Now
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.core import gates
 from facts.core.errors import AlarmError
 from facts.core.gates import Gate

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.models import Boundary, Consumer
 
 TERM = timedelta(seconds=15)

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts import telemetry
 from facts.canonical import size_of
 from facts.core.errors import (

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.core import frontier
 from facts.core.errors import AlarmError, FactError, UnreachableError
 from facts.ledger import references, remembering

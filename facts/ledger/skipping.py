@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ergon_site.access import audit
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.canonical import content_of
 from facts.core import notices
 from facts.core.errors import ProvisioningError

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
 
 from ergon_site.access import audit
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.ledger import boundaries, remembering
 from facts.ledger.reading import newest
 from facts.models import Boundary, Consumer, Fact, ForwardedFact

@@ -8,8 +8,8 @@ from django.db.models.functions import Now
 
 from ergon_site.access import audit
 from ergon_site.access.core.texts import is_storable
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.core.gate import opened

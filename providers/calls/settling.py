@@ -16,8 +16,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.database.retrying import retry_conflicts
 from providers.calls import dead_letters
 from providers.core import histogram
 from providers.core.errors import ProviderError

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.calling import REFUSALS
 from providers.core.exchange import Who

@@ -181,7 +181,7 @@ def embrace() -> Sequence[Any]:
     from django.db import transaction
 
     from engines.models import Pipeline
-    from ergon_site.access.database.retrying import retry_conflicts
+    from ergon_site.access.database.calls import retry_conflicts
 
     def act(*names: str) -> Callable[[Meeting], None]:
         def part(meet: Meeting) -> None:

@@ -12,7 +12,7 @@ from engines import bulk, dead_letters, pipelines
 from engines.bulk import Terms
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Throughput, TransactionRecord
 from engines.transactions.errors import PipelineUnknownError
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from facts.models import Boundary, Fact
 from tests.durable_transactions import claim, failed, settle, submit
 from tests.factories import make_pipeline

@@ -187,7 +187,7 @@ def test_consumers_and_submitters_go_on_at_the_replica_that_is_promoted(folder: 
 
 WRITE_IN_TIME = """
 from django.db import connection
-from ergon_site.access.database.time_limit import DatabaseTimeoutError, time_limit
+from ergon_site.access.database.calls import DatabaseTimeoutError, time_limit
 connection.ensure_connection()
 try:
     with time_limit(1), connection.cursor() as cursor:

@@ -11,7 +11,7 @@ from django.db.models import Max, QuerySet
 from ergon_site.access import audit
 from ergon_site.access.core import differences, json_text
 from ergon_site.access.core.texts import is_storable
-from ergon_site.access.database.retrying import retry_conflicts
+from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.policies.errors import PolicyUnknownError, StalePolicyError, VersionUnknownError
 from ergon_site.access.policies.models import PolicyRow, VersionRow, told
 
