@@ -18,6 +18,8 @@ BODY_LIMIT = 2 * MIB
 BATCH_LIMIT = 10 * MIB  # for many items together: a thousand of 4 KiB fit
 # What a body may take in memory with its copies and its value, and what its request takes beside that.
 MEMORY, OVERHEAD = 4 * BATCH_LIMIT, 7 * MIB
+# No body so small can need so much.
+SMALL = 128 * 1024
 READ_AT_ONCE = 64 * 1024
 WRITTEN_AT_ONCE = MIB
 # Into a batch, its items, and the fields of an item.
@@ -138,6 +140,8 @@ class LimitedJSONParser(BaseParser):
 
 def _excess(body: bytearray, memory: int, needed: Callable[[Size], int]) -> PayloadTooLarge | None:
     """The refusal of a body that may take more memory than it is allowed to."""
+    if len(body) <= SMALL:
+        return None
     parts = Parts(0, 0, 0)
     for size in sizes(body, memory):
         if needed(size) + OVERHEAD <= memory:
