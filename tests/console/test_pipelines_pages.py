@@ -18,7 +18,7 @@ from engines.pipelines import Plan
 from engines.tasks import registry
 from ergon_site.access.models import AuditEntry
 from facts.admin import artifacts, boundaries
-from providers.admin import attempts, gates, outbox, tasks
+from providers.admin import attempts, cells as gates, outbox, tasks
 from tests.console import records
 from tests.factories import ThroughputFactory
 
