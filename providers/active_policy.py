@@ -49,7 +49,7 @@ def governing(provider: Any) -> Governing:
     if at is None or now - at >= FRESH:
         found = _look_up(key, found)
         _looks[key] = now, found
-    return found or Governing(_policy_of(*_attributes_of(provider)))
+    return found or Governing(defaults_of(provider))
 
 
 def forget(provider_name: str, capability: str) -> None:
@@ -63,16 +63,16 @@ def forget_all() -> None:
 
 def defaults_of(provider: Any) -> ProviderPolicy:
     """The policy that the class attributes of a provider make."""
-    return ProviderPolicy(**dict(zip(ATTRIBUTES, _attributes_of(provider), strict=True)))
-
-
-def _attributes_of(provider: Any) -> list[Any]:
-    return [getattr(provider, name) for name in ATTRIBUTES.values()]
+    values = [getattr(provider, name) for name in ATTRIBUTES.values()]
+    try:
+        return _checked_policy(*values)
+    except TypeError:  # a value that cannot be remembered is refused by its name
+        return _checked_policy.__wrapped__(*values)
 
 
 @lru_cache(typed=True)
-def _policy_of(*values: Any) -> ProviderPolicy:
-    """The same for every call: what has been checked once is not checked again."""
+def _checked_policy(*values: Any) -> ProviderPolicy:
+    """What has been checked once is not checked again at every call."""
     return ProviderPolicy(**dict(zip(ATTRIBUTES, values, strict=True)))
 
 

@@ -10,8 +10,7 @@ from engines import policies
 from engines.conf import settings
 from engines.reads import filters
 from engines.transactions import Draft
-from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME
-from ergon_site.access.core.texts import LONGEST_REASON
+from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME, DecisionSerializer, shaped
 
 BATCH = 1000
 POLICY_LIMIT = policies.LARGEST
@@ -59,17 +58,10 @@ def batch(body: Any, *, source: str) -> list[tuple[str, Draft]]:
     return entries
 
 
-# By hand too: the text fields of serializers take numbers for texts, and a reason is one that somebody has written.
-def decision(body: Any, *, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A reason, and the other fields of a decision."""
-    asked = _fields(body, required=(*required, "reason"), optional=optional)
-    _require_text(asked, "reason", LONGEST_REASON)
-    return asked
-
-
 def version(body: Any, *, is_first: bool) -> dict[str, Any]:
     """A policy and a reason, and of a new policy its kind; what the policy says is for the verb to judge."""
-    asked = decision(body, required=("kind", "policy") if is_first else ("policy",))
+    asked = _fields(body, required=("kind", "policy", "reason") if is_first else ("policy", "reason"))
+    asked |= shaped(DecisionSerializer, {"reason": asked["reason"]})
     if is_first and asked["kind"] not in ("consumer", "producer"):
         raise ValidationError({"kind": "This must be consumer or producer."})
     return asked

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import dead_letters, transactions
-from engines.api import bodies, hiding, tenants
+from engines.api import hiding, tenants
 from engines.api.bodies import TakesPayload
 from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
@@ -23,7 +23,7 @@ from engines.core.states import State
 from engines.models import DeadLetter, TransactionRecord
 from engines.reads import dead_letters as lists, filters
 from ergon_site.access import api_identity
-from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 
 FILTERS = [
     OpenApiParameter("state", str, enum=filters.LETTER_STATES),
@@ -65,7 +65,7 @@ class ReplayLetterView(TakesPayload, Refusing, APIView):
     def post(self, request: Request, letter_id: int) -> Response:
         letter, caller = dead_letters.find(letter_id), api_identity.caller_of(request)
         tenants.check(caller, letter)
-        asked = bodies.decision(request.data, optional=("payload",))
+        asked = shaped(ReplaySerializer, request.data)
         if "payload" in asked:
             original, hidden = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)
             asked["payload"] = hiding.restored(asked["payload"], original, hidden)
@@ -85,5 +85,5 @@ class DiscardLetterView(Refusing, APIView):
     def post(self, request: Request, letter_id: int) -> Response:
         caller = api_identity.caller_of(request)
         tenants.check(caller, dead_letters.find(letter_id))
-        dead_letters.discard(letter_id, by=caller.actor, **bodies.decision(request.data))
+        dead_letters.discard(letter_id, by=caller.actor, **shaped(DecisionSerializer, request.data))
         return Response(DeadLetterSerializer(dead_letters.find(letter_id)).data)

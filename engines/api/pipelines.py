@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from engines import pipelines, schedules
-from engines.api import bodies, hiding
+from engines.api import hiding
 from engines.api.bodies import TakesPayload
 from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
@@ -105,7 +105,7 @@ class DecisionView(Refusing, APIView):
     told: ClassVar[Callable[..., Any]]
 
     def post(self, request: Request, name: str) -> Response:
-        row = self.verb(name, by=_actor(request), **bodies.decision(request.data))
+        row = self.verb(name, by=_actor(request), **shaped(DecisionSerializer, request.data))
         return Response(self.told(row))
 
 

@@ -20,7 +20,7 @@ from engines.api.serializers import (
 from engines.models import Policy
 from ergon_site.access import api_identity
 from ergon_site.access.api import preconditions
-from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import ByName
 from ergon_site.access.api.preconditions import IF_MATCH, IF_NONE_MATCH
 
@@ -76,6 +76,6 @@ class ActivateView(Refusing, APIView):
     )
     def post(self, request: Request, name: str, number: int) -> Response:
         condition = preconditions.of_change(request)
-        asked, by = bodies.decision(request.data), api_identity.caller_of(request).actor
+        asked, by = shaped(DecisionSerializer, request.data), api_identity.caller_of(request).actor
         version = policies.activate(name, number, by=by, expected=condition.expected, **asked)
         return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))

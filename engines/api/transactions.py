@@ -27,7 +27,7 @@ from engines.api.serializers import (
 from engines.models import TransactionRecord
 from engines.reads import explain, filters
 from ergon_site.access import api_identity
-from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed
+from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed, shaped
 from ergon_site.access.api.idempotency import KEY, answer_once
 from ergon_site.access.api.parsers import BATCH_LIMIT
 from ergon_site.access.idempotency import Answer
@@ -135,7 +135,9 @@ class CancelView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=answers(SubmittedSerializer, 409))
     def post(self, request: Request, uid: str) -> Response:
-        record = transactions.cancel(uid, by=api_identity.caller_of(request).actor, **bodies.decision(request.data))
+        record = transactions.cancel(
+            uid, by=api_identity.caller_of(request).actor, **shaped(DecisionSerializer, request.data)
+        )
         return Response({"id": record.uid, "state": record.word})
 
 
@@ -147,7 +149,7 @@ class ReplayView(TakesPayload, Refusing, APIView):
 
     @extend_schema(request=ReplaySerializer, responses=answers(SubmittedSerializer, 409, status=201))
     def post(self, request: Request, uid: str) -> Response:
-        asked = bodies.decision(request.data, optional=("payload",))
+        asked = shaped(ReplaySerializer, request.data)
         if "payload" in asked:
             record = transactions.find(uid)
             asked["payload"] = hiding.restored(asked["payload"], record.payload, record.pipeline.redacted)

@@ -102,6 +102,14 @@ def test_a_group_is_replayed_carefully_if_nothing_is_said(api: Client) -> None:
     assert (told["canary"], told["rate"], told["cap"]) == (1, 10, 100_000)
 
 
+@pytest.mark.parametrize("reason", [None, "", "  ", 5, True, ["x"], "x" * 1001])
+def test_a_reason_is_a_text_that_somebody_has_written(api: Client, reason: Any) -> None:
+    address = f"dead-letter-groups/{failed('a').group_id}"
+    for verb in ("mute", "replay", "discard"):
+        body = problem(post(api, f"{address}/{verb}", {"reason": reason}), 400, "invalid_request")
+        assert pointers(body) == ["/reason"]
+
+
 def test_a_group_is_discarded_for_a_reason(api: Client) -> None:
     letter = failed("a")
     answer = post(api, f"dead-letter-groups/{letter.group_id}/discard", {"reason": "test orders"})

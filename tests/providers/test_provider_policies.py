@@ -127,6 +127,15 @@ def test_what_is_not_valid_is_never_kept() -> None:
     assert not ProviderPolicyVersion.objects.exists()
 
 
+def test_an_attribute_that_no_policy_takes_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = scripted({})
+    wrong: list[Any] = [[], {}, 0, "soon"]
+    for timeout in wrong:
+        monkeypatch.setattr(type(provider), "timeout", timeout)
+        with pytest.raises(PolicyError, match="timeout"):
+            active_policy.governing(provider)
+
+
 def test_a_version_is_written_once() -> None:
     version = write({})
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():

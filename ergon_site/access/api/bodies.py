@@ -16,8 +16,17 @@ FAULTS_TOLD = 20
 DECISION_LIMIT = 16 * 1024
 
 
+class Text(serializers.CharField):
+    """A text that somebody has written: numbers are none."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 class DecisionSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Recorded in the audit log.")
+    reason = Text(max_length=LONGEST_REASON, help_text="Recorded in the audit log.")
 
 
 @contextmanager
