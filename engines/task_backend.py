@@ -107,7 +107,9 @@ class ErgonBackend(BaseTaskBackend):
             call = call_in(record.payload if record.pipeline.task == RUNNER else None)
         except (TransactionUnknownError, UnregisteredTaskError) as error:
             raise TaskResultDoesNotExist(result_id) from error
-        tried = Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by("started_at")
+        tried = Attempt.objects.filter(transaction_id=record.pk, step=STAGES[Stage.PROCESS]).order_by(
+            "delivery", "number"
+        )
         attempts, run_after = list(tried), record.metadata.get("run_after")
         workers = [one for one in (*(each.worker for each in attempts), record.lease_owner) if one is not None]
         rows = Worker.objects.in_bulk(set(workers))

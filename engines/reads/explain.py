@@ -65,7 +65,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
 
 def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
     """Every try of every step, in the order in which they were made."""
-    rows = list(Attempt.objects.filter(transaction_id=record.pk).order_by("started_at", "step", "number"))
+    rows = list(Attempt.objects.filter(transaction_id=record.pk).order_by("delivery", "step", "number"))
     versions = {row.policy_version for row in rows if row.policy_version}
     policies = {one.pk: str(one) for one in PolicyVersion.objects.select_related("policy").filter(pk__in=versions)}
     names = {one.pk: str(one) for one in Worker.objects.filter(pk__in={row.worker for row in rows if row.worker})}

@@ -50,7 +50,7 @@ def drain() -> Run:
 
 def attempts(uid: str) -> list[tuple[Any, ...]]:
     record = TransactionRecord.objects.get(uid=uid)
-    rows = Attempt.objects.filter(transaction_id=record.pk).order_by("started_at")
+    rows = Attempt.objects.filter(transaction_id=record.pk).order_by("delivery", "step", "number")
     return [(row.number, row.of_total, row.error_type) for row in rows]
 
 

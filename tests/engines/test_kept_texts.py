@@ -71,7 +71,9 @@ def test_rows_and_dead_letters_name_the_error_that_the_task_raised(task: str, di
 @pytest.mark.django_db(transaction=True)
 def test_a_decision_of_a_success_handler_is_tried_once() -> None:
     [record] = drained("tests.handled", "inbound", {"then": {"refuse": "too late"}})
-    steps = list(Attempt.objects.order_by("started_at").values_list("step", "number", "outcome", "error_type"))
+    steps = list(
+        Attempt.objects.order_by("delivery", "step", "number").values_list("step", "number", "outcome", "error_type")
+    )
     assert steps == [(1, 1, 0, None), (3, 1, 1, "OrderRejected"), (4, 1, 0, None)]
     assert (record.word, record.error and record.error["step"], DeadLetter.objects.get().category) == (
         *("failed", "success"),

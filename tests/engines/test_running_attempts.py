@@ -2,6 +2,7 @@
 
 import signal
 import time
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,21 @@ def test_attempts_are_seen_while_the_next_one_is_made(task: str, direction: str,
     assert [one["number"] for one in kept] == list(range(1, len(kept) + 1))
     assert [one["outcome"] for one in kept] == [*["failure"] * (len(kept) - 1), "success"]
     assert kept[: len(seen)] == seen
+
+
+def test_attempts_are_in_the_order_of_their_numbers_however_late_one_was_written() -> None:
+    (uid,) = submit(make_pipeline())
+    [leased] = claim(Pipeline.objects.get())
+    outcomes: list[Outcome] = [failed(), Success("done")]
+    for number, outcome in enumerate(outcomes, 1):
+        record = AttemptRecord(Stage.PROCESS, number, 2, time.monotonic(), 0.01, outcome)
+        leased.lease.attempts.append((record, None))
+        if number == 1:
+            transactions.note([leased.lease])
+    transactions.settle([Settlement(leased, Success("done"))])
+    # Each is dated by the clock of the database when it is written: one whose statement had to wait is dated later.
+    Attempt.objects.filter(number=1).update(started_at=transactions.find(uid).created_at + timedelta(minutes=1))
+    assert [one["number"] for one in attempts(uid)] == [1, 2]
 
 
 def test_attempts_of_a_worker_that_was_killed_are_kept(browse: Client, tmp_path: Path) -> None:
