@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,39 +14,40 @@ PACKAGES = tuple(f"{ROOT / name}/" for name in ("engines", "facts", "providers",
 
 
 class Walk:
-    """The files that are entered between two calls, in order, in threads whose names begin so."""
+    """The files that are entered, in order: in each thread from a call of a function on, until the last one returns."""
 
-    def __init__(self, first: Callable[..., Any], last: Callable[..., Any], threads: tuple[str, ...]) -> None:
-        self._threads = threads
+    def __init__(self, firsts: Mapping[str, Callable[..., Any]], last: Callable[..., Any]) -> None:
         self.files: list[str] = []
         self.is_over = threading.Event()
-        self._first, self._last = _code(first), _code(last)
-        self._has_begun = False
+        self._firsts = {prefix: _code(first) for prefix, first in firsts.items()}
+        self._last = _code(last)
+        self._begun: set[int] = set()
         self._lock = threading.Lock()
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
+        code, thread = frame.f_code, threading.current_thread()
         if event not in {"call", "return"} or not code.co_filename.startswith(PACKAGES):
             return
-        if not threading.current_thread().name.startswith(self._threads):
-            return
         with self._lock:
+            if event == "call" and any(
+                thread.name.startswith(prefix) and code is first for prefix, first in self._firsts.items()
+            ):
+                self._begun.add(thread.ident or 0)
+            if thread.ident not in self._begun or self.is_over.is_set():
+                return
             if event == "return":
-                if code is self._last and self._has_begun:
+                if code is self._last:
                     self.is_over.set()
                 return
-            self._has_begun = self._has_begun or code is self._first
             file = Path(code.co_filename).relative_to(ROOT).as_posix()
-            if self._has_begun and not self.is_over.is_set() and file not in self.files:
+            if file not in self.files:
                 self.files.append(file)
 
 
 @contextmanager
-def walking(
-    first: Callable[..., Any], last: Callable[..., Any], threads: tuple[str, ...] = ("MainThread",)
-) -> Iterator[Walk]:
-    """In this thread, and in those that start meanwhile."""
-    walk = Walk(first, last, threads)
+def walking(firsts: Mapping[str, Callable[..., Any]], last: Callable[..., Any]) -> Iterator[Walk]:
+    """In this thread, and in those that start meanwhile. `firsts` is by the beginning of a thread's name."""
+    walk = Walk(firsts, last)
     threading.setprofile(walk.profile)
     sys.setprofile(walk.profile)
     try:
