@@ -135,7 +135,7 @@ def is_tracing() -> bool:
 
 
 def is_metering() -> bool:
-    """Whether anything stands behind the metrics API."""
+    """Whether a metrics SDK is installed."""
     return not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
 
 

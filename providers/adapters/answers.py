@@ -91,7 +91,7 @@ class Hidden:
         return self._pattern.sub(HIDDEN, text)
 
     def is_told_by(self, error: BaseException) -> bool:
-        """Whether an error, or what it came from, says one of them."""
+        """Whether the text of an error, or of one of its causes, holds a secret."""
         seen: BaseException | None = error
         while seen is not None:
             if self._pattern.search(f"{seen!r} {seen}"):
