@@ -219,8 +219,9 @@ def conditions(now: datetime) -> dict[str, Case]:
     seconds = now.timestamp()
     is_forced = ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=seconds))
     is_turning = Q(state="open", open_until__lte=seconds)
-    # Of a window that is over nothing is used.
+    # Of a window that is over nothing is used; of a quota of zero nothing is left in any window.
     in_window = Q(quota_limit__isnull=False, window_end__gt=seconds)
+    is_zero = Q(quota_limit=0)
     return {
         "effective": Case(
             When(is_forced, then=F("override")),
@@ -229,8 +230,8 @@ def conditions(now: datetime) -> dict[str, Case]:
             output_field=CharField(),
         ),
         "is_forced": _when(is_forced),
-        "is_near": _when(in_window & Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)),
-        "is_spent": _when(in_window & Q(used__gte=F("quota_limit"))),
+        "is_near": _when(is_zero | in_window & Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)),
+        "is_spent": _when(is_zero | in_window & Q(used__gte=F("quota_limit"))),
     }
 
 

@@ -21,7 +21,7 @@ from providers import (
     policies,
     registry,
 )
-from providers.models import ProviderExecutionMetric, ProviderPolicyVersion
+from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyVersion
 from tests.providers.scripted_providers import WHO, scripted
 
 pytestmark = pytest.mark.django_db
@@ -194,6 +194,7 @@ def test_gauges_count_tenants_by_state() -> None:
     scripted({}).ask()
     calls.force_open(WHO._replace(tenant_id="acme"), by="ada", reason="x")
     calls.set_quota(WHO, limit=0, window=60, by="ada")
+    Gate.objects.update(window_start=60.0, window_end=120.0)  # a quota of zero is exhausted in every window
     families = {family.name: family for family in Gauges().collect()}
     assert set(families) == set(NAMES)
     states = {one.labels["state"]: one.value for one in families["ergon_provider_breakers"].samples}

@@ -44,7 +44,7 @@ def summary(api: Client, tenant: str = TENANT) -> Any:
 
 
 def test_the_body_is_the_documents(api: Client) -> None:
-    calls.set_quota(WHO, limit=10000, window=3600, by="ada")
+    calls.set_quota(WHO, limit=10000, window=86_400, by="ada")
     provider = scripted({}, {}, DOWN, {})
     for _ in range(3):
         provider.ask()
