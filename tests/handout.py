@@ -1,63 +1,83 @@
 """Hands out the modules of the suite among processes that run side by side: each is run by the first that asks for it.
 
-All of them collect the same tests. A module belongs to the process that has made the file of its name, which only one
-can. So each takes a new one when it is free, and none is idle while another still has much to do.
+A module belongs to the process that has made the file of its name, which only one can. It loads the module, runs it and
+writes the number of its tests into the file. So none loads what another runs, and none is idle while another still has
+much to do.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.runner import collect_one_node
 
 # What takes long comes first: else it would be taken last, and be waited for by all.
 FOLDERS = ("faults", "conformance", "executors", "providers", "end_to_end", "engines", "facts", "console")
+
+Node = pytest.Item | pytest.Collector
 
 
 class Handout:
     """The plugin of one such process."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._ran = 0
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: (_rank(item.path.parent.name), item.path))
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: list[Node] = []
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        """Find the modules, but load none before it is ours."""
+        session.perform_collect(genitems=False)
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[Node]) -> Generator[None]:
+        """What is found at first are folders and modules, from which nobody else shall choose."""
+        if not self._modules:
+            found = [module for node in items for module in _modules(session, node)]
+            self._modules = sorted(found, key=lambda node: (_rank(node.path.parent.name), node.path))
+            items.clear()
+        yield
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """As pytest's own, for the modules that are ours."""
-        if session.testsfailed or session.config.option.collectonly:
-            return None
-        ours = self._take(session.items)
+        ours = self._take(session)
         item = next(ours, None)
         while item is not None:
             following = next(ours, None)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            self._ran += 1
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
             item = following
-        (self._folder / f"{self._name}.json").write_text(json.dumps([self._ran, len(session.items)]))
+        session.testscollected = len(session.items)
         return True
 
-    def _take(self, items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
-        taken: dict[Path, bool] = {}
-        for item in items:
-            if item.path not in taken:
-                taken[item.path] = self._is_ours(item.path, item.config.rootpath)
-            if taken[item.path]:
-                yield item
+    def _take(self, session: pytest.Session) -> Iterator[pytest.Item]:
+        for module in self._modules:
+            taken = self._folder / module.nodeid.replace("/", ".")
+            try:
+                taken.touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            items = list(session.genitems(module))
+            session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
+            session.items += items  # from which the databases are known that must be made
+            yield from items
+            taken.write_text(str(len(items)))
 
-    def _is_ours(self, module: Path, root: Path) -> bool:
-        try:
-            (self._folder / str(module.relative_to(root)).replace("/", ".")).touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
+
+def _modules(session: pytest.Session, node: Node) -> Iterator[Node]:
+    """The modules of a folder; what is none is taken as it is."""
+    if not isinstance(node, pytest.Directory):
+        yield node
+        return
+    report = collect_one_node(node)
+    session.ihook.pytest_collectreport(report=report)
+    for inner in report.result or []:
+        yield from _modules(session, inner)
 
 
 def _rank(folder: str) -> int:
@@ -65,7 +85,5 @@ def _rank(folder: str) -> int:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every test that was collected has been run, and by one process only."""
-    told = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    collected = {count for _, count in told}
-    return len(collected) <= 1 and sum(ran for ran, _ in told) == sum(collected)
+    """Whether every module that was taken has been run to its end."""
+    return all(path.read_text() for path in folder.iterdir())

@@ -53,7 +53,7 @@ def _is_run_once(item: pytest.Item) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if folder := config.getoption("--handout"):
-        config.pluginmanager.register(Handout(folder, str(os.getpid())))
+        config.pluginmanager.register(Handout(folder))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
