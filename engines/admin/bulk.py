@@ -8,12 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from unfold.decorators import action, display
 
-from engines import bulk
 from engines.admin import parts
 from engines.admin.parts import Act, ListedPage, column
 from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
+from engines.dead_letters import bulk
 from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
 from ergon_site.access import keyset

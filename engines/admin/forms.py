@@ -19,9 +19,9 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.conf import settings
 from engines.core import naming, redaction
+from engines.dead_letters.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.models import DIRECTIONS, DeadLetterGroup, Pipeline, Policy
 from engines.pipelines import Plan
 from engines.tasks import registry

@@ -10,13 +10,14 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from engines import bulk, dead_letters
+from engines import dead_letters
 from engines.admin import links, parts
 from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
 from engines.admin.parts import Act, CategoryFilter, ListedPage, column
 from engines.core import allowed_actions
 from engines.core.states import GroupState
+from engines.dead_letters import bulk
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_groups, list_letters
 from ergon_site.access import drawing, keyset

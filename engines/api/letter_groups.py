@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from engines import bulk, dead_letters
+from engines import dead_letters
 from engines.api import tenants
 from engines.api.problems import Refusing, answers
 from engines.api.serializers import (
@@ -22,8 +22,9 @@ from engines.api.serializers import (
     DiscardAllSerializer,
     ReplayAllSerializer,
 )
-from engines.bulk import Terms
 from engines.core.states import GroupState
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
 from engines.models import BulkItem, BulkOperation, DeadLetterGroup
 from engines.reads import dead_letters as lists, filters
 from ergon_site.access import api_identity

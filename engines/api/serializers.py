@@ -7,9 +7,9 @@ from rest_framework import serializers
 
 from engines import dead_letters, policies
 from engines.api import hiding
-from engines.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.core import redaction
 from engines.core.states import CATEGORY_OF
+from engines.dead_letters.bulk import AT_ONCE, MOST, MOST_FIRST, Terms
 from engines.models import (
     DIRECTIONS,
     BulkItem,

@@ -14,11 +14,12 @@ import structlog
 from django.db import DatabaseError, connection
 from django.utils.module_loading import import_string
 
-from engines import bulk, dead_letters, schedules, transactions, workers
+from engines import dead_letters, schedules, transactions, workers
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
 from engines.core.intervals import Intervals
+from engines.dead_letters import bulk
 from engines.reads import depth
 from engines.workers import MAINTENANCE
 from ergon_site.access import idempotency

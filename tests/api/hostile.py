@@ -14,8 +14,9 @@ from django.urls import URLPattern, get_resolver
 from django.urls.converters import get_converters
 from drf_spectacular.generators import SchemaGenerator
 
-from engines import bulk, schedules
-from engines.bulk import Terms
+from engines import schedules
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.core.scopes import SCOPES

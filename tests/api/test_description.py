@@ -14,8 +14,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from engines import bulk, schedules
-from engines.bulk import Terms
+from engines import schedules
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.core.scopes import SCOPES

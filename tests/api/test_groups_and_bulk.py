@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 from django.test import Client
 
-from engines import bulk, dead_letters
+from engines import dead_letters
 from engines.core.states import GroupState
-from engines.dead_letters import DeadLetterDraft
+from engines.dead_letters import DeadLetterDraft, bulk
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant

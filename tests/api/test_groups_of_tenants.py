@@ -7,10 +7,10 @@ import pytest
 from django.test import Client
 from django.utils.dateparse import parse_datetime
 
-from engines import bulk, dead_letters
-from engines.bulk import Terms
+from engines import dead_letters
 from engines.core.states import GroupState
-from engines.dead_letters import DeadLetterDraft
+from engines.dead_letters import DeadLetterDraft, bulk
+from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant

@@ -12,7 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from engines import bulk, transactions
+from engines import transactions
+from engines.dead_letters import bulk
 from tests.console import records
 from tests.factories import make_pipeline
 from tests.processes import LIMIT, Site

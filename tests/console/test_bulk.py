@@ -8,8 +8,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from engines import bulk, dead_letters
-from engines.bulk import Terms
+from engines import dead_letters
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, DeadLetter, Pipeline
 from ergon_site.access.models import AuditEntry
 from tests.console import records

@@ -11,9 +11,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from engines import bulk, dead_letters, pipelines, transactions, workers
-from engines.bulk import Terms
+from engines import dead_letters, pipelines, transactions, workers
 from engines.core.states import GroupState
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, DeadLetterGroup, Pipeline, TransactionRecord
 from engines.reads import depth
 from tests.console import records

@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from engines import bulk, dead_letters
+from engines import dead_letters
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState
-from engines.dead_letters import DeadLetterDraft
+from engines.dead_letters import DeadLetterDraft, bulk
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, TransactionRecord
 from ergon_site.access.models import AuditEntry
 from tests.console import records

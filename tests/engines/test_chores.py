@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from engines import bulk, dead_letters, schedules, transactions, workers
-from engines.bulk import BulkError, Terms
+from engines import dead_letters, schedules, transactions, workers
 from engines.core.states import GroupState
-from engines.dead_letters import DeadLetterDraft
+from engines.dead_letters import DeadLetterDraft, bulk
+from engines.dead_letters.bulk import BulkError, Terms
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Schedule, Throughput, TransactionRecord
 from engines.reads import status
 from engines.schedules import Plan, ScheduleError

@@ -3,7 +3,8 @@
 import pytest
 from django.core.management import CommandError, call_command
 
-from engines import bulk, transactions
+from engines import transactions
+from engines.dead_letters import bulk
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, TransactionRecord
 from ergon_site.access.cli.commands import actor
 from ergon_site.access.models import AuditEntry

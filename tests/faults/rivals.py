@@ -48,7 +48,8 @@ def perform(part: Callable[[Meeting], None], together: Any) -> None:
 
 def bulk(operation_id: str) -> Sequence[Any]:
     """A bulk operation on a group, while two people settle letters of that group from the other end."""
-    from engines import bulk as operations, dead_letters, transactions
+    from engines import dead_letters, transactions
+    from engines.dead_letters import bulk as operations
     from engines.models import BulkOperation, DeadLetter
 
     operation = BulkOperation.objects.get(pk=operation_id)

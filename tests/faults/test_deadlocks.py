@@ -8,8 +8,9 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Count, Sum
 from django.utils import timezone
 
-from engines import bulk, dead_letters, pipelines
-from engines.bulk import Terms
+from engines import dead_letters, pipelines
+from engines.dead_letters import bulk
+from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline, Throughput, TransactionRecord
 from engines.transactions.errors import PipelineUnknownError
 from ergon_site.access.database.calls import retry_conflicts

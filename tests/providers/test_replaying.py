@@ -11,9 +11,9 @@ import pytest
 from django.core.management import CommandError
 from django.test import Client
 
-from engines import bulk, dead_letters, transactions
-from engines.bulk import Terms
-from engines.dead_letters import LetterSettledError, NotReplayableError
+from engines import dead_letters, transactions
+from engines.dead_letters import LetterSettledError, NotReplayableError, bulk
+from engines.dead_letters.bulk import Terms
 from engines.models import BulkOperation, DeadLetter
 from ergon_site.access.models import AuditEntry
 from ergon_site.celery import app

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from functools import partialmethod
 from typing import Any
 
-from engines import bulk, dead_letters, transactions
+from engines import dead_letters, transactions
 from engines.core.errors import ExceptionType
 from engines.core.states import GroupState, LetterState
-from engines.dead_letters import AS_IT_WAS
+from engines.dead_letters import AS_IT_WAS, bulk
 from engines.management.base import VerbsCommand, json_file
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup, Pipeline
 from engines.reads import dead_letters as lists, executors
