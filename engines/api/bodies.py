@@ -1,6 +1,5 @@
 """The shapes of bodies: the fields there are, and no others. What they hold is for the verbs to judge."""
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -8,9 +7,9 @@ from rest_framework.exceptions import ValidationError
 
 from engines import policies
 from engines.conf import settings
-from engines.reads import filters
 from engines.transactions import Draft
-from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME, DecisionSerializer, shaped
+from ergon_site.access import parameters
+from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME, DecisionSerializer, object_fields, shaped
 
 BATCH = 1000
 POLICY_LIMIT = policies.LARGEST
@@ -29,11 +28,13 @@ class TakesPayload:
 # By hand, since a thousand of them go through it at once: `python -m benchmarks queue` shows what a serializer costs.
 def submission(body: Any) -> dict[str, Any]:
     """The arguments for `transactions.submit`."""
-    asked = _fields(body, required=("pipeline", "payload"), optional=OPTIONAL)
-    _require_text(asked, "pipeline", LONGEST_NAME)
+    asked = object_fields(body, required=("pipeline", "payload"), optional=OPTIONAL)
+    name = asked["pipeline"]
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+        raise ValidationError({"pipeline": f"This must be a text of 1 to {LONGEST_NAME} characters."})
     if asked.get("available_at") is not None:
         try:
-            asked["available_at"] = filters.instant(asked["available_at"])
+            asked["available_at"] = parameters.instant(asked["available_at"])
         except ValueError as error:
             raise ValidationError({"available_at": str(error)}) from None
     return asked
@@ -41,7 +42,7 @@ def submission(body: Any) -> dict[str, Any]:
 
 def batch(body: Any, *, source: str) -> list[tuple[str, Draft]]:
     """The arguments for `transactions.submit_together`."""
-    items = _fields(body, required=("transactions",))["transactions"]
+    items = object_fields(body, required=("transactions",))["transactions"]
     if not isinstance(items, list) or not 0 < len(items) <= BATCH:
         raise ValidationError({"transactions": f"This must be a list of 1 to {BATCH:,} transactions."})
     entries: list[tuple[str, Draft]] = []
@@ -60,26 +61,8 @@ def batch(body: Any, *, source: str) -> list[tuple[str, Draft]]:
 
 def version(body: Any, *, is_first: bool) -> dict[str, Any]:
     """A policy and a reason, and of a new policy its kind; what the policy says is for the verb to judge."""
-    asked = _fields(body, required=("kind", "policy", "reason") if is_first else ("policy", "reason"))
+    asked = object_fields(body, required=("kind", "policy", "reason") if is_first else ("policy", "reason"))
     asked |= shaped(DecisionSerializer, {"reason": asked["reason"]})
     if is_first and asked["kind"] not in ("consumer", "producer"):
         raise ValidationError({"kind": "This must be consumer or producer."})
     return asked
-
-
-def _fields(body: Any, *, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(body, Mapping):
-        msg = "This must be an object."
-        raise ValidationError(msg)
-    faults = {name: ["This field is required."] for name in required if name not in body}
-    unknown = (name for name in body if name not in required and name not in optional)
-    faults |= {name: ["There is no such field."] for name in islice(unknown, FAULTS_TOLD)}
-    if faults:
-        raise ValidationError(faults)
-    return dict(body)
-
-
-def _require_text(asked: dict[str, Any], name: str, longest: int) -> None:
-    text = asked[name]
-    if not isinstance(text, str) or not text.strip() or len(text) > longest:
-        raise ValidationError({name: f"This must be a text of 1 to {longest} characters."})

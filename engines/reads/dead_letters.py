@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 
 from engines.models import BulkOperation, DeadLetter, DeadLetterGroup
 from engines.reads import filters
-from engines.reads.filters import all_of, beginning
+from engines.reads.filters import beginning
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
 
@@ -34,18 +34,18 @@ def list_letters(asked: Asked) -> KeysetQuery:
     text = asked.get("q", "").strip()
     keys, note = beginning(DeadLetter, text) if text else ([], "")
     given = [*([Q(pk__in=keys)] if text else []), *filters.conditions(asked, filters.LETTERS).values()]
-    return KeysetQuery(rows=_light().filter(*given[:1]), rest=all_of(given[1:]), is_counted=not text, note=note)
+    return KeysetQuery(rows=_light().filter(*given[:1]), rest=Q(*given[1:]), is_counted=not text, note=note)
 
 
 def list_groups(asked: Asked) -> KeysetQuery:
     """The keyset query of dead-letter groups, those seen last first."""
     given, text = filters.conditions(asked, filters.GROUPS), asked.get("q", "").strip()
-    others = [given.pop("category", Q())]
+    others = [given.pop("category")] if "category" in given else []
     if text:
         others.append(Q(error_type__icontains=text) | Q(message__icontains=text) | Q(source__icontains=text))
     leading, *following = given.values() or [Q()]
     rows = DeadLetterGroup.objects.filter(leading)
-    return KeysetQuery(rows=rows, order=("-last_seen_at", "-id"), rest=all_of([*following, *others]))
+    return KeysetQuery(rows=rows, order=("-last_seen_at", "-id"), rest=Q(*following, *others))
 
 
 def _light() -> QuerySet[Any]:

@@ -4,25 +4,24 @@ Ids are found by their start, and times by the number of the first row since the
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import Model, Q
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from engines.core.errors import EngineError, ExceptionType
 from engines.core.states import CATEGORIES, GroupState, LetterState, State
 from engines.models import BulkOperation, Pipeline
 from engines.transactions.errors import PipelineUnknownError
+from ergon_site.access import parameters
+from ergon_site.access.parameters import Filters, address_time, one_of, short_text
 
 AGE = re.compile(r"(under|over)-(\d{1,4})([mhd])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
-LONGEST = 200
-LONGEST_TIME = 64
 LARGEST_KEY = 2**63 - 1
 STATES = [state.word for state in State]
 CATEGORY_NAMES = [category.value for category in ExceptionType]
@@ -50,8 +49,6 @@ WITH RECURSIVE halves (low, high) AS (
 SELECT max(low) FROM halves
 """  # noqa: S608 (built from constants)
 
-Filters = Mapping[str, Callable[[str], Q]]
-
 
 class ListingError(EngineError):
     """A list that cannot be as asked; `field` is the filter that cannot."""
@@ -65,14 +62,7 @@ class ListingError(EngineError):
 
 def conditions(asked: Mapping[str, str], known: Filters) -> dict[str, Q]:
     """The condition of each filter that is given, in the order of those that are known."""
-    found = {}
-    for name in known:
-        if name in asked:
-            try:
-                found[name] = known[name](asked[name])
-            except ValueError as error:
-                raise ListingError(str(error), name) from None
-    return found
+    return parameters.conditions(asked, known, lambda name, why: ListingError(why, name))
 
 
 def in_state(state: State) -> Q:
@@ -82,7 +72,7 @@ def in_state(state: State) -> Q:
 
 
 def _pipeline(name: str) -> Q:
-    pipeline = Pipeline.objects.only("pk").filter(name=_text(name)).first()
+    pipeline = Pipeline.objects.only("pk").filter(name=short_text(name)).first()
     if pipeline is None:
         raise PipelineUnknownError(name)
     return Q(pipeline_id=pipeline.pk) & INDEXED
@@ -95,53 +85,31 @@ def _group(text: str) -> Q:
     return Q(group_id=int(text))
 
 
-def _one_of(words: list[str], word: str) -> str:
-    if word not in words:
-        msg = f"This must be one of {', '.join(words)}."
-        raise ValueError(msg)
-    return word
-
-
-def _text(text: str) -> str:
-    if not 0 < len(text) <= LONGEST or "\x00" in text:
-        msg = f"This must be a text of 1 to {LONGEST} characters."
-        raise ValueError(msg)
-    return text
-
-
-def _time(text: str) -> datetime:
-    try:
-        return instant(text)
-    except ValueError:
-        # In an address a plus sign is a space.
-        return instant(text.replace(" ", "+"))
-
-
 TRANSACTIONS: Filters = {
-    "state": lambda word: in_state(State(STATES.index(_one_of(STATES, word)))),
+    "state": lambda word: in_state(State(STATES.index(one_of(STATES, word)))),
     "pipeline": _pipeline,
     "category": lambda word: Q(
-        state=State.FAILED.value, category=CATEGORIES[ExceptionType(_one_of(CATEGORY_NAMES, word))]
+        state=State.FAILED.value, category=CATEGORIES[ExceptionType(one_of(CATEGORY_NAMES, word))]
     ),
-    "correlation_id": lambda text: Q(correlation_id=_text(text)),
-    "id": lambda text: Q(uid=_text(text)),
-    "created_after": lambda text: Q(created_at__gte=_time(text)),
-    "created_before": lambda text: Q(created_at__lt=_time(text)),
+    "correlation_id": lambda text: Q(correlation_id=short_text(text)),
+    "id": lambda text: Q(uid=short_text(text)),
+    "created_after": lambda text: Q(created_at__gte=address_time(text)),
+    "created_before": lambda text: Q(created_at__lt=address_time(text)),
 }
 # In the order of how much each narrows: the first that is given leads.
 LETTERS: Filters = {
     "group": _group,
-    "source": lambda text: Q(source=_text(text)),
-    "state": lambda word: Q(state=_one_of(LETTER_STATES, word)),
-    "category": lambda word: Q(category=_one_of(CATEGORY_NAMES, word)),
+    "source": lambda text: Q(source=short_text(text)),
+    "state": lambda word: Q(state=one_of(LETTER_STATES, word)),
+    "category": lambda word: Q(category=one_of(CATEGORY_NAMES, word)),
 }
 GROUPS: Filters = {
     "source": LETTERS["source"],
-    "state": lambda word: Q(state=_one_of(GROUP_STATES, word)),
+    "state": lambda word: Q(state=one_of(GROUP_STATES, word)),
     "category": LETTERS["category"],
 }
 OPERATIONS: Filters = {
-    "state": lambda word: Q(state=_one_of(OPERATION_STATES, word)),
+    "state": lambda word: Q(state=one_of(OPERATION_STATES, word)),
     "group": _group,
 }
 
@@ -197,18 +165,6 @@ def parse(asked: Mapping[str, str], pipelines: Iterable[Pipeline]) -> Wanted:
         raise ListingError(msg) from None
 
 
-def instant(text: object) -> datetime:
-    """The time that an ISO 8601 text with a time zone says, in UTC."""
-    try:
-        time = parse_datetime(text) if isinstance(text, str) and len(text) <= LONGEST_TIME else None
-        if time is not None and time.tzinfo is not None:
-            return time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    msg = "This must be a time in ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z."
-    raise ValueError(msg)
-
-
 def _age(text: str) -> Age:
     found = AGE.fullmatch(text)
     if found is None:
@@ -234,10 +190,3 @@ def first_since(moment: datetime) -> int:
     with connection.cursor() as cursor:
         cursor.execute(HALVING, [since, since])
         return cursor.fetchone()[0] or 0
-
-
-def all_of(conditions: Iterable[Q]) -> Q:
-    found = Q()
-    for condition in conditions:
-        found &= condition
-    return found

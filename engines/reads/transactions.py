@@ -11,7 +11,7 @@ from django.db.models.fields.json import KeyTransform
 from engines.core import redaction
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
-from engines.reads.filters import INDEXED, ListingError, Wanted, all_of, beginning, first_since, in_state
+from engines.reads.filters import INDEXED, ListingError, Wanted, beginning, first_since, in_state
 from ergon_site.access.core import json_text
 from ergon_site.access.keyset import KeysetQuery
 
@@ -36,7 +36,7 @@ def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQue
     if payload := IN_PAYLOAD.fullmatch(asked.text):
         return _look_into(payload, rows, order, conditions, pipelines)
     is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
-    return KeysetQuery(rows=rows, order=order, rest=all_of(conditions.values()), is_counted=is_counted, note=note)
+    return KeysetQuery(rows=rows, order=order, rest=Q(*conditions.values()), is_counted=is_counted, note=note)
 
 
 def _look_into(
@@ -61,7 +61,7 @@ def _look_into(
     with suppress(json_text.MalformedJSONError):
         if isinstance(parsed := json_text.parse(value.encode()), int | float | str):
             found |= Q(found=parsed)
-    rest = found & ~Q(pipeline_id__in=hidden) & all_of(conditions.values())
+    rest = found & ~Q(pipeline_id__in=hidden) & Q(*conditions.values())
     return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
 
 

@@ -1,25 +1,24 @@
 """Parses query strings and bodies, and checks the client's tenants."""
 
 import re
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q
-from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import PermissionDenied, ValidationError
 
+from ergon_site.access.api.bodies import object_fields
 from ergon_site.access.api_identity import Caller
 from ergon_site.access.core import scopes
 from ergon_site.access.core.texts import LONGEST_REASON
+from ergon_site.access.parameters import Filters, address_time, conditions, one_of, short_text
 from providers.calls import FORCED_FOR
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-LONGEST = 200
-LONGEST_TIME = 64
 ACTIONS = ("reset", "force-open", "force-close")
 OUTCOMES = [outcome.value for outcome in Outcome]
 REASONS = list(REASON_CODES)
@@ -62,25 +61,13 @@ def metrics(caller: Caller, parameters: Mapping[str, str]) -> Q:
         found = Q(tenant_id=tenant(caller, parameters["tenant_id"]))
     elif not sees_all(caller):
         found = Q(tenant_id__in=sorted(caller.tenants))
-    for name, condition in FILTERS.items():
-        if name in parameters:
-            try:
-                found &= condition(parameters[name])
-            except ValueError as error:
-                raise ValidationError({name: str(error)}) from None
-    return found
+    given = conditions(parameters, FILTERS, lambda name, why: ValidationError({name: why}))
+    return Q(found, *given.values())
 
 
 def override(body: Any) -> dict[str, Any]:
     """A tenant, what is to be done, why, and for how many seconds; null is until it is reset."""
-    if not isinstance(body, Mapping):
-        msg = "This must be an object."
-        raise ValidationError(msg)
-    required, known = ("tenant_id", "action", "reason"), ("tenant_id", "action", "reason", "seconds")
-    faults = {name: ["This field is required."] for name in required if name not in body}
-    faults |= {str(name): ["There is no such field."] for name in list(body)[:20] if name not in known}
-    if faults:
-        raise ValidationError(faults)
+    body = object_fields(body, required=("tenant_id", "action", "reason"), optional=("seconds",))
     if body["action"] not in ACTIONS:
         raise ValidationError({"action": f"This must be one of {', '.join(ACTIONS)}."})
     reason = body["reason"]
@@ -98,39 +85,12 @@ def override(body: Any) -> dict[str, Any]:
     return {**body, "lasting": lasting}
 
 
-def _text(text: str) -> str:
-    if not 0 < len(text) <= LONGEST or "\x00" in text:
-        msg = f"This must be a text of 1 to {LONGEST} characters."
-        raise ValueError(msg)
-    return text
-
-
-def _one_of(words: list[str], word: str) -> str:
-    if word not in words:
-        msg = f"This must be one of {', '.join(words)}."
-        raise ValueError(msg)
-    return word
-
-
-def _time(text: str) -> datetime:
-    # In an address a plus sign is a space.
-    for written in (text, text.replace(" ", "+")):
-        try:
-            time = parse_datetime(written) if len(written) <= LONGEST_TIME else None
-            if time is not None and time.tzinfo is not None:
-                return time.astimezone(UTC)
-        except (ValueError, OverflowError):
-            continue
-    msg = "This must be a time in ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z."
-    raise ValueError(msg)
-
-
-FILTERS: dict[str, Callable[[str], Q]] = {
-    "provider": lambda text: Q(provider_name=_text(text)),
-    "capability": lambda text: Q(capability=_text(text)),
-    "outcome": lambda word: Q(outcome=_one_of(OUTCOMES, word)),
-    "reason": lambda word: Q(reason_code=_one_of(REASONS, word)),
-    "correlation_id": lambda text: Q(correlation_id=_text(text)),
-    "created_after": lambda text: Q(created_at__gte=_time(text)),
-    "created_before": lambda text: Q(created_at__lt=_time(text)),
+FILTERS: Filters = {
+    "provider": lambda text: Q(provider_name=short_text(text)),
+    "capability": lambda text: Q(capability=short_text(text)),
+    "outcome": lambda word: Q(outcome=one_of(OUTCOMES, word)),
+    "reason": lambda word: Q(reason_code=one_of(REASONS, word)),
+    "correlation_id": lambda text: Q(correlation_id=short_text(text)),
+    "created_after": lambda text: Q(created_at__gte=address_time(text)),
+    "created_before": lambda text: Q(created_at__lt=address_time(text)),
 }

@@ -1,6 +1,6 @@
 """Shared by the bodies of all apps: exactly the fields of their serializer, and a reason."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -49,3 +49,16 @@ def shaped(shape: type[serializers.Serializer[Any]], body: Any) -> dict[str, Any
     if faults:
         raise ValidationError(faults)
     return dict(told.validated_data)
+
+
+def object_fields(body: Any, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of a body that is read by hand: all that are required, and none that is not known."""
+    if not isinstance(body, Mapping):
+        msg = "This must be an object."
+        raise ValidationError(msg)
+    faults = {name: ["This field is required."] for name in required if name not in body}
+    unknown = (name for name in body if name not in required and name not in optional)
+    faults |= {name: ["There is no such field."] for name in islice(unknown, FAULTS_TOLD)}
+    if faults:
+        raise ValidationError(faults)
+    return dict(body)
