@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import orjson
 from django.db import transaction
 
 from engines import dead_letters, telemetry
@@ -15,7 +14,7 @@ from engines.connectors.freshness import Moment, now
 from engines.core.errors import POISON
 from engines.core.states import State
 from engines.transactions.counting import count_ends
-from engines.transactions.leases import Lease, LeasedTransaction
+from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
 from ergon_site.access.database.calls import retry_conflicts
 
@@ -62,7 +61,7 @@ def heartbeat(leases: Iterable[Lease]) -> set[int]:
     leases, asked_at = list(leases), now()
     if not leases:
         return set()
-    held: set[int] = statements().renew(_document(leases), settings().lease)
+    held: set[int] = statements().renew(lease_document(leases), settings().lease)
     for lease in leases:
         if lease.id in held:
             lease.confirmed_at = asked_at
@@ -72,7 +71,7 @@ def heartbeat(leases: Iterable[Lease]) -> set[int]:
 @retry_conflicts
 def release(leases: Iterable[Lease]) -> int:
     """Give transactions back as they were: their attempt is not burnt. How many were still held."""
-    document = _document(leases)
+    document = lease_document(leases)
     return len(statements().release(document)) if document != "[]" else 0
 
 
@@ -119,9 +118,3 @@ def _leased(pipeline_id: int, worker: int, asked_at: Moment, row: list[Any]) -> 
         trace_context=trace_context or {},
         lease=lease,
     )
-
-
-def _document(leases: Iterable[Lease]) -> str:
-    # In order of their ids, so that two statements never wait for each other.
-    ordered = sorted(leases, key=lambda lease: lease.id)
-    return orjson.dumps([{"id": one.id, "token": one.token, "owner": one.owner} for one in ordered]).decode()

@@ -18,6 +18,7 @@ from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.calls import retry_conflicts
 
 LONGEST_TEXT = 200
+Changes = list[dict[str, Any]]
 
 
 def find(uid: str) -> TransactionRecord:
@@ -75,14 +76,7 @@ def replay(uid: str, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> Submi
     )
     if letter is not None:
         dead_letters.settle_as_replayed(letter, new.id, by=by, reason=reason)
-    audit.record(
-        actor=by,
-        action="transaction.replay_edited" if is_edited else "transaction.replay",
-        target=f"transaction {uid}",
-        reason=reason,
-        # Which fields were edited, never what they hold: payloads stay out of the log.
-        after={"as": new.id} | ({"edited": [change["path"] for change in changes or []]} if is_edited else {}),
-    )
+    _write_down("transaction", f"transaction {uid}", new.id, changes, by=by, reason=reason)
     return new
 
 
@@ -102,17 +96,19 @@ def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_
     else:
         raise dead_letters.NotReplayableError(letter)
     dead_letters.settle_as_replayed(letter, new, by=by, reason=reason)
-    audit.record(
-        actor=by,
-        action="dead_letter.replay_edited" if is_edited else "dead_letter.replay",
-        target=dead_letters.audit_target(letter),
-        reason=reason,
-        after={"as": new} | ({"edited": [change["path"] for change in changes or []]} if is_edited else {}),
-    )
+    _write_down("dead_letter", dead_letters.audit_target(letter), new, changes, by=by, reason=reason)
     return new
 
 
-def _submit_again(letter: DeadLetter, payload: Any, changes: list[dict[str, Any]] | None) -> str:
+def _write_down(noun: str, target: str, new: str, changes: Changes | None, *, by: str, reason: str) -> None:
+    """Which fields were edited, never what they hold: payloads stay out of the log."""
+    verb, edited = "replay", {}
+    if changes is not None:
+        verb, edited = "replay_edited", {"edited": [change["path"] for change in changes]}
+    audit.record(actor=by, action=f"{noun}.{verb}", target=target, reason=reason, after={"as": new} | edited)
+
+
+def _submit_again(letter: DeadLetter, payload: Any, changes: Changes | None) -> str:
     """As a transaction of its pipeline, with all that is known of the one that came from elsewhere."""
     known = {name: (letter.details.get(name) or "")[:LONGEST_TEXT] or None for name in ("correlation_id", "source")}
     submitted = submit(

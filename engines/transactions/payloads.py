@@ -36,7 +36,16 @@ class KeptResult(NamedTuple):
 
 def encode(value: Any, *, limit: int, what: str = "payload") -> str:
     """The value as JSON text, or a refusal that says why."""
-    text = _encode(value, what)
+    try:
+        text = orjson.dumps(value, option=_STRICT)
+    except (TypeError, ValueError, RecursionError) as error:
+        text = _encode_slowly(value, what, error)
+    # The quick encoder turns NaN into null, and lets pass what PostgreSQL's JSON does not.
+    if b"null" in text:
+        _encode_slowly(value, what, None)
+    if b"\\u0000" in text and _has_nul(orjson.loads(text)):
+        msg = f"the {what} holds U+0000, which no database text can"
+        raise PayloadError(msg)
     if len(text) > limit:
         msg = f"the {what} has {len(text):,} bytes; the limit is {limit:,}"
         raise PayloadTooLargeError(msg)
@@ -64,20 +73,6 @@ def decode(text: str | None) -> Any:
     # The quick decoder makes a float of what 64 bits do not hold. An expression that looks for such numbers would cost
     # more than all the decoding.
     return json.loads(data) if _LONG_NUMBER in data.translate(_DIGITS) else orjson.loads(data)
-
-
-def _encode(value: Any, what: str) -> bytes:
-    try:
-        text = orjson.dumps(value, option=_STRICT)
-    except (TypeError, ValueError, RecursionError) as error:
-        text = _encode_slowly(value, what, error)
-    # The quick encoder turns NaN into null, and lets pass what PostgreSQL's JSON does not.
-    if b"null" in text:
-        _encode_slowly(value, what, None)
-    if b"\\u0000" in text and _has_nul(orjson.loads(text)):
-        msg = f"the {what} holds U+0000, which no database text can"
-        raise PayloadError(msg)
-    return text
 
 
 def _encode_slowly(value: Any, what: str, error: Exception | None) -> bytes:
@@ -151,15 +146,17 @@ def _plain(value: Any, changes: set[str]) -> Any:
             return _plain(value.value, changes)
         case str():
             return _storable(value, changes)
+        case int() if value.bit_length() <= MOST_BITS:
+            return int(value)
         case int():
-            return _number(value, changes)
+            changes.add(TOO_LONG)
+            return hex(value)
         case float():
             return value if math.isfinite(value) else str(value)
         case dict():
             return {_key(key, changes): _plain(inner, changes) for key, inner in value.items()}
-        case list():
-            return [_plain(inner, changes) for inner in value]
-        case _ if type(value) is tuple:  # one with names is told as text, as the quick encoder does
+        # A tuple with names is told as text, as the quick encoder does.
+        case _ if isinstance(value, list) or type(value) is tuple:
             return [_plain(inner, changes) for inner in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value) if not field.name.startswith("_")]
@@ -170,13 +167,6 @@ def _plain(value: Any, changes: set[str]) -> Any:
 def _key(key: Any, changes: set[str]) -> str:
     plain = _plain(key, changes)
     return plain if isinstance(plain, str) else json.dumps(plain)
-
-
-def _number(value: int, changes: set[str]) -> Any:
-    if value.bit_length() <= MOST_BITS:
-        return int(value)
-    changes.add(TOO_LONG)
-    return hex(value)
 
 
 def _storable(text: str, changes: set[str]) -> str:
@@ -191,11 +181,8 @@ def _text_of(value: Any) -> str:
     try:
         plain = orjson.loads(orjson.dumps(value, default=str))
         return plain if isinstance(plain, str) else str(value)
-    except Exception:  # noqa: BLE001 (its own __str__ is broken, or says what cannot be encoded)
-        return _said(value)
-
-
-def _said(value: Any) -> str:
+    except Exception:  # noqa: BLE001, S110 (its own __str__ is broken, or says what cannot be encoded)
+        pass
     try:
         return str(value)
     except Exception:  # noqa: BLE001 (its own __str__ is broken)

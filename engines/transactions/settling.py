@@ -1,7 +1,7 @@
 """VERBS: settle, postpone, note. Outcomes and attempts in batches; what has lost its lease changes nothing."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,7 +15,7 @@ from engines.core.errors import category_in
 from engines.core.outcome import Failure, Later, Outcome, Success
 from engines.core.states import CATEGORIES, STAGES, AttemptOutcome, State
 from engines.transactions import payloads
-from engines.transactions.leases import Lease, LeasedTransaction
+from engines.transactions.leases import Lease, LeasedTransaction, lease_document
 from engines.transactions.statements import statements
 from ergon_site.access.database.calls import retry_conflicts
 
@@ -35,7 +35,7 @@ def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> l
     now = time.monotonic()
     ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
     records = f"[{','.join(_record(one) for one in ordered)}]"
-    attempts = f"[{','.join(_attempts([one.transaction.lease for one in ordered], now))}]"
+    attempts = _attempts(ordered, now)
     if not any(isinstance(one.outcome, Failure) for one in ordered):
         settled = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
     else:
@@ -49,7 +49,7 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
     now = time.monotonic()
     ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
     records = orjson.dumps([_postponed(one.transaction.lease, one.outcome) for one in ordered]).decode()
-    attempts = f"[{','.join(_attempts([one.transaction.lease for one in ordered], now))}]"
+    attempts = _attempts(ordered, now)
     postponed: set[int] = statements().postpone(records, attempts, worker, is_noted=_is_noted(ordered))
     return [one.transaction for one in ordered if one.transaction.lease.id not in postponed]
 
@@ -57,7 +57,10 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
 @retry_conflicts
 def note(leases: Iterable[Lease], *, worker: int | None = None) -> int:
     """Write down attempts of transactions that still run and have failed before; how many transactions."""
-    failing = [lease for lease in leases if _has_failed(lease)]
+    # Those with a failed attempt of which the database does not know yet.
+    failing = [
+        lease for lease in leases if any(isinstance(one.outcome, Failure) for one, _ in lease.attempts[lease.noted :])
+    ]
     for lease in failing:
         lease.is_noted = True
     # Asked only now: an outcome that is on its way by then was told above that attempts may be known already.
@@ -70,16 +73,10 @@ def note(leases: Iterable[Lease], *, worker: int | None = None) -> int:
         for lease, count in zip(failing, counts, strict=True)
         for attempted, trace_id in lease.attempts[lease.noted : count]
     ]
-    document = orjson.dumps([{"id": one.id, "token": one.token, "owner": one.owner} for one in failing]).decode()
-    held: set[int] = statements().note(document, f"[{','.join(tried)}]", worker)
+    held: set[int] = statements().note(lease_document(failing), f"[{','.join(tried)}]", worker)
     for lease, count in zip(failing, counts, strict=True):
         lease.noted = count
     return len(held)
-
-
-def _has_failed(lease: Lease) -> bool:
-    """Whether an attempt has failed of which the database does not know yet."""
-    return any(isinstance(attempted.outcome, Failure) for attempted, _ in lease.attempts[lease.noted :])
 
 
 def _is_noted(settlements: Iterable[Settlement]) -> bool:
@@ -133,10 +130,10 @@ def _result(value: Any) -> str:
     return f'{result},"error":{orjson.dumps(told).decode()}'
 
 
-def _attempts(leases: Iterable[Lease], now: float) -> Iterator[str]:
-    for lease in leases:
-        for attempted, trace_id in lease.attempts:
-            yield _attempt(lease, attempted, trace_id, now)
+def _attempts(settlements: Iterable[Settlement], now: float) -> str:
+    leases = (one.transaction.lease for one in settlements)
+    told = (_attempt(lease, attempted, trace_id, now) for lease in leases for attempted, trace_id in lease.attempts)
+    return f"[{','.join(told)}]"
 
 
 def _tried(lease: Lease) -> list[AttemptRecord]:
@@ -152,12 +149,8 @@ def _attempt(lease: Lease, attempted: AttemptRecord, trace_id: str | None, now: 
     trace = f',"trace_id":"{trace_id}"' if trace_id else ""
     if type(outcome) is Success:
         return f'{head},"outcome":0{trace}}}'
-    return f"{head},{_fault(outcome)}{trace}}}"
-
-
-def _fault(outcome: Outcome) -> str:
     if not isinstance(outcome, Failure):
-        return f'"outcome":{AttemptOutcome.CUT.value}'
+        return f'{head},"outcome":{AttemptOutcome.CUT.value}{trace}}}'
     error = outcome.error
     fault = {
         "outcome": AttemptOutcome.FAILURE.value,
@@ -166,4 +159,4 @@ def _fault(outcome: Outcome) -> str:
         "message": failures.message_of(error),
         "traceback": failures.traceback_of(error),
     }
-    return orjson.dumps(fault).decode()[1:-1]
+    return f"{head},{orjson.dumps(fault).decode()[1:-1]}{trace}}}"

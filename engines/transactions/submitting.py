@@ -78,7 +78,7 @@ def submit_many(pipeline: str, drafts: Iterable[Draft | Mapping[str, Any]]) -> l
     """Keep many, a thousand with each statement; the answers are in the order of the drafts."""
     source = iter(drafts)
     submitted: list[Submitted] = []
-    while batch := [_draft(item) for item in islice(source, ROUND_TRIP)]:
+    while batch := [item if isinstance(item, Draft) else Draft(**item) for item in islice(source, ROUND_TRIP)]:
         submitted += _submit_batch(pipeline, batch, offset=len(submitted))
     return submitted
 
@@ -121,10 +121,6 @@ def _submit_batch(pipeline: str, drafts: list[Draft], offset: int) -> list[Submi
             return _submit(pipeline, drafts, offset)
 
 
-def _draft(item: Draft | Mapping[str, Any]) -> Draft:
-    return item if isinstance(item, Draft) else Draft(**item)
-
-
 def _submit(pipeline: str, drafts: list[Draft], offset: int) -> list[Submitted]:
     if not is_storable(pipeline):
         raise PipelineUnknownError(pipeline)
@@ -158,40 +154,30 @@ def _given(draft: Draft) -> dict[str, Any]:
 def _checked(given: dict[str, Any], index: int) -> str:
     """The draft's id, or a new one that grows with time; a field out of bounds is refused by its name."""
     for name, value in given.items():
-        if name in _TEXTS:
-            _check_text(name, value, index)
-        elif name == "priority" and (type(value) is not int or value not in PRIORITIES):
-            msg = f"priority must be a whole number, not {value!r}"
-            raise SubmissionError(msg, "priority", index)
-        elif name == "available_at":
-            _check_time(value, index)
-        elif name == "metadata" and not isinstance(value, Mapping):
-            msg = "metadata must be an object"
-            raise SubmissionError(msg, "metadata", index)
+        if fault := _fault(name, value):
+            msg = f"{name} {fault}"
+            raise SubmissionError(msg, name, index)
     return given.get("id") or str(uuid_utils.uuid7())
 
 
-def _check_text(name: str, text: Any, index: int) -> None:
-    if text is None:
-        return
-    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT:
-        msg = f"{name} must be a text of 1 to {LONGEST_TEXT} characters"
-        raise SubmissionError(msg, name, index)
-    if not is_storable(text):
-        msg = f"{name} must be a text without U+0000 and halves of surrogate pairs, which no database takes"
-        raise SubmissionError(msg, name, index)
-
-
-def _check_time(time: datetime, index: int) -> None:
-    try:
-        problem = "must have a time zone" if time.tzinfo is None else ""
-        time.astimezone(UTC)
-    except OverflowError:
-        # A database could keep it, and nobody could read it again.
-        problem = "is beyond the calendar"
-    if problem:
-        msg = f"available_at {problem}"
-        raise SubmissionError(msg, "available_at", index)
+def _fault(name: str, value: Any) -> str:
+    if name in _TEXTS:
+        if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
+            return f"must be a text of 1 to {LONGEST_TEXT} characters"
+        if not is_storable(value):
+            return "must be a text without U+0000 and halves of surrogate pairs, which no database takes"
+    elif name == "priority" and (type(value) is not int or value not in PRIORITIES):
+        return f"must be a whole number, not {value!r}"
+    elif name == "metadata" and not isinstance(value, Mapping):
+        return "must be an object"
+    elif name == "available_at":
+        try:
+            value.astimezone(UTC)
+        except OverflowError:
+            # A database could keep it, and nobody could read it again.
+            return "is beyond the calendar"
+        return "must have a time zone" if value.tzinfo is None else ""
+    return ""
 
 
 def _row(payload: Any, given: dict[str, Any], uid: str, trace: dict[str, str] | None, index: int) -> str:

@@ -208,7 +208,7 @@ def insert(pipeline: str, document: str, count: int, *, is_plain: bool = False) 
 def _announce(pipeline_id: int, took: float) -> None:
     """Notify workers once the new transactions are committed, and never if they are rolled back."""
     if connection.in_atomic_block:
-        hook = _hooks.setdefault(pipeline_id, partial(_tell, pipeline_id))
+        hook = _hooks.setdefault(pipeline_id, partial(notifier.committed, pipeline_id))
         hooks: list[Any] = connection.run_on_commit
         # Once for all that are submitted in a row.
         if hooks[-1:] != [(set(connection.savepoint_ids), hook, True)]:
@@ -217,10 +217,6 @@ def _announce(pipeline_id: int, took: float) -> None:
         notifier.committed(pipeline_id, took)
     else:  # the caller commits by hand, which only the database sees
         wake(pipeline_id)
-
-
-def _tell(pipeline_id: int) -> None:
-    notifier.committed(pipeline_id)
 
 
 def notify(pipelines: Collection[int], is_burst: bool) -> None:  # noqa: FBT001

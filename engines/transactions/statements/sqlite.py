@@ -148,20 +148,10 @@ def claim(
         cursor.execute(IS_DUE, [pipeline_id, _text(timezone.now())])
         if cursor.fetchone() is None:
             return []
-    with transaction.atomic():
-        return _claim(pipeline_id, count, worker, lease, is_oldest_first=is_oldest_first)
-
-
-def _claim(pipeline_id: int, count: int, worker: int, lease: float, *, is_oldest_first: bool) -> list[list[Any]]:
-    now = timezone.now()
-    parameters: dict[str, Any] = {
-        "now": _text(now),
-        "until": _text(now + timedelta(seconds=lease)),
-        "worker": worker,
-        "pipeline": pipeline_id,
-        "count": count,
-    }
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
+        now = timezone.now()
+        times: dict[str, Any] = {"now": _text(now), "until": _text(now + timedelta(seconds=lease))}
+        parameters = {"worker": worker, "pipeline": pipeline_id, "count": count, **times}
         cursor.execute(OLDEST_FIRST if is_oldest_first else BY_PRIORITY, parameters)
         by_age = sorted(cursor.fetchall(), key=lambda row: (row[1], row[2]))
     rows = by_age if is_oldest_first else sorted(by_age, key=lambda row: -row[0])
@@ -223,20 +213,13 @@ def note(leases: str, attempts: str, worker: int | None) -> set[int]:
 
 
 def _keep_attempts(cursor: Any, attempts: str, of: set[int], now: datetime, worker: int | None) -> None:
+    always = ("id", "token", "step", "number", "of_total")
+    known = ("duration", "outcome", "category", "error_type", "message", "traceback", "policy_version")
     for attempt in json.loads(attempts):
         if attempt["id"] in of:
-            cursor.execute(ATTEMPT, _attempt(attempt, now, worker))
-
-
-def _attempt(attempt: dict[str, Any], now: datetime, worker: int | None) -> list[Any]:
-    known = ("duration", "outcome", "category", "error_type", "message", "traceback", "policy_version")
-    return [
-        *(attempt[name] for name in ("id", "token", "step", "number", "of_total")),
-        _text(now - timedelta(seconds=attempt["age"])),
-        *(attempt.get(name) for name in known),
-        worker,
-        attempt.get("trace_id"),
-    ]
+            started_at = _text(now - timedelta(seconds=attempt["age"]))
+            told = [*(attempt[name] for name in always), started_at, *(attempt.get(name) for name in known)]
+            cursor.execute(ATTEMPT, [*told, worker, attempt.get("trace_id")])
 
 
 @transaction.atomic
