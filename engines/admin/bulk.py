@@ -23,11 +23,11 @@ from ergon_site.access.keyset import KeysetQuery
 from ergon_site.access.lists import tag, two_lines, unbroken, words
 
 SHOWN = 50
-TURNS = {
-    Act("Pause", "pause", Right.LEAD): "paused",
-    Act("Resume", "resume", Right.LEAD): "running",
-    Act("Cancel", "cancel", Right.LEAD): "cancelled",
-}
+PAUSE = Act("Pause", "pause", Right.LEAD)
+RESUME = Act("Resume", "resume", Right.LEAD)
+CANCEL = Act("Cancel", "cancel", Right.LEAD)
+TURNS = {PAUSE: "paused", RESUME: "running", CANCEL: "cancelled"}
+KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
 
 
 def tally(operation: BulkOperation) -> str:
@@ -41,22 +41,9 @@ def tally(operation: BulkOperation) -> str:
     return f"{operation.done:,} replayed ({ends}), {rest}"
 
 
-KINDS = {"running": "busy", "paused": "warning", "done": "good", "cancelled": "warning", "stopped": "bad"}
-PAUSE = {
-    "title": "Pause the bulk operation",
-    "description": "No further dead letters are processed until it is resumed.",
-}
-RESUME = {"title": "Resume the bulk operation", "description": "It continues where it stopped."}
-CANCEL = {
-    "title": "Cancel the bulk operation",
-    "description": "It ends now. Dead letters already processed stay as they are.",
-}
-
-
-def _turn(name: str, state: str, dialog: dict[str, Any]) -> Any:
-    return parts.decision(
-        name, dialog, lambda row, **why: bulk.turn(row.pk, state, **why), f"The operation is {state}.", "lead"
-    )
+def _turn(act: Act, title: str, description: str) -> Any:
+    state = TURNS[act]
+    return act.ask(title, description, lambda row, **why: bulk.turn(row.pk, state, **why), f"The operation is {state}.")
 
 
 @admin.register(BulkOperation)
@@ -122,6 +109,6 @@ class BulkPage(ListedPage):
         row = self.row(request, object_id)
         return self.page(request, "console/bulk_live.html", str(row), row, **self.details(request, row))
 
-    pause = _turn("pause", "paused", PAUSE)
-    resume = _turn("resume", "running", RESUME)
-    cancel = _turn("cancel", "cancelled", CANCEL)
+    pause = _turn(PAUSE, "Pause the bulk operation", "No further dead letters are processed until it is resumed.")
+    resume = _turn(RESUME, "Resume the bulk operation", "It continues where it stopped.")
+    cancel = _turn(CANCEL, "Cancel the bulk operation", "It ends now. Dead letters already processed stay as they are.")

@@ -26,15 +26,8 @@ from ergon_site.access.pages import ReasonForm
 
 KINDS = {"open": "bad", "replayed": "good", "discarded": "warning"}
 GROUP_KINDS = {"open": "bad", "regressed": "bad", "muted": "warning", "resolved": "good"}
-DISCARD_BUTTON = Act("Discard", "discard", Right.OPERATE)
-REPLAY = {
-    "title": "Replay the dead letter",
-    "description": "Its payload runs again as a new transaction.",
-}
-DISCARD = {
-    "title": "Discard the dead letter",
-    "description": "It is closed and will not be replayed. Nothing is deleted.",
-}
+DISCARD = Act("Discard", "discard", Right.OPERATE)
+REPLAY = {"title": "Replay the dead letter", "description": "Its payload runs again as a new transaction."}
 
 
 class SourceFilter(Typed):
@@ -108,7 +101,7 @@ class LettersPage(ReplayablePage):
         state, can_run = LetterState(row.state), pipeline is not None or dead_letters.is_replayable(row)
         running = allowed_actions.of_settling(state, can_run=can_run)
         settling = allowed_actions.of_settling(state, can_run=True)
-        refusals = {REPLAY_BUTTON: running, EDIT_BUTTON: running, DISCARD_BUTTON: settling}
+        refusals = {REPLAY_BUTTON: running, EDIT_BUTTON: running, DISCARD: settling}
         replays = TransactionRecord.objects.only("uid", "state").filter(uid=row.replayed_as)
         return {
             "letter": row,
@@ -143,9 +136,9 @@ class LettersPage(ReplayablePage):
         told = "Replayed: this is the new transaction." if row.transaction_id else "Replayed."
         return self.carry_out_replay(request, form, row, told)
 
-    discard = parts.decision(
-        "discard",
-        DISCARD,
+    discard = DISCARD.ask(
+        "Discard the dead letter",
+        "It is closed and will not be replayed. Nothing is deleted.",
         lambda row, **why: dead_letters.discard(row.pk, **why),
         "Discarded: it will not be replayed.",
     )

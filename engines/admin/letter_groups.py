@@ -31,11 +31,12 @@ from ergon_site.access.pages import actor
 HOURS = 24
 SHOWN = 50
 BULK = (Act("Replay all", "replay_all", Right.LEAD), Act("Discard all", "discard_all", Right.LEAD))
-DECISIONS = {
-    Act("Mute", "mute", Right.OPERATE): GroupState.MUTED,
-    Act("Resolve", "resolve", Right.OPERATE): GroupState.RESOLVED,
-    Act("Reopen", "reopen", Right.OPERATE): GroupState.OPEN,
-}
+MUTE = Act("Mute", "mute", Right.OPERATE)
+RESOLVE = Act("Resolve", "resolve", Right.OPERATE)
+REOPEN = Act("Reopen", "reopen", Right.OPERATE)
+DECISIONS = {MUTE: GroupState.MUTED, RESOLVE: GroupState.RESOLVED, REOPEN: GroupState.OPEN}
+REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
+DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
 
 
 def with_trends(groups: list[DeadLetterGroup]) -> list[Any]:
@@ -58,22 +59,10 @@ def sparkline(trend: Sequence[int]) -> str:
     return render_to_string("console/sparkline.html", {"columns": drawing.columns(trend), "label": label})
 
 
-MUTE = {
-    "title": "Mute the group",
-    "description": "It no longer needs attention; new failures are still recorded here.",
-}
-RESOLVE = {
-    "title": "Resolve the group",
-    "description": "The cause is fixed. If the same failure occurs again, the group reopens.",
-}
-REOPEN = {"title": "Reopen the group", "description": "It needs attention again."}
-REPLAY = {"title": "Replay all dead letters of the group", "form_class": ReplayGroupForm, "submit": "Replay all"}
-DISCARD = {"title": "Discard all dead letters of the group", "form_class": GroupForm, "submit": "Discard all"}
-
-
-def _decide(name: str, state: GroupState, dialog: dict[str, Any]) -> Any:
-    return parts.decision(
-        name, dialog, lambda row, **why: dead_letters.decide(row.pk, state, **why), f"The group is {state.value}."
+def _decide(act: Act, title: str, description: str) -> Any:
+    state = DECISIONS[act]
+    return act.ask(
+        title, description, lambda row, **why: dead_letters.decide(row.pk, state, **why), f"The group is {state}."
     )
 
 
@@ -127,9 +116,11 @@ class GroupsPage(ListedPage):
             "bar": bar(*(act.button(request, row, why) for act, why in refusals.items())),
         }
 
-    mute = _decide("mute", GroupState.MUTED, MUTE)
-    resolve = _decide("resolve", GroupState.RESOLVED, RESOLVE)
-    reopen = _decide("reopen", GroupState.OPEN, REOPEN)
+    mute = _decide(MUTE, "Mute the group", "It no longer needs attention; new failures are still recorded here.")
+    resolve = _decide(
+        RESOLVE, "Resolve the group", "The cause is fixed. If the same failure occurs again, the group reopens."
+    )
+    reopen = _decide(REOPEN, "Reopen the group", "It needs attention again.")
 
     @dialog_action(url_path="replay-all", permissions=["lead"], dialog=REPLAY)
     def replay_all(self, request: HttpRequest, form: ReplayGroupForm, object_id: str) -> HttpResponse:

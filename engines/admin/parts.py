@@ -94,6 +94,22 @@ class Act:
         refusal = refusal if holds(request, self.right) else reason_missing(self.right)
         return Button(title=self.title, address=address, is_dialog=self.is_dialog, refusal=refusal)
 
+    def ask(self, title: str, description: str, verb: Callable[..., object], success: str) -> Any:
+        """The action: a dialog asks for a reason, the verb is carried out on the row, and its page is shown again."""
+
+        def act(page: Any, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+            row = page.row(request, object_id)
+
+            def decide() -> None:
+                verb(row, by=actor(request), reason=form.cleaned_data["reason"])
+
+            return carry_out(request, decide, success, page.address(row.pk))
+
+        act.__name__ = self.action
+        dialog, permissions = {"title": title, "description": description}, [self.right.value]
+        decorate = dialog_action(description=self.title, url_path=self.action, permissions=permissions, dialog=dialog)
+        return decorate(act)
+
 
 def carry_out(request: HttpRequest, verb: Callable[[], str | None], success: str, address: str) -> HttpResponse:
     """Do what a dialog asked for and show the page again, or the one that the verb's answer leads to."""
@@ -104,23 +120,6 @@ def carry_out(request: HttpRequest, verb: Callable[[], str | None], success: str
     else:
         messages.success(request, success)
     return done(address)
-
-
-def decision(
-    name: str, dialog: dict[str, Any], verb: Callable[..., object], success: str, right: str = "operate"
-) -> Any:
-    """An action that asks for a reason, carries out a verb on the row and shows its page again."""
-
-    def act(page: Any, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        row = page.row(request, object_id)
-
-        def decide() -> None:
-            verb(row, by=actor(request), reason=form.cleaned_data["reason"])
-
-        return carry_out(request, decide, success, page.address(row.pk))
-
-    act.__name__ = name
-    return dialog_action(description=name.capitalize(), url_path=name, permissions=[right], dialog=dialog)(act)
 
 
 def column(description: str, value: Callable[[Any], object], **options: Any) -> Any:

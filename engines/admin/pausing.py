@@ -12,7 +12,6 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from engines.admin import parts
 from engines.admin.parts import Act, RelatedPage
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
@@ -20,6 +19,7 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.lists import tag
 from ergon_site.access.pages import actor, holds
 
+PAUSE, RESUME = Act("Pause", "pause", Right.OPERATE), Act("Resume", "resume", Right.OPERATE)
 KINDS = {"active": "good", "paused": "warning", "late": "warning"}
 
 
@@ -33,15 +33,13 @@ class PausedFilter(admin.SimpleListFilter):
         return queryset.filter(paused_at__isnull=self.value() == "open") if self.value() else queryset
 
 
-def pausing(name: str, dialog: dict[str, Any], verb: Callable[..., object], success: str) -> Any:
-    """The action that pauses or resumes a row by its name."""
-    return parts.decision(name, dialog, lambda row, **why: verb(row.name, **why), success)
+def by_name(verb: Callable[..., object]) -> Callable[..., object]:
+    return lambda row, **why: verb(row.name, **why)
 
 
 def turn_of(row: Pipeline | Schedule) -> Act:
     """The one of the two that a row can do now."""
-    verb = "resume" if row.paused_at else "pause"
-    return Act(verb.capitalize(), verb, Right.OPERATE)
+    return RESUME if row.paused_at else PAUSE
 
 
 class PausablePage(RelatedPage):

@@ -14,7 +14,7 @@ from engines import pipelines
 from engines.admin import links
 from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
 from engines.admin.parts import Act, column
-from engines.admin.pausing import PausablePage, PausedFilter, pausing, turn_of
+from engines.admin.pausing import PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
 from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.reads import explain, status
@@ -89,8 +89,6 @@ def live(row: Pipeline) -> dict[str, Any]:
 
 TEST_BUTTON = Act("Submit a test", "submit_test", Right.OPERATE, is_dialog=False)
 EDIT_BUTTON = Act("Edit", "edit", Right.LEAD, is_dialog=False)
-PAUSE = {"title": "Pause the pipeline", "description": "No new transactions are started; running ones finish."}
-RESUME = {"title": "Resume the pipeline", "description": "Pending transactions start again at once."}
 TRY = {
     "submit_text": "Submit the test",
     "intro": "The test runs like any other transaction, with all effects of its task.",
@@ -159,8 +157,18 @@ class PipelinesPage(PausablePage):
         ordering="policy__name",
     )
 
-    pause = pausing("pause", PAUSE, pipelines.pause, "Paused: no new transactions start until the pipeline is resumed.")
-    resume = pausing("resume", RESUME, pipelines.resume, "Resumed: pending transactions start again.")
+    pause = PAUSE.ask(
+        "Pause the pipeline",
+        "No new transactions are started; running ones finish.",
+        by_name(pipelines.pause),
+        "Paused: no new transactions start until the pipeline is resumed.",
+    )
+    resume = RESUME.ask(
+        "Resume the pipeline",
+        "Pending transactions start again at once.",
+        by_name(pipelines.resume),
+        "Resumed: pending transactions start again.",
+    )
 
     @action(description="Submit a test", url_path="submit-test", permissions=["operate"])
     def submit_test(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -20,7 +20,7 @@ from engines import schedules
 from engines.admin import links
 from engines.admin.forms import NameField, Suggestions
 from engines.admin.parts import column
-from engines.admin.pausing import KINDS, PausablePage, PausedFilter, pausing, turn_of
+from engines.admin.pausing import KINDS, PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
@@ -90,13 +90,6 @@ def is_late(row: Schedule) -> bool:
     return row.paused_at is None and row.next_run_at < timezone.now() - schedules.PUNCTUAL
 
 
-PAUSE = {"title": "Pause the schedule", "description": "No runs start until the schedule is resumed."}
-RESUME = {
-    "title": "Resume the schedule",
-    "description": "It continues with its next run; missed runs are not made up.",
-}
-
-
 @admin.register(Schedule)
 class SchedulesPage(PausablePage):
     related = ("pipeline",)
@@ -137,8 +130,18 @@ class SchedulesPage(PausablePage):
             "payload": None if row.pipeline.redacted else json.dumps(row.payload, indent=2, ensure_ascii=False),
         }
 
-    pause = pausing("pause", PAUSE, schedules.pause, "Paused: no runs start until the schedule is resumed.")
-    resume = pausing("resume", RESUME, schedules.resume, "Resumed: it continues with its next run.")
+    pause = PAUSE.ask(
+        "Pause the schedule",
+        "No runs start until the schedule is resumed.",
+        by_name(schedules.pause),
+        "Paused: no runs start until the schedule is resumed.",
+    )
+    resume = RESUME.ask(
+        "Resume the schedule",
+        "It continues with its next run; missed runs are not made up.",
+        by_name(schedules.resume),
+        "Resumed: it continues with its next run.",
+    )
 
     def new_context(self, request: HttpRequest) -> dict[str, Any]:
         """The next runs of the schedule in an unsaved form."""

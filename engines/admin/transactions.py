@@ -70,14 +70,8 @@ class CorrelationFilter(Typed):
 
 
 KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
-
-
-CANCEL_BUTTON = Act("Cancel", "cancel", Right.OPERATE)
-CANCEL = {"title": "Cancel the transaction", "description": "It has not started and will not run."}
-REPLAY = {
-    "title": "Replay the transaction",
-    "description": "The same payload runs again as a new transaction.",
-}
+CANCEL = Act("Cancel", "cancel", Right.OPERATE)
+REPLAY = {"title": "Replay the transaction", "description": "The same payload runs again as a new transaction."}
 
 
 def _between(first: Any, last: Any) -> str:
@@ -144,7 +138,7 @@ class TransactionsPage(ReplayablePage):
         family = list(relatives.only("uid", "state", "replay_of", "created_at").order_by("pk"))
         replaying = allowed_actions.of_replaying(state, facts["dead_letter"])
         cancelling = allowed_actions.of_cancelling(state)
-        refusals = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL_BUTTON: cancelling}
+        refusals = {REPLAY_BUTTON: replaying, EDIT_BUTTON: replaying, CANCEL: cancelling}
         return {
             "record": row,
             "sentence": explanation.sentence(facts),
@@ -179,6 +173,9 @@ class TransactionsPage(ReplayablePage):
         row = self.row(request, object_id)
         return self.carry_out_replay(request, form, row, "Replayed: this is the new transaction.")
 
-    cancel = parts.decision(
-        "cancel", CANCEL, lambda row, **why: transactions.cancel(row.uid, **why), "Cancelled: it will not run."
+    cancel = CANCEL.ask(
+        "Cancel the transaction",
+        "It has not started and will not run.",
+        lambda row, **why: transactions.cancel(row.uid, **why),
+        "Cancelled: it will not run.",
     )
