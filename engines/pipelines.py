@@ -1,5 +1,6 @@
 """VERBS of pipelines: create, amend, pause, resume, submit a test."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -138,7 +139,7 @@ def submit_test(name: str, payload: Any, *, by: str) -> Submitted:
 
 
 def find(name: str) -> Pipeline:
-    return _named(name, Pipeline.objects.select_related("policy__active"))
+    return named(Pipeline.objects.select_related("policy__active"), name, PipelineUnknownError)
 
 
 def served_by_default(direction: str) -> list[Pipeline]:
@@ -147,14 +148,15 @@ def served_by_default(direction: str) -> list[Pipeline]:
 
 
 def _lock(name: str) -> Pipeline:
-    return _named(name, Pipeline.objects.select_for_update())
+    return named(Pipeline.objects.select_for_update(), name, PipelineUnknownError)
 
 
-def _named(name: str, rows: QuerySet[Pipeline]) -> Pipeline:
-    pipeline = rows.filter(name=name).first() if is_storable(name) else None
-    if pipeline is None:
-        raise PipelineUnknownError(name)
-    return pipeline
+def named(rows: QuerySet[Row], name: str, unknown: Callable[[str], EngineError]) -> Row:
+    """The row of that name, which may be any text."""
+    row = rows.filter(name=name).first() if is_storable(name) else None
+    if row is None:
+        raise unknown(name)
+    return row
 
 
 def _apply(pipeline: Pipeline, plan: Plan) -> None:

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from django.db import IntegrityError, connection, transaction
-from django.db.models import QuerySet
 
 from engines import pipelines, transactions
 from engines.conf import settings
@@ -18,7 +17,6 @@ from engines.core.errors import EngineError
 from engines.models import Schedule
 from engines.transactions import Draft, payloads
 from ergon_site.access import audit
-from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 
@@ -119,7 +117,7 @@ def resume(name: str, *, by: str, reason: str) -> Schedule:
 
 
 def find(name: str) -> Schedule:
-    return _named(name, Schedule.objects.select_related("pipeline"))
+    return pipelines.named(Schedule.objects.select_related("pipeline"), name, ScheduleUnknownError)
 
 
 def fire() -> int:
@@ -189,11 +187,4 @@ def _next(schedule: Schedule, after: datetime) -> datetime:
 
 
 def _lock(name: str) -> Schedule:
-    return _named(name, Schedule.objects.select_for_update())
-
-
-def _named(name: str, rows: QuerySet[Schedule]) -> Schedule:
-    schedule = rows.filter(name=name).first() if is_storable(name) else None
-    if schedule is None:
-        raise ScheduleUnknownError(name)
-    return schedule
+    return pipelines.named(Schedule.objects.select_for_update(), name, ScheduleUnknownError)

@@ -80,8 +80,6 @@ def _days(label: str, initial: int) -> forms.IntegerField:
 
 
 class PipelineForm(forms.Form):
-    """The fields of a pipeline."""
-
     task = forms.CharField(
         required=False,
         max_length=200,

@@ -131,7 +131,6 @@ class PipelinesPage(PausablePage):
         }
 
     def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of a pipeline's page that refreshes itself."""
         return TemplateResponse(request, "console/pipeline_live.html", live(self.row(request, object_id)))
 
     @display(description="runs", ordering="task")

@@ -34,8 +34,6 @@ RUNS = 5
 
 
 class ScheduleForm(forms.Form):
-    """The fields of a schedule."""
-
     name = NameField("schedule", Schedule)
     pipeline = forms.ChoiceField(
         choices=lambda: [(name, name) for name in Pipeline.objects.values_list("name", flat=True)],

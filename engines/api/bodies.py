@@ -5,14 +5,12 @@ from typing import Any
 
 from rest_framework.exceptions import ValidationError
 
-from engines import policies
 from engines.conf import settings
 from engines.transactions import Draft
 from ergon_site.access import parameters
 from ergon_site.access.api.bodies import FAULTS_TOLD, LONGEST_NAME, DecisionSerializer, object_fields, shaped
 
 BATCH = 1000
-POLICY_LIMIT = policies.LARGEST
 OPTIONAL = ("id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")
 
 

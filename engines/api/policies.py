@@ -49,7 +49,7 @@ class VersionsView(Refusing, APIView):
     """Write a version, in force at once; with `If-None-Match: *`, the first one of a new policy."""
 
     required_scope = "policies:write"
-    body_limit = bodies.POLICY_LIMIT
+    body_limit = policies.LARGEST
 
     @extend_schema(
         parameters=[IF_MATCH, IF_NONE_MATCH],

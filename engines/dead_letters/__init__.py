@@ -4,9 +4,7 @@ A dead letter comes from a pipeline's transaction or from any other source that 
 """
 
 from engines.dead_letters.letters import (
-    GroupUnknownError,
     LetterSettledError,
-    LetterUnknownError,
     NotReplayableError,
     audit_target,
     decide,
@@ -23,26 +21,21 @@ from engines.dead_letters.letters import (
 )
 from engines.dead_letters.recording import (
     DeadLetterDraft,
-    FinalFailure,
     Poison,
     forget_trends,
     record,
     record_failed,
     record_poison,
 )
-from engines.dead_letters.replayers import AS_IT_WAS, Fates, Replayer, replayed_by, replayer_of
+from engines.dead_letters.replayers import AS_IT_WAS, Fates, replayed_by, replayer_of
 
 __all__ = [
     "AS_IT_WAS",
     "DeadLetterDraft",
     "Fates",
-    "FinalFailure",
-    "GroupUnknownError",
     "LetterSettledError",
-    "LetterUnknownError",
     "NotReplayableError",
     "Poison",
-    "Replayer",
     "audit_target",
     "decide",
     "discard",

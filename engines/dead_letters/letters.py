@@ -114,7 +114,7 @@ def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLet
     audit.record(
         actor=by,
         action=f"dead_letter_group.{state.value}",
-        target=f"dead-letter group {group.pk}: {group}"[:300],
+        target=f"dead-letter group {group.pk}: {group}",
         reason=reason,
         before={"state": before},
         after={"state": state.value},
@@ -152,4 +152,4 @@ def _settle(letter: DeadLetter, state: LetterState, *, by: str, reason: str) -> 
 
 
 def audit_target(letter: DeadLetter) -> str:
-    return f"dead letter {letter.pk} of {letter.uid}"[:300]
+    return f"dead letter {letter.pk} of {letter.uid}"

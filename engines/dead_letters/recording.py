@@ -23,13 +23,6 @@ from ergon_site.access.database.clock import database_time
 TEXT = 200
 
 
-class FinalFailure(NamedTuple):
-    """A transaction of a pipeline, and the failure that ended it."""
-
-    transaction: Any
-    failure: Failure
-
-
 class Poison(NamedTuple):
     """A transaction that was rescued too often."""
 
@@ -61,11 +54,11 @@ class DeadLetterDraft:
         return fingerprint(self.source, self.step, self.error_type, self.message)
 
 
-def record_failed(failed: Sequence[FinalFailure], *, worker: int | None = None) -> None:
+def record_failed(failed: Sequence[tuple[Any, Failure]], *, worker: int | None = None) -> None:
     """Record a dead letter for each failed transaction, in the database transaction of its end."""
-    records = TransactionRecord.objects.filter(pk__in=[one.transaction.lease.id for one in failed])
+    records = TransactionRecord.objects.filter(pk__in=[moved.lease.id for moved, _ in failed])
     names = dict(records.values_list("pk", "pipeline__name"))
-    record([_draft(one, names[one.transaction.lease.id], worker) for one in failed])
+    record([_draft(moved, failure, names[moved.lease.id], worker) for moved, failure in failed])
 
 
 def record_poison(poison: Sequence[Poison]) -> None:
@@ -115,8 +108,7 @@ def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     return letters
 
 
-def _draft(ended: FinalFailure, pipeline: str, worker: int | None) -> DeadLetterDraft:
-    moved, failure = ended
+def _draft(moved: Any, failure: Failure, pipeline: str, worker: int | None) -> DeadLetterDraft:
     lease = moved.lease
     tried = [attempted for attempted, _ in lease.attempts]
     told = failures.summary(failure, tried)

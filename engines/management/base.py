@@ -16,7 +16,7 @@ from engines.tasks.discovery import DiscoveryError
 from engines.transactions import PipelineUnknownError, payloads
 from engines.worker.pipeline import missing_here
 from ergon_site.access.cli import commands
-from ergon_site.access.cli.commands import one_line, opened
+from ergon_site.access.cli.commands import content_of, one_line
 from ergon_site.access.cli.tables import printable
 
 
@@ -39,8 +39,7 @@ class EngineCommand(commands.VerbCommand):
 
 
 class VerbsCommand(EngineCommand, commands.VerbsCommand):
-    def run(self, *, verb: str | None, **options: Any) -> None:
-        super().run(verb=verb and verb.replace("-", "_"), **options)
+    """A command with several verbs of the engines."""
 
 
 def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:
@@ -60,12 +59,7 @@ def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:
 def json_file(path: str) -> Any:
     """The value that a file holds, or standard input where the file is called '-'."""
     # A value over its limit is refused by the verb; here it only matters that a wrong file ends somewhere.
-    most = 2 * settings().payload_limit
-    with opened(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        msg = f"{path} has more than {most:,} bytes"
-        raise CommandError(msg)
+    content = content_of(path, most=2 * settings().payload_limit)
     try:
         return payloads.decode(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

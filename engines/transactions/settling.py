@@ -87,7 +87,7 @@ def _is_noted(settlements: Iterable[Settlement]) -> bool:
 def _settle_with_letters(ordered: Sequence[Settlement], records: str, attempts: str, worker: int | None) -> set[int]:
     settled: set[int] = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
     failed = [
-        dead_letters.FinalFailure(one.transaction, one.outcome)
+        (one.transaction, one.outcome)
         for one in ordered
         if isinstance(one.outcome, Failure) and one.transaction.lease.id in settled
     ]

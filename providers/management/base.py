@@ -33,9 +33,6 @@ class UnknownError(Exception):
 class VerbsCommand(commands.VerbsCommand):
     refusals = (OrderError, PolicyError, PolicyRefusal, UnknownError)
 
-    def run(self, *, verb: str | None, **options: Any) -> None:
-        super().run(verb=verb and verb.replace("-", "_"), **options)
-
 
 def tenant(value: str) -> str:
     try:
@@ -65,13 +62,8 @@ def who_in(options: dict[str, Any]) -> Who:
 
 def json_file(path: str) -> Any:
     """The value that a file holds, or standard input where the file is called '-'."""
-    with commands.opened(path) as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        msg = f"{path} has more than {LARGEST:,} bytes"
-        raise CommandError(msg)
     try:
-        return json_text.parse(content.removeprefix(BOM))
+        return json_text.parse(commands.content_of(path, most=LARGEST).removeprefix(BOM))
     except json_text.MalformedJSONError as error:
         msg = f"{path}: {str(error).replace('The body', 'it')}"
         raise CommandError(msg) from None

@@ -109,7 +109,7 @@ class VerbCommand(BaseCommand):
 
 
 class VerbsCommand(VerbCommand):
-    """A command with several verbs, each a method of the same name: `pipeline create`, `pipeline list`."""
+    """A command with several verbs, each a method of the same name: `pipeline create`, `dead_letters replay-all`."""
 
     default_verb: str | None = None
 
@@ -130,7 +130,7 @@ class VerbsCommand(VerbCommand):
         return parser
 
     def run(self, *, verb: str | None, **options: Any) -> None:
-        getattr(self, verb or str(self.default_verb))(**options)
+        getattr(self, (verb or str(self.default_verb)).replace("-", "_"))(**options)
 
 
 @contextmanager
@@ -199,3 +199,13 @@ def opened(path: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         msg = f"{path}: {error.strerror}"
         raise CommandError(msg) from None
+
+
+def content_of(path: str, *, most: int) -> bytes:
+    """The bytes of a file or of standard input ('-'), which must not be more than this."""
+    with opened(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        msg = f"{path} has more than {most:,} bytes"
+        raise CommandError(msg)
+    return content
