@@ -72,7 +72,7 @@ class BulkPage(ListedPage):
         states = dict(TransactionRecord.objects.filter(uid__in=ids).values_list("uid", "state")) if ids else {}
         for item in found.rows:
             item.outcome = tag(State(states[item.note]).word, TRANSACTION_KINDS) if item.note in states else ""
-        gone, whole = row.done + row.skipped + row.failed, min(row.expected, row.cap)
+        gone, whole = row.processed, min(row.expected, row.cap)
         turns = (
             act.button(request, row, allowed_actions.of_turning(row.state, wanted)) for act, wanted in TURNS.items()
         )
@@ -98,10 +98,7 @@ class BulkPage(ListedPage):
         ended = f"ended {operation.finished_at:%Y-%m-%d %H:%M:%S}" if operation.finished_at else ""
         return two_lines(f"{operation.created_at:%Y-%m-%d %H:%M:%S}", ended)
 
-    @display(description="progress")
-    def progress(self, operation: BulkOperation) -> str:
-        gone = operation.done + operation.skipped + operation.failed
-        return f"{gone:,} of {min(operation.expected, operation.cap):,}"
+    progress = column("progress", lambda one: f"{one.processed:,} of {min(one.expected, one.cap):,}")
 
     @action(url_path="live")
     def live(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -74,11 +74,7 @@ def live(row: Pipeline) -> dict[str, Any]:
     )
     return {
         "figures": [
-            {
-                "title": title,
-                "value": value,
-                "address": "" if value == UNKNOWN else links.transactions(row.name, state),
-            }
+            {"title": title, "value": value, "address": "" if value == UNKNOWN else links.transactions(row.name, state)}
             for title, value, state in shown
         ],
         "chart": drawing.minute_chart(status.series(MINUTES, row.pk, now=now), "Finished per minute", ENDS),

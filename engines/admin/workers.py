@@ -7,7 +7,6 @@ from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html
-from unfold.decorators import display
 
 from engines import workers
 from engines.admin import links
@@ -68,11 +67,7 @@ class WorkersPage(DetailPage):
 
     process = column("worker", str, ordering="host")
 
-    @display(description="state", ordering="state")
-    def standing(self, worker: Any) -> str:
-        word = standing(worker)
-        return tag(word, KINDS)
-
+    standing = column("state", lambda worker: tag(standing(worker), KINDS), ordering="state")
     serves = column(
         "pipelines", lambda worker: format_html('<div class="ergon-names">{}</div>', ", ".join(worker.pipelines) or "–")
     )

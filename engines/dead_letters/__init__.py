@@ -19,14 +19,7 @@ from engines.dead_letters.letters import (
     reveal,
     settle_as_replayed,
 )
-from engines.dead_letters.recording import (
-    DeadLetterDraft,
-    Poison,
-    forget_trends,
-    record,
-    record_failed,
-    record_poison,
-)
+from engines.dead_letters.recording import DeadLetterDraft, Poison, forget_trends, record, record_failed, record_poison
 from engines.dead_letters.replayers import AS_IT_WAS, Fates, replayed_by, replayer_of
 
 __all__ = [

@@ -172,13 +172,12 @@ def _advance(operation_id: int) -> int:
 
 def _left(operation: BulkOperation) -> int:
     """The number of dead letters that its cap still allows."""
-    return operation.cap - operation.done - operation.skipped - operation.failed
+    return operation.cap - operation.processed
 
 
 def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
     """The number to process now: the canary at once, the rest by the rate, never more than the cap."""
-    left = _left(operation)
-    gone = operation.cap - left
+    left, gone = _left(operation), operation.processed
     if operation.canary and gone < operation.canary:
         return min(left, operation.canary - gone)
     if operation.canary and gone == operation.canary and fates.out:

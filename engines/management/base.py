@@ -33,9 +33,7 @@ def hint_for(error: Exception) -> str:
 
 class EngineCommand(commands.VerbCommand):
     refusals = (EngineError,)
-
-    def hint_for(self, error: Exception) -> str:
-        return hint_for(error)
+    hint_for = staticmethod(hint_for)
 
 
 class VerbsCommand(EngineCommand, commands.VerbsCommand):

@@ -50,9 +50,7 @@ class DeadLetterHour(models.Model):
     count = models.PositiveIntegerField()
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["group", "hour"], name="engines_group_hour"),
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["group", "hour"], name="engines_group_hour")]
 
     def __str__(self) -> str:
         return f"{self.count} in the hour of {self.hour:%Y-%m-%d %H}:00"
@@ -137,6 +135,10 @@ class BulkOperation(models.Model):
     def __str__(self) -> str:
         return f"{self.verb} of {self.group}"
 
+    @property
+    def processed(self) -> int:
+        return self.done + self.skipped + self.failed
+
 
 class BulkItem(models.Model):
     """The result of a bulk operation for one dead letter."""
@@ -148,9 +150,7 @@ class BulkItem(models.Model):
 
     class Meta:
         ordering: ClassVar = ["id"]
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["operation", "letter"], name="engines_bulk_item"),
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["operation", "letter"], name="engines_bulk_item")]
 
     def __str__(self) -> str:
         return f"{self.letter}: {self.result}"

@@ -108,10 +108,7 @@ GROUPS: Filters = {
     "state": lambda word: Q(state=one_of(GROUP_STATES, word)),
     "category": LETTERS["category"],
 }
-OPERATIONS: Filters = {
-    "state": lambda word: Q(state=one_of(OPERATION_STATES, word)),
-    "group": _group,
-}
+OPERATIONS: Filters = {"state": lambda word: Q(state=one_of(OPERATION_STATES, word)), "group": _group}
 
 
 class Age(NamedTuple):

@@ -18,7 +18,6 @@ from ergon_site.access.core.texts import is_storable
 from ergon_site.access.database.calls import retry_conflicts
 
 LONGEST_TEXT = 200
-Changes = list[dict[str, Any]]
 
 
 def find(uid: str) -> TransactionRecord:
@@ -92,7 +91,16 @@ def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_
     if (replayer := dead_letters.replayer_of(letter)) is not None:
         new = replayer.replay(letter, payload)
     elif Pipeline.objects.filter(name=letter.source).exists():
-        new = _submit_again(letter, payload if is_edited else letter.payload, changes)
+        # With all that is known of the one that came from elsewhere.
+        known = {name: (letter.details.get(name) or "")[:LONGEST_TEXT] or None for name in ("correlation_id", "source")}
+        new = submit(
+            letter.source,
+            payload if is_edited else letter.payload,
+            metadata=letter.details.get("metadata"),
+            parent_id=letter.uid,
+            payload_changes=changes,
+            **known,
+        ).id
     else:
         raise dead_letters.NotReplayableError(letter)
     dead_letters.settle_as_replayed(letter, new, by=by, reason=reason)
@@ -100,23 +108,9 @@ def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_
     return new
 
 
-def _write_down(noun: str, target: str, new: str, changes: Changes | None, *, by: str, reason: str) -> None:
+def _write_down(noun: str, target: str, new: str, changes: list[Any] | None, *, by: str, reason: str) -> None:
     """Which fields were edited, never what they hold: payloads stay out of the log."""
     verb, edited = "replay", {}
     if changes is not None:
         verb, edited = "replay_edited", {"edited": [change["path"] for change in changes]}
     audit.record(actor=by, action=f"{noun}.{verb}", target=target, reason=reason, after={"as": new} | edited)
-
-
-def _submit_again(letter: DeadLetter, payload: Any, changes: Changes | None) -> str:
-    """As a transaction of its pipeline, with all that is known of the one that came from elsewhere."""
-    known = {name: (letter.details.get(name) or "")[:LONGEST_TEXT] or None for name in ("correlation_id", "source")}
-    submitted = submit(
-        letter.source,
-        payload,
-        metadata=letter.details.get("metadata"),
-        parent_id=letter.uid,
-        payload_changes=changes,
-        **known,
-    )
-    return submitted.id
