@@ -152,11 +152,20 @@ def _fire_one(broken: dict[str, EngineError]) -> int | None:
 
 
 def _submit_runs(schedule: Schedule, now: datetime) -> int:
-    runs = chosen = _due_runs(schedule, now)
-    if schedule.catch_up == "none":
-        chosen = [run_at for run_at in runs if now - run_at <= PUNCTUAL]
+    """Submit the missed runs, up to the limit of one pass; or only the latest, where only that one counts."""
+    if schedule.catch_up == "all":
+        times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)
+        later = takewhile(lambda run_at: run_at <= now, islice(times, CAUGHT_UP_AT_ONCE))
+        runs = [schedule.next_run_at, *later]
+    else:
+        # Looked for backwards: a schedule may have slept through years of minutes.
+        times = runs_after(schedule.cron, schedule.time_zone, now + timedelta(minutes=1), backwards=True)
+        latest = next((run_at for run_at in times if run_at <= now), schedule.next_run_at)
+        runs = [max(schedule.next_run_at, latest)]
     drafts = []
-    for run_at in chosen:
+    for run_at in runs:
+        if schedule.catch_up == "none" and now - run_at > PUNCTUAL:
+            continue
         # The key makes a run one, should two ever think it theirs.
         key = f"schedule:{schedule.pk}:{run_at.astimezone(UTC).isoformat()}"
         drafts.append(Draft(schedule.payload, dedupe_key=key, source=f"schedule:{schedule.name}"))
@@ -164,18 +173,6 @@ def _submit_runs(schedule: Schedule, now: datetime) -> int:
     schedule.last_run_at, schedule.next_run_at = runs[-1], _next(schedule, runs[-1])
     schedule.save(update_fields=["last_run_at", "next_run_at"])
     return len(drafts)
-
-
-def _due_runs(schedule: Schedule, now: datetime) -> list[datetime]:
-    """The missed runs, up to the limit of one pass; or only the latest, where only that one counts."""
-    if schedule.catch_up == "all":
-        times = runs_after(schedule.cron, schedule.time_zone, schedule.next_run_at)
-        later = takewhile(lambda run_at: run_at <= now, islice(times, CAUGHT_UP_AT_ONCE))
-        return [schedule.next_run_at, *later]
-    # Looked for backwards: a schedule may have slept through years of minutes.
-    times = runs_after(schedule.cron, schedule.time_zone, now + timedelta(minutes=1), backwards=True)
-    latest = next((run_at for run_at in times if run_at <= now), schedule.next_run_at)
-    return [max(schedule.next_run_at, latest)]
 
 
 def _next(schedule: Schedule, after: datetime) -> datetime:

@@ -65,22 +65,16 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
         detail = sentence(error)
         members: dict[str, Any] = {}
         headers: dict[str, str] = {}
-        if pointer := _pointer(error):
-            members["errors"] = [fault(pointer, detail, code)]
-        if isinstance(error, StalePolicyError):
-            members["version"] = error.active
-            headers["ETag"] = f'"{error.active}"'
+        match error:
+            case PolicyError():
+                pointer = "".join(f"/{escaped(name)}" for name in ("policy", *error.path))
+                members["errors"] = [fault(pointer, detail, code)]
+            case RefusedError(item=int()):
+                members["errors"] = [fault(f"/transactions/{error.item}/{error.field}", detail, code)]
+            case SubmissionError():
+                members["errors"] = [fault(f"/{error.field}", detail, code)]
+            case StalePolicyError():
+                members["version"] = error.active
+                headers["ETag"] = f'"{error.active}"'
         error = Problem(STATUSES[code], code, detail, headers=headers, **members)
     return problems.handle(error, context)
-
-
-def _pointer(error: EngineError) -> str:
-    """The JSON pointer of the faulty field, if there is one."""
-    match error:
-        case PolicyError():
-            return "".join(f"/{escaped(name)}" for name in ("policy", *error.path))
-        case RefusedError(item=int()):
-            return f"/transactions/{error.item}/{error.field}"
-        case SubmissionError():
-            return f"/{error.field}"
-    return ""

@@ -134,8 +134,6 @@ class ServingCommand(BaseCommand):
 
     def choose(self, names: Sequence[str]) -> list[Pipeline]:
         """The pipelines that were named, or all that are enabled."""
-        if not names:
-            return self._runnable(pipelines.served_by_default(self.direction))
         try:
             chosen = [pipelines.find(name) for name in dict.fromkeys(names)]
         except EngineError as error:
@@ -145,19 +143,18 @@ class ServingCommand(BaseCommand):
                 other = "produce" if self.direction == "inbound" else "consume"
                 msg = f"the pipeline {pipeline.name!r} is {pipeline.direction}: use manage.py {other}"
                 raise CommandError(msg, returncode=USAGE)
-        return chosen
-
-    def _runnable(self, enabled: list[Pipeline]) -> list[Pipeline]:
-        missing = {pipeline.pk: missing_here(pipeline) for pipeline in enabled}
-        known = [pipeline for pipeline in enabled if missing[pipeline.pk] is None]
+        if names:
+            return chosen
+        enabled = pipelines.served_by_default(self.direction)
         for pipeline in enabled:
-            if pipeline not in known:
-                what = missing[pipeline.pk]
+            if (what := missing_here(pipeline)) is None:
+                chosen.append(pipeline)
+            else:
                 self.stderr.write(f"ergon: the pipeline {pipeline.name!r} is skipped: there is no {what} here")
-        if enabled and not known:
+        if enabled and not chosen:
             msg = "none of the enabled pipelines can run here: are ERGON_TASKS and ERGON_EXECUTORS set?"
             raise CommandError(msg, returncode=BAD_CONFIGURATION)
-        return known
+        return chosen
 
     def _watch(self, worker: WorkerProcess, options: dict[str, Any]) -> int:
         shown = ProgressReporter(worker, self.stdout, as_json=options["json"])

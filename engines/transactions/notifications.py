@@ -74,14 +74,8 @@ class Notifier:
 
     def _send_later(self, pipeline_id: int, due_at: float) -> bool:
         """Leave it to the thread, or to a submission after that time; False if there can be no thread any more."""
-        if self._is_ending or not self._has_thread():
+        if self._is_ending:
             return False
-        if due_at < self._put_off.get(pipeline_id, math.inf):
-            self._put_off[pipeline_id] = due_at
-            self._changed.notify_all()
-        return True
-
-    def _has_thread(self) -> bool:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="ergon-notifier", daemon=True)
             try:
@@ -92,6 +86,9 @@ class Notifier:
             for name in PROCESS_POOLS:
                 if name in sys.modules:
                     sys.modules[name].Finalize(None, self.finish, exitpriority=0)
+        if due_at < self._put_off.get(pipeline_id, math.inf):
+            self._put_off[pipeline_id] = due_at
+            self._changed.notify_all()
         return True
 
     def _try(self, pipelines: Collection[int], *, is_burst: bool) -> None:

@@ -1,7 +1,6 @@
 """VERB: prune. By age and state, in batches, so that nothing else waits."""
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -106,22 +105,16 @@ def _prune_letters(older_than: timedelta | None) -> int:
     """Prune dead letters without a record, by their age and the retention of their pipeline, or of most."""
     days = dict(Pipeline.objects.values_list("name", "keep_failed_days"))
     sources = DeadLetterGroup.objects.order_by("source").values_list("source", flat=True).distinct()
+    letters = DeadLetter.objects.order_by("pk").values_list("pk", "created_at", "transaction_id")
     count = 0
     for source in list(sources):
         kept = timedelta(days=days.get(source, Pipeline().keep_failed_days)) if older_than is None else older_than
-        count += sum(_letter_batches(source, database_time() - kept))
+        before, last = database_time() - kept, 0
+        # From the oldest on, and no further than to the first that stays: a long list of younger ones is not read.
+        while found := list(letters.filter(source=source, pk__gt=last)[:BATCH]):
+            old = [pk for pk, created_at, record_id in found if record_id is None and created_at < before]
+            count += _delete_letters(DeadLetter.objects.filter(pk__in=old)) if old else 0
+            last, newest_at, _ = found[-1]
+            if newest_at >= before:
+                break
     return count
-
-
-def _letter_batches(source: str, before: datetime) -> Iterator[int]:
-    """From the oldest on, and no further than to the first that stays: a long list of younger ones is not read."""
-    last = 0
-    while True:
-        rows = DeadLetter.objects.filter(source=source, pk__gt=last).order_by("pk")
-        found = list(rows.values_list("pk", "created_at", "transaction_id")[:BATCH])
-        old = [pk for pk, created_at, record_id in found if record_id is None and created_at < before]
-        if old:
-            yield _delete_letters(DeadLetter.objects.filter(pk__in=old))
-        if not found or found[-1][1] >= before:
-            return
-        last = found[-1][0]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import orjson
 from django.db import transaction
@@ -48,9 +48,16 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
     """Put back, until they are due, transactions that ask to be tried again later; those whose lease was lost."""
     now = time.monotonic()
     ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
-    records = orjson.dumps([_postponed(one.transaction.lease, one.outcome) for one in ordered]).decode()
-    attempts = _attempts(ordered, now)
-    postponed: set[int] = statements().postpone(records, attempts, worker, is_noted=_is_noted(ordered))
+    records = []
+    for one in ordered:
+        lease, later = one.transaction.lease, cast("Later", one.outcome)
+        # Why it waits is kept with it, and how many attempts are behind it.
+        error = failures.summary(later.failure, _tried(lease)) | {"spent": later.spent}
+        about = {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
+        # One that only waited for a place was not delivered.
+        records.append(about | {"undelivered": int(later.spent == lease.spent)})
+    document, attempts = orjson.dumps(records).decode(), _attempts(ordered, now)
+    postponed: set[int] = statements().postpone(document, attempts, worker, is_noted=_is_noted(ordered))
     return [one.transaction for one in ordered if one.transaction.lease.id not in postponed]
 
 
@@ -109,15 +116,6 @@ def _record(settlement: Settlement) -> str:
             return f'{head},"state":{State.FAILED.value},"error":{error},"category":{category}}}'
     msg = f"a transaction that was cut is released, not settled: {settlement.transaction.id}"
     raise ValueError(msg)
-
-
-def _postponed(lease: Lease, outcome: Any) -> dict[str, Any]:
-    """Why it waits is kept with it, and how many attempts are behind it."""
-    later: Later = outcome
-    error = failures.summary(later.failure, _tried(lease)) | {"spent": later.spent}
-    about = {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
-    # One that only waited for a place was not delivered.
-    return about | {"undelivered": int(later.spent == lease.spent)}
 
 
 def _result(value: Any) -> str:

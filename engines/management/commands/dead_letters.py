@@ -52,7 +52,13 @@ class Command(VerbsCommand):
         add_reason(replay)
         add_reason(self._add("discard", "close a dead letter without a replay"))
         self._add_group_verbs()
-        self._add_operation_verbs()
+        operations = self.add_verb("operations", help="list bulk operations, newest first")
+        operations.add_argument(
+            "--state", choices=[word for word, _ in BulkOperation.STATES], help="only those in this state"
+        )
+        _number(self.add_verb("operation", help="show the progress of one bulk operation"))
+        for verb, (what, _) in TURNS.items():
+            add_reason(_number(self.add_verb(verb, help=what)))
 
     def _add(self, verb: str, what: str) -> ArgumentParser:
         parser = self.add_verb(verb, help=what)
@@ -89,15 +95,6 @@ class Command(VerbsCommand):
                 help=f"at most N dead letters; {bulk.MOST:,} if not given",
             )
             add_reason(parser)
-
-    def _add_operation_verbs(self) -> None:
-        operations = self.add_verb("operations", help="list bulk operations, newest first")
-        operations.add_argument(
-            "--state", choices=[word for word, _ in BulkOperation.STATES], help="only those in this state"
-        )
-        _number(self.add_verb("operation", help="show the progress of one bulk operation"))
-        for verb, (what, _) in TURNS.items():
-            add_reason(_number(self.add_verb(verb, help=what)))
 
     def list(self, *, source: str | None, category: str | None, state: str, limit: int, **_: Any) -> None:
         asked = {"source": source, "category": category, "state": None if state == EVERY_STATE else state}
