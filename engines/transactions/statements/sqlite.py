@@ -1,13 +1,15 @@
 """The queue's statements on SQLite: one writer at a time, so each function is one immediate transaction."""
 
 import json
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
+from engines.core.states import State
+from engines.models import TransactionRecord
 from engines.transactions import payloads
 
 COLUMNS = (
@@ -61,7 +63,6 @@ INSERT INTO engines_attempt (transaction_id, delivery, step, number, of_total, s
   error_type, message, traceback, policy_version, worker, trace_id)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
-IS_HELD = "SELECT id FROM engines_transactionrecord WHERE id = %s AND fencing_token = %s AND lease_owner = %s"
 COUNT = """
 INSERT INTO engines_throughput (pipeline_id, minute, worker, succeeded, failed, cancelled, seconds, longest)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
@@ -69,31 +70,7 @@ ON CONFLICT (pipeline_id, minute, worker) DO UPDATE SET succeeded = succeeded + 
   failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, seconds = seconds + excluded.seconds,
   longest = max(longest, excluded.longest)
 """
-POSTPONE = """
-UPDATE engines_transactionrecord SET state = 0, available_at = %s, error = %s, attempts = attempts - %s,
-  lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
-WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING id
-"""
-BEGIN = """
-UPDATE engines_transactionrecord SET started_at = %s WHERE id = %s AND fencing_token = %s AND lease_owner = %s
-RETURNING id
-"""
-RENEW = """
-UPDATE engines_transactionrecord SET lease_expires_at = %s WHERE id = %s AND fencing_token = %s AND lease_owner = %s
-RETURNING id
-"""
-RELEASE = """
-UPDATE engines_transactionrecord SET state = 0, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL,
-  attempts = attempts - 1 WHERE id = %s AND fencing_token = %s AND lease_owner = %s RETURNING id
-"""
-LAPSED = """
-SELECT id, lease_owner, rescues = 0 OR started_at IS NOT NULL FROM engines_transactionrecord
-WHERE lease_expires_at < %s ORDER BY lease_expires_at LIMIT %s
-"""
-OF_WORKER = """
-SELECT id, lease_owner, rescues = 0 OR started_at IS NOT NULL FROM engines_transactionrecord
-WHERE lease_expires_at IS NOT NULL AND lease_owner = %s LIMIT %s
-"""
+GIVEN_BACK = {"state": State.PENDING.value, "lease_owner": None, "lease_expires_at": None, "started_at": None}
 RESCUE = """
 UPDATE engines_transactionrecord SET rescues = rescues + %(begun)s, attempts = attempts - 1 + %(begun)s,
   lease_owner = NULL, lease_expires_at = NULL,
@@ -165,7 +142,7 @@ def _claimed(*row: Any) -> list[Any]:
 
 
 def begin(record_id: int, token: int, owner: int) -> bool:
-    return bool(_each(BEGIN, [[_text(timezone.now()), record_id, token, owner]]))
+    return bool(_held({"id": record_id, "token": token, "owner": owner}).update(started_at=timezone.now()))
 
 
 @transaction.atomic
@@ -176,13 +153,14 @@ def settle(records: str, attempts: str, worker: int | None, *, is_noted: bool = 
     with connection.cursor() as cursor:
         for one in json.loads(records):
             texts = [None if one.get(name) is None else json.dumps(one[name]) for name in ("result", "error")]
-            cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), *_lease(one)])
+            lease = [one["id"], one["token"], one["owner"]]
+            cursor.execute(SETTLE, [one["state"], *texts, one.get("category"), _text(now), *lease])
             for pipeline_id, started_at in cursor.fetchall():
                 settled.add(one["id"])
                 ended.setdefault(pipeline_id, []).append(
                     (one["state"], (now - _time(started_at or now)).total_seconds())
                 )
-        _keep_attempts(cursor, attempts, settled, now, worker)
+        _keep_attempts(attempts, settled, now, worker)
         for pipeline_id, ends in ended.items():
             states = [state for state, _ in ends]
             seconds = [seconds for _, seconds in ends]
@@ -193,70 +171,67 @@ def settle(records: str, attempts: str, worker: int | None, *, is_noted: bool = 
 
 @transaction.atomic
 def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool = False) -> set[int]:  # noqa: ARG001 (for PostgreSQL)
-    now = timezone.now()
-    rows = (
-        [_text(now + timedelta(seconds=one["seconds"])), json.dumps(one["error"]), one["undelivered"], *_lease(one)]
-        for one in json.loads(records)
-    )
-    postponed = _each(POSTPONE, rows)
-    with connection.cursor() as cursor:
-        _keep_attempts(cursor, attempts, postponed, now, worker)
+    now, postponed = timezone.now(), set()
+    for one in json.loads(records):
+        due_at, delivered = now + timedelta(seconds=one["seconds"]), F("attempts") - one["undelivered"]
+        if _held(one).update(**GIVEN_BACK, available_at=due_at, error=one["error"], attempts=delivered):
+            postponed.add(one["id"])
+    _keep_attempts(attempts, postponed, now, worker)
     return postponed
 
 
 @transaction.atomic
 def note(leases: str, attempts: str, worker: int | None) -> set[int]:
-    held = _each(IS_HELD, (_lease(one) for one in json.loads(leases)))
-    with connection.cursor() as cursor:
-        _keep_attempts(cursor, attempts, held, timezone.now(), worker)
+    held = {one["id"] for one in json.loads(leases) if _held(one).exists()}
+    _keep_attempts(attempts, held, timezone.now(), worker)
     return held
 
 
-def _keep_attempts(cursor: Any, attempts: str, of: set[int], now: datetime, worker: int | None) -> None:
+def _keep_attempts(attempts: str, of: set[int], now: datetime, worker: int | None) -> None:
     always = ("id", "token", "step", "number", "of_total")
     known = ("duration", "outcome", "category", "error_type", "message", "traceback", "policy_version")
-    for attempt in json.loads(attempts):
-        if attempt["id"] in of:
-            started_at = _text(now - timedelta(seconds=attempt["age"]))
-            told = [*(attempt[name] for name in always), started_at, *(attempt.get(name) for name in known)]
-            cursor.execute(ATTEMPT, [*told, worker, attempt.get("trace_id")])
+    with connection.cursor() as cursor:
+        for attempt in json.loads(attempts):
+            if attempt["id"] in of:
+                started_at = _text(now - timedelta(seconds=attempt["age"]))
+                told = [*(attempt[name] for name in always), started_at, *(attempt.get(name) for name in known)]
+                cursor.execute(ATTEMPT, [*told, worker, attempt.get("trace_id")])
 
 
 @transaction.atomic
 def renew(leases: str, seconds: float) -> set[int]:
-    until = _text(timezone.now() + timedelta(seconds=seconds))
-    return _each(RENEW, ([until, *_lease(one)] for one in json.loads(leases)))
+    until = timezone.now() + timedelta(seconds=seconds)
+    return {one["id"] for one in json.loads(leases) if _held(one).update(lease_expires_at=until)}
 
 
 @transaction.atomic
 def release(leases: str) -> set[int]:
-    return _each(RELEASE, (_lease(one) for one in json.loads(leases)))
+    less = F("attempts") - 1
+    return {one["id"] for one in json.loads(leases) if _held(one).update(**GIVEN_BACK, attempts=less)}
 
 
-def _lease(one: dict[str, Any]) -> list[Any]:
-    return [one["id"], one["token"], one["owner"]]
+def _held(lease: dict[str, Any]) -> QuerySet[TransactionRecord]:
+    """The transaction of a lease, if the lease is not lost."""
+    return TransactionRecord.objects.filter(pk=lease["id"], fencing_token=lease["token"], lease_owner=lease["owner"])
 
 
 def is_any_to_rescue(worker: int | None) -> bool:
-    statement, parameter = (LAPSED, _text(timezone.now())) if worker is None else (OF_WORKER, worker)
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [parameter, 1])
-        return cursor.fetchone() is not None
+    return _to_rescue(worker).exists()
+
+
+def _to_rescue(worker: int | None) -> QuerySet[TransactionRecord]:
+    leased = TransactionRecord.objects.filter(lease_expires_at__isnull=False).order_by("lease_expires_at")
+    return leased.filter(lease_expires_at__lt=timezone.now()) if worker is None else leased.filter(lease_owner=worker)
 
 
 @transaction.atomic
 def rescue(limit: int, poison: int, worker: int | None, sparing: list[int]) -> list[tuple[Any, ...]]:
-    now, spared = _text(timezone.now()), set(sparing)
-    rescued = []
+    now, rescued = _text(timezone.now()), []
+    found = _to_rescue(worker).exclude(pk__in=sparing).values_list("pk", "lease_owner", "rescues", "started_at")
     with connection.cursor() as cursor:
-        if worker is None:
-            cursor.execute(LAPSED, [now, limit + len(spared)])
-        else:
-            cursor.execute(OF_WORKER, [worker, limit])
-        for record_id, owner, begun in cursor.fetchall():
-            if record_id in spared:
-                continue
-            cursor.execute(RESCUE, {"id": record_id, "begun": int(begun), "poison": poison, "now": now})
+        for record_id, owner, rescues, started_at in list(found[:limit]):
+            begun = int(rescues == 0 or started_at is not None)
+            cursor.execute(RESCUE, {"id": record_id, "begun": begun, "poison": poison, "now": now})
             rescued += [(*row, owner) for row in cursor.fetchall()]
     return rescued
 
@@ -268,15 +243,6 @@ def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cance
 
 def wake(pipeline_id: int) -> None:
     """Waiting workers look at the file itself."""
-
-
-def _each(statement: str, rows: Iterable[list[Any]]) -> set[int]:
-    found: set[int] = set()
-    with connection.cursor() as cursor:
-        for row in rows:
-            cursor.execute(statement, row)
-            found.update(record_id for (record_id,) in cursor.fetchall())
-    return found
 
 
 def _text(time: datetime) -> str:
