@@ -1,6 +1,5 @@
 """VERBS: record, record_failed, record_poison. One dead letter for every final failure, in the group of its kind."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -135,14 +134,12 @@ def _draft(moved: Any, failure: Failure, pipeline: str, worker: int | None) -> D
 
 def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:
     """Count each kind once more, in one order everywhere, so that no two wait for each other; the groups' keys."""
-    kinds: dict[str, DeadLetterDraft] = {}
-    counts: Counter[str] = Counter()
+    kinds: dict[str, list[DeadLetterDraft]] = {}
     for draft in drafts:
-        kinds.setdefault(draft.fingerprint, draft)
-        counts[draft.fingerprint] += 1
+        kinds.setdefault(draft.fingerprint, []).append(draft)
     keys = {}
-    for key in sorted(kinds):
-        kind = kinds[key]
+    for key, alike in sorted(kinds.items()):
+        kind, count = alike[0], len(alike)
         group, _ = DeadLetterGroup.objects.get_or_create(
             fingerprint=key,
             defaults={
@@ -153,7 +150,7 @@ def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:
                 "message": normalise(failures.storable(kind.message)),
             },
         )
-        count, keys[key] = counts[key], group.pk
+        keys[key] = group.pk
         rows = DeadLetterGroup.objects.filter(pk=group.pk)
         rows.update(total=F("total") + count, open_count=F("open_count") + count, last_seen_at=Now())
         rows.filter(state=GroupState.RESOLVED.value).update(state=GroupState.REGRESSED.value)

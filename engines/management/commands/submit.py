@@ -3,8 +3,6 @@
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import count, islice
 from typing import IO, Any, NamedTuple
 
@@ -14,6 +12,7 @@ from engines import pipelines, transactions, workers
 from engines.core.errors import EngineError
 from engines.management.base import EngineCommand, json_value, warn_if_unrunnable
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted, payloads
+from ergon_site.access import parameters
 from ergon_site.access.cli.commands import as_json, opened
 
 BATCH = 1000
@@ -137,12 +136,11 @@ def _draft(value: Any) -> Draft:
         msg = "has no payload"
         raise ValueError(msg)
     if (text := value.get("available_at")) is not None:
-        with suppress(TypeError, ValueError, OverflowError):
-            time = datetime.fromisoformat(text)
-            value["available_at"] = time.astimezone(UTC) if time.tzinfo else None
-        if not isinstance(value["available_at"], datetime):
+        try:
+            value["available_at"] = parameters.instant(text)
+        except ValueError:
             msg = f"available_at must be a time with a zone, such as 2030-01-31T08:00:00Z, not {text!r}"
-            raise ValueError(msg)
+            raise ValueError(msg) from None
     return Draft(**value)
 
 

@@ -2,25 +2,22 @@
 
 import os
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Self
 
 from engines.conf import settings
 from engines.core.explanation import span
+from engines.executors.child import Child
+from engines.executors.errors import ExecutorStartError
 from engines.executors.settings import ExecutorSettings
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from engines.reads.executors import list_executors
 
 # An executor waits for its first request; one that has ended by then never would have answered.
 MOMENT = 2.0
-GRACE = 1.0
-LAST_WORDS = 2000
+LAST_WORDS = 1 << 16
 
 
 def executors() -> Iterator[Finding]:
@@ -28,85 +25,53 @@ def executors() -> Iterator[Finding]:
     if not here:
         yield ok("executors", "none is named in ERGON_EXECUTORS")
     with ExitStack() as trials:
-        begun = [trials.enter_context(Trial(one)) for one in here.values()]
+        begun = [(one, trials.enter_context(_started(one))) for one in here.values()]
         until = time.monotonic() + MOMENT
-        for trial in begun:
-            yield trial.finding(until)
+        for executor, started in begun:
+            yield _finding(executor, started, until)
     # Those that keep dying on a worker.
-    for executor in list_executors():
-        for share in executor.shares:
+    for known in list_executors():
+        for share in known.shares:
             if deaths := share.deaths_in_a_row:
                 wait = f", and starts again in {span(share.waits)}" if share.waits else ""
-                text = f"{executor.name} died {deaths:,} times in a row on {share.worker}{wait}"
+                text = f"{known.name} died {deaths:,} times in a row on {share.worker}{wait}"
                 fault = str(share.told.get("last_fault", ""))
                 yield warning("executors", f"{text}: {fault}", "check its stderr in the worker's log")
 
 
-class Trial:
-    """An executor, started and left alone for a moment."""
+@contextmanager
+def _started(executor: ExecutorSettings) -> Iterator[Child | str]:
+    """An executor, at last ended with all that it has started; or why this host cannot start it."""
+    folder, program, environment = executor.cwd, executor.command[0], settings().executor_environment
+    if folder is not None and not Path(folder).is_dir():
+        yield f"there is no folder {folder}"
+        return
+    path = {**environment, **executor.env}.get("PATH")
+    # With a slash it is a path, from the folder that it is started in.
+    if not shutil.which(Path(folder or ".") / program if "/" in program else program, path=path):
+        yield f"the program {program} is not found, or may not be run"
+        return
+    try:
+        child = Child(executor, environment)
+    except ExecutorStartError as error:
+        yield str(error).removeprefix(f"executor {executor.name!r} ")
+        return
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.close()
+        child.stderr.close()
 
-    def __init__(self, executor: ExecutorSettings) -> None:
-        self._executor = executor
-        self._process: subprocess.Popen[bytes] | None = None
-        self._fault = ""
 
-    def __enter__(self) -> Self:
-        self._said: IO[bytes] = TemporaryFile()
-        self._fault = self._missing()
-        if self._fault:
-            return self
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 (the program that an administrator has named)
-                self._executor.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                cwd=self._executor.cwd,
-                env=self._environment(),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            self._fault = f"cannot be started: {error}"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End it with all that it has started."""
-        if (process := self._process) is not None:
-            if process.stdin is not None:
-                process.stdin.close()
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self._said.close()
-
-    def finding(self, until: float) -> Finding:
-        name, program, process = self._executor.name, self._executor.command[0], self._process
-        if process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-            if process.returncode is None:
-                return ok("executors", f"{name}: {program} starts and waits for work")
-            size = self._said.seek(0, os.SEEK_END)
-            self._said.seek(max(0, size - LAST_WORDS))
-            lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
-            last_line = f": {lines[-1].strip()}" if lines else ""
-            self._fault = f"{program} ended at once with code {process.returncode}{last_line}"
-        hint = "correct its 'command', 'cwd' or 'env' in ERGON_EXECUTORS, or install what it needs on this host"
-        return problem("executors", f"{name}: {self._fault}", hint)
-
-    def _missing(self) -> str:
-        """The folder or program that this host lacks."""
-        folder, program = self._executor.cwd, self._executor.command[0]
-        if folder is not None and not Path(folder).is_dir():
-            return f"there is no folder {folder}"
-        path = self._environment().get("PATH")
-        # With a slash it is a path, from the folder that it is started in.
-        found = shutil.which(Path(folder or ".") / program if "/" in program else program, path=path)
-        return "" if found else f"the program {program} is not found, or may not be run"
-
-    def _environment(self) -> dict[str, str]:
-        return {**settings().executor_environment, **self._executor.env}
+def _finding(executor: ExecutorSettings, started: Child | str, until: float) -> Finding:
+    name, program, fault = executor.name, executor.command[0], started
+    if isinstance(started, Child):
+        if not started.has_ended(max(0.0, until - time.monotonic())):
+            return ok("executors", f"{name}: {program} starts and waits for work")
+        os.set_blocking(started.stderr.fileno(), False)
+        lines = (started.stderr.read(LAST_WORDS) or b"").decode("utf-8", "replace").strip().splitlines()
+        last_line = f": {lines[-1].strip()}" if lines else ""
+        fault = f"{program} ended at once with code {started.code}{last_line}"
+    hint = "correct its 'command', 'cwd' or 'env' in ERGON_EXECUTORS, or install what it needs on this host"
+    return problem("executors", f"{name}: {fault}", hint)
