@@ -6,7 +6,6 @@ from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
@@ -61,7 +60,7 @@ def share(standing: Standing) -> str:
     return UNKNOWN if standing.failing is None else f"{standing.failing:.1%}"
 
 
-def live(row: Pipeline) -> dict[str, Any]:
+def live_part(row: Pipeline) -> dict[str, Any]:
     """The part of a pipeline's page that refreshes itself."""
     now = database_time()
     standing = status.statuses([row.pk], now)[row.pk]
@@ -99,7 +98,7 @@ CHANGE = {
 class PipelinesPage(PausablePage):
     related = ("policy__active",)
     new = staticmethod(pipelines.create)
-    actions_detail = ("pause", "resume", "submit_test", "edit")
+    actions_detail = ("pause", "resume", "submit_test", "edit", "live")
     detail_template = "console/pipeline.html"
     new_title = "New pipeline"
     new_form = NewPipelineForm
@@ -111,10 +110,6 @@ class PipelinesPage(PausablePage):
     search_help_text = "Start of a name or task."
     export_fields = ("name", "task", "executor", "direction", "connector", "policy__name", "paused_at", "paused_by")
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="engines_pipeline_live"), *super().get_urls()]
-
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[PipelineList]:
         return PipelineList
 
@@ -123,11 +118,12 @@ class PipelinesPage(PausablePage):
             "bar": bar(*(act.button(request, row) for act in (turn_of(row), TEST_BUTTON, EDIT_BUTTON))),
             "policy_address": links.policy(row.policy),
             "schedules": row.schedules.all(),
-            **live(row),
+            **live_part(row),
         }
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return TemplateResponse(request, "console/pipeline_live.html", live(self.row(request, object_id)))
+    @action(url_path="live")
+    def live(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return TemplateResponse(request, "console/pipeline_live.html", live_part(self.row(request, object_id)))
 
     @display(description="runs", ordering="task")
     def runs(self, row: Any) -> str:

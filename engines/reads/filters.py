@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import Model, Q
@@ -111,11 +110,8 @@ GROUPS: Filters = {
 OPERATIONS: Filters = {"state": lambda word: Q(state=one_of(OPERATION_STATES, word)), "group": _group}
 
 
-class Age(NamedTuple):
-    """After a time, or before it."""
-
-    is_under: bool
-    moment: datetime
+# A lookup and the time that it compares with: ("gte", …) is younger, ("lt", …) older.
+Age = tuple[str, datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +164,7 @@ def _age(text: str) -> Age:
         msg = f"an age looks like under-1h or over-7d, not {text!r}"
         raise ValueError(msg)
     way, count, unit = found.groups()
-    return Age(way == "under", timezone.now() - timedelta(**{UNITS[unit]: int(count)}))
+    return "gte" if way == "under" else "lt", timezone.now() - timedelta(**{UNITS[unit]: int(count)})
 
 
 def beginning(model: type[Model], text: str) -> tuple[list[int], str]:

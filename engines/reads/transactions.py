@@ -74,11 +74,13 @@ def _conditions(asked: Wanted) -> dict[str, Q]:
     if asked.category is not None:
         found["category"] = Q(category=CATEGORIES[asked.category])
     if asked.age is not None:
-        is_by_time, moment = asked.is_of_ended_in_one_pipeline, asked.age.moment
+        lookup, moment = asked.age
+        is_by_time = asked.is_of_ended_in_one_pipeline
         column, bound = ("created_at", moment) if is_by_time else ("pk", first_since(moment))
-        found["age"] = Q(**{f"{column}__{'gte' if asked.age.is_under else 'lt'}": bound})
+        found["age"] = Q(**{f"{column}__{lookup}": bound})
     if asked.ended is not None:
-        found["ended"] = Q(**{f"finished_at__{'gte' if asked.ended.is_under else 'lt'}": asked.ended.moment})
+        lookup, moment = asked.ended
+        found["ended"] = Q(**{f"finished_at__{lookup}": moment})
     if asked.worker is not None:
         found["worker"] = Q(lease_owner=asked.worker)
     if asked.correlation:
