@@ -22,7 +22,6 @@ from engines.api.serializers import (
 from engines.core.states import State
 from engines.models import DeadLetter, TransactionRecord
 from engines.reads import dead_letters as lists, filters
-from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 
 FILTERS = [
@@ -41,7 +40,7 @@ class DeadLettersView(Refusing, ListAPIView[DeadLetter]):
     serializer_class = DeadLetterSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetter]:
-        return lists.letters(self.request.GET).filter(tenants.visible(api_identity.caller_of(self.request)))
+        return lists.letters(self.request.GET).filter(tenants.visible(self.caller))
 
 
 class DeadLetterView(Refusing, APIView):
@@ -52,7 +51,7 @@ class DeadLetterView(Refusing, APIView):
     @extend_schema(responses=DeadLetterDetailSerializer)
     def get(self, request: Request, letter_id: int) -> Response:
         letter = dead_letters.find(letter_id)
-        tenants.check(api_identity.caller_of(request), letter)
+        tenants.check(self.caller, letter)
         return Response(DeadLetterDetailSerializer(letter).data)
 
 
@@ -63,13 +62,13 @@ class ReplayLetterView(TakesPayload, Refusing, APIView):
 
     @extend_schema(request=ReplaySerializer, responses=answers(SubmittedSerializer, 409, status=201))
     def post(self, request: Request, letter_id: int) -> Response:
-        letter, caller = dead_letters.find(letter_id), api_identity.caller_of(request)
-        tenants.check(caller, letter)
+        letter = dead_letters.find(letter_id)
+        tenants.check(self.caller, letter)
         asked = shaped(ReplaySerializer, request.data)
         if "payload" in asked:
             original, hidden = dead_letters.payload_of(letter), dead_letters.redacted_of(letter)
             asked["payload"] = hiding.restored(asked["payload"], original, hidden)
-        uid = transactions.replay_letter(letter_id, by=caller.actor, **asked)
+        uid = transactions.replay_letter(letter_id, by=self.caller.actor, **asked)
         record = TransactionRecord.objects.filter(uid=uid).first()
         # What another source runs is on its way.
         return Response({"id": uid, "state": record.word if record else State.PENDING.word}, status=HTTPStatus.CREATED)
@@ -83,7 +82,6 @@ class DiscardLetterView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=answers(DeadLetterSerializer, 409))
     def post(self, request: Request, letter_id: int) -> Response:
-        caller = api_identity.caller_of(request)
-        tenants.check(caller, dead_letters.find(letter_id))
-        dead_letters.discard(letter_id, by=caller.actor, **shaped(DecisionSerializer, request.data))
+        tenants.check(self.caller, dead_letters.find(letter_id))
+        dead_letters.discard(letter_id, by=self.caller.actor, **shaped(DecisionSerializer, request.data))
         return Response(DeadLetterSerializer(dead_letters.find(letter_id)).data)

@@ -27,7 +27,6 @@ from engines.dead_letters import bulk
 from engines.dead_letters.bulk import Terms
 from engines.models import BulkItem, BulkOperation, DeadLetterGroup
 from engines.reads import dead_letters as lists, filters
-from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api_identity import Caller
 
@@ -52,10 +51,10 @@ class GroupsView(Refusing, ListAPIView[DeadLetterGroup]):
     serializer_class = DeadLetterGroupSerializer
 
     def get_queryset(self) -> QuerySet[DeadLetterGroup]:
-        return tenants.visible_groups(api_identity.caller_of(self.request), lists.groups(self.request.GET))
+        return tenants.visible_groups(self.caller, lists.groups(self.request.GET))
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        return tenants.narrowed(api_identity.caller_of(self.request), super().paginate_queryset(queryset) or ())
+        return tenants.narrowed(self.caller, super().paginate_queryset(queryset) or ())
 
 
 class GroupView(Refusing, APIView):
@@ -65,9 +64,9 @@ class GroupView(Refusing, APIView):
 
     @extend_schema(responses=DeadLetterGroupSerializer)
     def get(self, request: Request, group_id: int) -> Response:
-        group, caller = dead_letters.find_group(group_id), api_identity.caller_of(request)
-        tenants.check_group(caller, group)
-        return Response(_group_body(caller, group))
+        group = dead_letters.find_group(group_id)
+        tenants.check_group(self.caller, group)
+        return Response(_group_body(self.caller, group))
 
 
 class DecideView(Refusing, APIView):
@@ -77,10 +76,10 @@ class DecideView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=DeadLetterGroupSerializer)
     def post(self, request: Request, group_id: int) -> Response:
-        asked, caller = shaped(DecisionSerializer, request.data), api_identity.caller_of(request)
-        tenants.check_all(caller, dead_letters.find_group(group_id))
-        group = dead_letters.decide(group_id, self.state, by=caller.actor, **asked)
-        return Response(_group_body(caller, group))
+        asked = shaped(DecisionSerializer, request.data)
+        tenants.check_all(self.caller, dead_letters.find_group(group_id))
+        group = dead_letters.decide(group_id, self.state, by=self.caller.actor, **asked)
+        return Response(_group_body(self.caller, group))
 
 
 class MuteView(DecideView):
@@ -110,9 +109,9 @@ class BeginView(Refusing, APIView):
 
     def post(self, request: Request, group_id: int) -> Response:
         asked = {**self.defaults, **shaped(self.shape, request.data)}
-        caller, reason = api_identity.caller_of(request), asked.pop("reason")
-        tenants.check_all(caller, dead_letters.find_group(group_id))
-        operation = bulk.begin(self.verb, group_id, Terms(**asked), by=caller.actor, reason=reason)
+        reason = asked.pop("reason")
+        tenants.check_all(self.caller, dead_letters.find_group(group_id))
+        operation = bulk.begin(self.verb, group_id, Terms(**asked), by=self.caller.actor, reason=reason)
         return Response(BulkOperationSerializer(bulk.find(operation.pk)).data, status=HTTPStatus.CREATED)
 
 
@@ -143,7 +142,7 @@ class OperationsView(Refusing, ListAPIView[BulkOperation]):
     serializer_class = BulkOperationSerializer
 
     def get_queryset(self) -> QuerySet[BulkOperation]:
-        return tenants.visible_operations(api_identity.caller_of(self.request), lists.operations(self.request.GET))
+        return tenants.visible_operations(self.caller, lists.operations(self.request.GET))
 
 
 class OperationView(Refusing, APIView):
@@ -154,7 +153,7 @@ class OperationView(Refusing, APIView):
     @extend_schema(responses=BulkOperationSerializer)
     def get(self, request: Request, operation_id: int) -> Response:
         operation = bulk.find(operation_id)
-        tenants.check_operation(api_identity.caller_of(request), operation)
+        tenants.check_operation(self.caller, operation)
         return Response(BulkOperationSerializer(operation).data)
 
 
@@ -167,9 +166,9 @@ class ItemsView(Refusing, ListAPIView[BulkItem]):
     queryset = BulkItem.objects.none()
 
     def get_queryset(self) -> QuerySet[BulkItem]:
-        operation, caller = bulk.find(self.kwargs["operation_id"]), api_identity.caller_of(self.request)
-        tenants.check_operation(caller, operation)
-        return tenants.visible_items(caller, operation)
+        operation = bulk.find(self.kwargs["operation_id"])
+        tenants.check_operation(self.caller, operation)
+        return tenants.visible_items(self.caller, operation)
 
 
 class TurnView(Refusing, APIView):
@@ -179,11 +178,11 @@ class TurnView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=answers(BulkOperationSerializer, 409))
     def post(self, request: Request, operation_id: int) -> Response:
-        asked, caller = shaped(DecisionSerializer, request.data), api_identity.caller_of(request)
+        asked = shaped(DecisionSerializer, request.data)
         found = bulk.find(operation_id)
-        tenants.check_operation(caller, found)
-        tenants.check_all(caller, found.group)
-        operation = bulk.turn(operation_id, self.state, by=caller.actor, **asked)
+        tenants.check_operation(self.caller, found)
+        tenants.check_all(self.caller, found.group)
+        operation = bulk.turn(operation_id, self.state, by=self.caller.actor, **asked)
         return Response(BulkOperationSerializer(operation).data)
 
 

@@ -25,7 +25,6 @@ from engines.api.serializers import (
 from engines.models import Pipeline, Schedule
 from engines.reads import depth
 from engines.reads.depth import Waiting
-from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import ByName
 
@@ -38,10 +37,6 @@ def pipeline_body(pipeline: Pipeline) -> Any:
 
 def schedule_body(schedule: Schedule) -> Any:
     return ScheduleSerializer(schedule).data
-
-
-def _actor(request: Request) -> str:
-    return api_identity.caller_of(request).actor
 
 
 class PipelinesView(Refusing, ListAPIView[Pipeline]):
@@ -67,7 +62,7 @@ class PipelinesView(Refusing, ListAPIView[Pipeline]):
         """Make a pipeline. The task need not be known here yet."""
         plan = shaped(NewPipelineSerializer, request.data)
         name, reason = plan.pop("name"), plan.pop("reason")
-        pipeline = pipelines.create(name, pipelines.Plan(**plan), by=_actor(request), reason=reason)
+        pipeline = pipelines.create(name, pipelines.Plan(**plan), by=self.caller.actor, reason=reason)
         return Response(pipeline_body(pipeline), status=HTTPStatus.CREATED)
 
 
@@ -89,10 +84,10 @@ class AmendView(Refusing, APIView):
 
     @extend_schema(request=AmendmentSerializer, responses=PipelineSerializer)
     def post(self, request: Request, name: str) -> Response:
-        plan, caller = shaped(AmendmentSerializer, request.data), api_identity.caller_of(request)
-        hiding.check_bared(caller, pipelines.find(name), plan.get("redacted"))
+        plan = shaped(AmendmentSerializer, request.data)
+        hiding.check_bared(self.caller, pipelines.find(name), plan.get("redacted"))
         reason = plan.pop("reason")
-        pipeline = pipelines.amend(name, pipelines.amendment(**plan), by=caller.actor, reason=reason)
+        pipeline = pipelines.amend(name, pipelines.amendment(**plan), by=self.caller.actor, reason=reason)
         return Response(pipeline_body(pipeline))
 
 
@@ -105,7 +100,7 @@ class DecisionView(Refusing, APIView):
     told: ClassVar[Callable[..., Any]]
 
     def post(self, request: Request, name: str) -> Response:
-        row = self.verb(name, by=_actor(request), **shaped(DecisionSerializer, request.data))
+        row = self.verb(name, by=self.caller.actor, **shaped(DecisionSerializer, request.data))
         return Response(self.told(row))
 
 
@@ -136,7 +131,7 @@ class SchedulesView(TakesPayload, Refusing, ListAPIView[Schedule]):
         """Submit a payload to a pipeline at the times of a cron expression."""
         plan = shaped(NewScheduleSerializer, request.data)
         name, reason = plan.pop("name"), plan.pop("reason")
-        schedule = schedules.create(name, schedules.Plan(**plan), by=_actor(request), reason=reason)
+        schedule = schedules.create(name, schedules.Plan(**plan), by=self.caller.actor, reason=reason)
         return Response(ScheduleDetailSerializer(schedules.find(schedule.name)).data, status=HTTPStatus.CREATED)
 
 

@@ -18,7 +18,6 @@ from engines.api.serializers import (
     PolicyVersionSerializer,
 )
 from engines.models import Policy
-from ergon_site.access import api_identity
 from ergon_site.access.api import preconditions
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, shaped
 from ergon_site.access.api.pagination import ByName
@@ -59,7 +58,7 @@ class VersionsView(Refusing, APIView):
     def post(self, request: Request, name: str) -> Response:
         condition = preconditions.of_writing(request)
         asked = bodies.version(request.data, is_first=condition.is_for_new)
-        body, by = asked.pop("policy"), api_identity.caller_of(request).actor
+        body, by = asked.pop("policy"), self.caller.actor
         version = policies.write(name, body, by=by, expected=condition.expected, **asked)
         headers = preconditions.etag(version.number)
         return Response(PolicyVersionSerializer(version).data, status=HTTPStatus.CREATED, headers=headers)
@@ -76,6 +75,6 @@ class ActivateView(Refusing, APIView):
     )
     def post(self, request: Request, name: str, number: int) -> Response:
         condition = preconditions.of_change(request)
-        asked, by = shaped(DecisionSerializer, request.data), api_identity.caller_of(request).actor
+        asked, by = shaped(DecisionSerializer, request.data), self.caller.actor
         version = policies.activate(name, number, by=by, expected=condition.expected, **asked)
         return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))

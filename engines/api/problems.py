@@ -11,9 +11,11 @@ from engines.core.errors import EngineError, PolicyError
 from engines.policies import StalePolicyError
 from engines.reads.filters import ListingError
 from engines.transactions import RefusedError, SubmissionError
+from ergon_site.access import api_identity
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, escaped, fault
 from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.api_identity import Caller
 from ergon_site.access.core.texts import sentence
 
 STATUSES = {
@@ -51,6 +53,12 @@ def answers(shape: Any, *refusals: int, status: int = 200) -> dict[Any, Any]:
 
 class Refusing:
     """A view whose verbs may refuse."""
+
+    request: Any
+
+    @property
+    def caller(self) -> Caller:
+        return api_identity.caller_of(self.request)
 
     def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
         return handle

@@ -26,7 +26,6 @@ from engines.api.serializers import (
 )
 from engines.models import TransactionRecord
 from engines.reads import explain, filters
-from ergon_site.access import api_identity
 from ergon_site.access.api.bodies import DECISION_LIMIT, DecisionSerializer, freed, shaped
 from ergon_site.access.api.idempotency import KEY, answer_once
 from ergon_site.access.api.parsers import BATCH_LIMIT
@@ -73,7 +72,7 @@ class TransactionsView(TakesPayload, Refusing, ListAPIView[TransactionRecord]):
     def post(self, request: Request) -> Response:
         """Keep a transaction until it has ended. One whose id or dedupe key is there already is not kept twice: 200."""
         asked = bodies.submission(request.data)
-        source = api_identity.caller_of(request).actor
+        source = self.caller.actor
 
         def submit() -> Answer:
             one = transactions.submit(**asked, source=source)
@@ -95,7 +94,7 @@ class BatchView(TakesPayload, Refusing, APIView):
     @extend_schema(parameters=[KEY], request=BatchSerializer, responses=answers(BatchAnswerSerializer, 409, 422))
     def post(self, request: Request) -> Response:
         with freed(request) as body:
-            entries = bodies.batch(body, source=api_identity.caller_of(request).actor)
+            entries = bodies.batch(body, source=self.caller.actor)
 
             def submit() -> Answer:
                 results = [one._asdict() for one in transactions.submit_together(entries)]
@@ -135,9 +134,7 @@ class CancelView(Refusing, APIView):
 
     @extend_schema(request=DecisionSerializer, responses=answers(SubmittedSerializer, 409))
     def post(self, request: Request, uid: str) -> Response:
-        record = transactions.cancel(
-            uid, by=api_identity.caller_of(request).actor, **shaped(DecisionSerializer, request.data)
-        )
+        record = transactions.cancel(uid, by=self.caller.actor, **shaped(DecisionSerializer, request.data))
         return Response({"id": record.uid, "state": record.word})
 
 
@@ -153,5 +150,5 @@ class ReplayView(TakesPayload, Refusing, APIView):
         if "payload" in asked:
             record = transactions.find(uid)
             asked["payload"] = hiding.restored(asked["payload"], record.payload, record.pipeline.redacted)
-        new = transactions.replay(uid, by=api_identity.caller_of(request).actor, **asked)
+        new = transactions.replay(uid, by=self.caller.actor, **asked)
         return Response({"id": new.id, "state": new.state}, status=HTTPStatus.CREATED)
