@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.fields.json import KeyTransform
 
 from engines.core import redaction
@@ -26,27 +26,19 @@ NEWEST = ("-id",)
 def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQuery:
     """The keyset query of transactions, without payloads and results."""
     conditions, rows, note = _conditions(asked), TransactionRecord.objects.defer(*HEAVY), ""
-    if asked.text and not IN_PAYLOAD.fullmatch(asked.text):
+    payload = IN_PAYLOAD.fullmatch(asked.text)
+    if asked.text and not payload:
         keys, note = beginning(TransactionRecord, asked.text)
         conditions["text"] = Q(pk__in=keys) | Q(correlation_id=asked.text)
     order, served = _index(asked, conditions)
     asked_for = set(conditions)
     for name in served:
         rows = rows.filter(conditions.pop(name, Q()))
-    if payload := IN_PAYLOAD.fullmatch(asked.text):
-        return _look_into(payload, rows, order, conditions, pipelines)
-    is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
-    return KeysetQuery(rows=rows, order=order, rest=Q(*conditions.values()), is_counted=is_counted, note=note)
-
-
-def _look_into(
-    payload: re.Match[str],
-    rows: QuerySet[TransactionRecord],
-    order: tuple[str, ...],
-    conditions: Mapping[str, Q],
-    pipelines: Iterable[Pipeline],
-) -> KeysetQuery:
-    """Transactions whose payload holds a value at a path; never where the pipeline hides that path."""
+    rest = Q(*conditions.values())
+    if not payload:
+        is_counted = not asked_for or (asked_for <= {"state", "pipeline"} and "state" in asked_for)
+        return KeysetQuery(rows=rows, order=order, rest=rest, is_counted=is_counted, note=note)
+    # Those whose payload holds a value at a path; never where the pipeline hides that path.
     path, value = payload[1].strip(), payload[2].strip()
     parts = path.split(".")
     if len(parts) > DEEPEST_PATH or any(BACKWARDS.fullmatch(part) for part in parts):
@@ -61,7 +53,7 @@ def _look_into(
     with suppress(json_text.MalformedJSONError):
         if isinstance(parsed := json_text.parse(value.encode()), int | float | str):
             found |= Q(found=parsed)
-    rest = found & ~Q(pipeline_id__in=hidden) & Q(*conditions.values())
+    rest = found & ~Q(pipeline_id__in=hidden) & rest
     return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
 
 

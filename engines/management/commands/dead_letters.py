@@ -1,7 +1,7 @@
 """`manage.py dead_letters [list|show|replay|discard|…]`: one by one, by group, and by bulk operation."""
 
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partialmethod
 from typing import Any
 
@@ -110,14 +110,18 @@ class Command(VerbsCommand):
         pipeline = Pipeline.objects.filter(name=letter.source).first()
         # A pipeline may hide fields of the payload: only the console reveals those.
         is_hidden = pipeline is not None and pipeline.redacted != []
-        document = _letter_as_json(letter) | {
-            "traceback": letter.traceback,
-            "details": letter.details,
-            "payload": None if is_hidden else dead_letters.payload_of(letter),
-            "is_payload_hidden": is_hidden,
-        }
-        is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
-        self.tell(document, _lines(document, is_stderr=is_stderr))
+        kept, payload = _letter_as_json(letter), None if is_hidden else dead_letters.payload_of(letter)
+        long = {"traceback": letter.traceback, "details": letter.details, "payload": payload}
+        lines = [*_field_lines(kept), "", "details:", *pretty(letter.details)]
+        if is_hidden:
+            lines += ["", "this pipeline hides payload fields; the console can reveal them"]
+        else:
+            lines += ["", "payload:", *pretty(payload)]
+        if letter.traceback:
+            is_stderr = executors.is_stderr(pipeline, letter.error_type, letter.traceback)
+            lines += ["", "last lines on the executor's stderr:"] if is_stderr else [""]
+            lines += map(printable, letter.traceback.splitlines())
+        self.tell(kept | long | {"is_payload_hidden": is_hidden}, lines)
 
     def replay(self, *, id: str, payload: str | None, reason: str, **_: Any) -> None:  # noqa: A002
         letter = dead_letters.find(id)
@@ -197,19 +201,6 @@ def _letter_as_json(letter: DeadLetter) -> dict[str, Any]:
 
 def _cells(told: dict[str, Any], names: Iterable[str]) -> list[Any]:
     return [moment(told[name]) if name.endswith("_at") else told[name] for name in names]
-
-
-def _lines(document: dict[str, Any], *, is_stderr: bool) -> Iterator[str]:
-    long = {"traceback", "details", "payload", "is_payload_hidden"}
-    yield from _field_lines({name: value for name, value in document.items() if name not in long})
-    yield from ["", "details:", *pretty(document["details"])]
-    if document["is_payload_hidden"]:
-        yield from ["", "this pipeline hides payload fields; the console can reveal them"]
-    else:
-        yield from ["", "payload:", *pretty(document["payload"])]
-    if document["traceback"]:
-        yield from ["", "last lines on the executor's stderr:"] if is_stderr else [""]
-        yield from map(printable, document["traceback"].splitlines())
 
 
 def _group_as_json(group: DeadLetterGroup) -> dict[str, Any]:
