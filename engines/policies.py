@@ -80,9 +80,5 @@ def _check(complete: dict[str, Any]) -> None:
 
 
 POLICIES: Policies[Policy, PolicyVersion] = Policies(
-    model=Policy,
-    check=_check,
-    unknown=PolicyUnknownError,
-    version_unknown=VersionUnknownError,
-    stale=StalePolicyError,
+    model=Policy, check=_check, unknown=PolicyUnknownError, version_unknown=VersionUnknownError, stale=StalePolicyError
 )

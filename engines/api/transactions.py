@@ -32,10 +32,7 @@ from ergon_site.access.api.parsers import BATCH_LIMIT
 from ergon_site.access.idempotency import Answer
 
 ID = OpenApiParameter(
-    "uid",
-    str,
-    OpenApiParameter.PATH,
-    description="The transaction's id, percent-encoded: `a/b c` is `a%2Fb%20c`.",
+    "uid", str, OpenApiParameter.PATH, description="The transaction's id, percent-encoded: `a/b c` is `a%2Fb%20c`."
 )
 FILTERS = [
     OpenApiParameter("state", str, enum=filters.STATES),

@@ -13,19 +13,8 @@ from engines.models import TransactionRecord
 from engines.transactions import payloads
 
 COLUMNS = (
-    "uid",
-    "pipeline_id",
-    "priority",
-    "available_at",
-    "payload",
-    "metadata",
-    "dedupe_key",
-    "correlation_id",
-    "parent_id",
-    "source",
-    "trace_context",
-    "replay_of",
-    "payload_changes",
+    *("uid", "pipeline_id", "priority", "available_at", "payload", "metadata", "dedupe_key"),
+    *("correlation_id", "parent_id", "source", "trace_context", "replay_of", "payload_changes"),
 )
 JSON_COLUMNS = {"payload", "metadata", "trace_context", "payload_changes"}
 INSERT_NEW = f"""
