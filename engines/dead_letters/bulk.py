@@ -145,8 +145,9 @@ def _advance(operation_id: int) -> int:
     if operation is None:
         return 0
     now = database_time()
-    if _left(operation) <= 0:
-        _end(operation, "done", now, "")
+    if operation.processed >= operation.cap:
+        operation.state, operation.finished_at = "done", now
+        operation.save()
         return 0
     fates = fates_of(operation)
     allowance = _allowance(operation, fates, now)
@@ -160,24 +161,21 @@ def _advance(operation_id: int) -> int:
     # All of them are locked before the first is settled, since that locks their group.
     batch = list((following.select_for_update() if allowance else following)[: max(allowance, 1)])
     if trouble := _trouble(operation, fates, batch):
-        _end(operation, "stopped", now, trouble)
+        operation.state, operation.note = "stopped", trouble
+        operation.save()
         return 0
     for letter in batch[:allowance]:
         _settle_one(operation, letter)
-    if _left(operation) <= 0 or len(batch) < allowance:
-        _end(operation, "done", now, "")
+    if operation.processed >= operation.cap or len(batch) < allowance:
+        operation.state, operation.finished_at = "done", now
     operation.save()
     return min(len(batch), allowance)
 
 
-def _left(operation: BulkOperation) -> int:
-    """The number of dead letters that its cap still allows."""
-    return operation.cap - operation.processed
-
-
 def _allowance(operation: BulkOperation, fates: Fates, now: datetime) -> int:
     """The number to process now: the canary at once, the rest by the rate, never more than the cap."""
-    left, gone = _left(operation), operation.processed
+    gone = operation.processed
+    left = operation.cap - gone
     if operation.canary and gone < operation.canary:
         return min(left, operation.canary - gone)
     if operation.canary and gone == operation.canary and fates.out:
@@ -235,9 +233,3 @@ def _settle_one(operation: BulkOperation, letter: DeadLetter) -> None:
     BulkItem.objects.create(operation=operation, letter=letter, result=result, note=note)
     setattr(operation, result, getattr(operation, result) + 1)
     operation.last_letter = letter.pk
-
-
-def _end(operation: BulkOperation, state: str, now: datetime, note: str) -> None:
-    operation.state, operation.note = state, note
-    operation.finished_at = now if state == "done" else None
-    operation.save()
