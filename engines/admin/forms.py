@@ -8,7 +8,6 @@ from typing import Any
 from django import forms
 from django.conf import settings as django_settings
 from django.db.models import Model
-from django.http import Http404
 from django.utils.html import format_html, format_html_join
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
@@ -162,10 +161,7 @@ class GroupForm(ReasonForm):
     form_before_template = "console/dry_run.html"
 
     def get_before_template_context(self, request: Any, object_id: Any = None) -> dict[str, Any]:
-        try:
-            group = DeadLetterGroup.objects.get(pk=object_id)
-        except (DeadLetterGroup.DoesNotExist, ValueError):
-            raise Http404 from None
+        group = DeadLetterGroup.objects.get(pk=object_id)
         return {"group": group, "count": group.letters.filter(state="open").count(), "most": MOST}
 
 

@@ -28,16 +28,14 @@ def pipelines() -> Iterator[Finding]:
     for pipeline in Pipeline.objects.all():
         if pipeline.task and pipeline.task not in registry.tasks.names():
             hint = "install its app here, name its module in ERGON_TASKS, or run doctor on the host that consumes"
-            faults.append((f"{pipeline.name}: no task is named {pipeline.task!r}", hint))
+            faults.append(problem("pipelines", f"{pipeline.name}: no task is named {pipeline.task!r}", hint))
         if pipeline.executor and pipeline.executor not in settings().executors:
-            faults.append((f"{pipeline.name}: no executor is named {pipeline.executor!r}", "add it to ERGON_EXECUTORS"))
+            text = f"{pipeline.name}: no executor is named {pipeline.executor!r}"
+            faults.append(problem("pipelines", text, "add it to ERGON_EXECUTORS"))
         if pipeline.connector not in connectors:
             hint = f"there are: {', '.join(connectors)}; see manage.py pipeline amend"
-            faults.append((f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint))
-    for text, hint in faults:
-        yield problem("pipelines", text, hint)
-    if not faults:
-        yield ok("pipelines", f"{Pipeline.objects.count():,}, all can run on this host")
+            faults.append(problem("pipelines", f"{pipeline.name}: no connector is named {pipeline.connector!r}", hint))
+    yield from faults or [ok("pipelines", f"{Pipeline.objects.count():,}, all can run on this host")]
 
 
 def policies() -> Iterator[Finding]:
@@ -48,6 +46,4 @@ def policies() -> Iterator[Finding]:
         except PolicyError as error:
             hint = f"activate another version: manage.py policy versions {policy.name}"
             faults.append(problem("policies", f"{policy.name}: {error}", hint))
-    yield from faults
-    if not faults:
-        yield ok("policies", f"{Policy.objects.count():,}, all valid")
+    yield from faults or [ok("policies", f"{Policy.objects.count():,}, all valid")]
