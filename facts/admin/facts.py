@@ -172,14 +172,11 @@ class WrittenPage(KeysetPage, DetailPage):
         }
 
 
+@admin.register(Fact)
 class FactsPage(WrittenPage):
     empty_text = "No facts yet: POST /api/v1/facts."
 
 
+@admin.register(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
     empty_text = "No facts handed over yet: manage.py forward does this."
-
-
-# Django's own way to register refuses keys of two columns, since its pages could not address such rows.
-for _page, _model in ((FactsPage, Fact), (ForwardedFactsPage, ForwardedFact)):
-    admin.site._registry[_model] = _page(_model, admin.site)  # noqa: SLF001
