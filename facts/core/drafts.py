@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn
 
 from facts.core.errors import InvalidFactError
@@ -102,6 +103,28 @@ def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[
 def may_refer(content: str) -> bool:
     """Whether the canonical text of a fact may hold a reference: most have none, and are not searched for any."""
     return '"bucket":' in content and '"key":' in content
+
+
+def notice_of_skip(
+    zones: tuple[str, str], offset: int, at_unix_ms: int, *, alarm: str, by: str, reason: str
+) -> dict[str, Any]:
+    """The fact that readers find where an administrator skipped one: which, and why."""
+    from_zone, to_zone = zones
+    key = sha256("\n".join(("skipped", from_zone, to_zone, str(offset))).encode()).hexdigest()
+    return {
+        "envelope": {
+            "message_id": f"skipped-{key}",
+            "from_zone": from_zone,
+            "to_zone": to_zone,
+            "produced_at_unix_ms": at_unix_ms,
+            "labels": {"ergon": "skipped"},
+        },
+        "fact": {
+            "subject": f"skipped_fact:{offset}",
+            "predicate": "was_skipped",
+            "object_json": {"offset": offset, "alarm": alarm, "by": by, "reason": reason},
+        },
+    }
 
 
 def _check_reference(told: dict[str, Any], at: str) -> None:
