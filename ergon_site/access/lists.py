@@ -61,7 +61,10 @@ class KeysetList(ConsoleList):
         if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
         self.has_active_filters = len(wanted) > 1
-        self.keyset_query = self.model_admin.keyset_query(request, wanted)
+        try:
+            self.keyset_query = self.model_admin.keyset_query(request, wanted)
+        except keyset.ListingError as error:
+            raise IncorrectLookupParameters from error
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
         rows: QuerySet[Any] = self.keyset_query.all()
         return rows
@@ -138,12 +141,8 @@ class KeysetPage(ConsolePage):
         return row.pk
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        """The keyset query for the filters and the search (`q`)."""
+        """The keyset query for the filters and the search (`q`); `ListingError` if a filter has no such value."""
         raise NotImplementedError
-
-    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
-        """The rows of one page, with what their columns need besides."""
-        return rows
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.OPERATE)

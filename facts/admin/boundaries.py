@@ -19,7 +19,7 @@ from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import anchor, tag, unbroken, words
-from ergon_site.access.pages import ConsoleList, ReasonForm, done, holds
+from ergon_site.access.pages import ReasonForm, done, holds
 from facts import ledger, provisioning, retiring
 from facts.admin import amounts, links
 from facts.admin.dialogs import Verbs, why
@@ -31,22 +31,6 @@ from facts.models import Boundary
 from facts.provisioning import LARGEST
 from facts.reads import health
 from facts.reads.health import BoundaryStanding
-
-
-class BoundaryList(ConsoleList):
-    """The rows of a page of the list, with how each stands."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in rows]))
-        stands = {one.boundary.pk: one for one in found}
-        for row in rows:
-            row.standing = stands[row.pk]
-        self.result_list = rows
-
 
 OPEN = {"title": "Open the gate", "description": "Handoff resumes, and the alarm is cleared."}
 CLOSE = {
@@ -198,8 +182,13 @@ class BoundariesPage(Verbs):
         rows: QuerySet[Boundary] = super().get_queryset(request)
         return rows.select_related("from_zone", "to_zone")
 
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[BoundaryList]:
-        return BoundaryList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Any]:
+        shown = list(rows)
+        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in shown]))
+        stands = {one.boundary.pk: one for one in found}
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Boundary) -> dict[str, Any]:
         address = {name: reverse(f"admin:facts_boundary_{name}", args=[row.pk]) for name in self.actions_detail}
