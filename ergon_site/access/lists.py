@@ -220,3 +220,7 @@ class Typed(Choice):
 
     template = "console/filter_text.html"
     help_text = ""
+
+
+def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
+    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})

@@ -13,7 +13,7 @@ from ergon_site.access import json_view
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, two_lines, words
+from ergon_site.access.lists import Choice, KeysetPage, two_lines, typed, words
 from facts.admin import amounts, links
 from facts.core import drafts
 from facts.ledger import references
@@ -35,20 +35,6 @@ class BoundaryFilter(Choice):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(str(one.pk), str(one)) for one in all_boundaries(request)]
-
-
-class MessageFilter(Typed):
-    title = "message id"
-    parameter_name = "message"
-
-
-class SubjectFilter(Typed):
-    title = parameter_name = "subject"
-
-
-class CorrelationFilter(Typed):
-    title = "correlation id"
-    parameter_name = "correlation"
 
 
 LATEST = 253_402_300_799_000
@@ -92,7 +78,9 @@ class WrittenPage(KeysetPage, DetailPage):
     detail_template = "console/fact.html"
     longest_value: ClassVar[int] = 2000
     list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
-    list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
+    list_filter: ClassVar = [
+        *(BoundaryFilter, typed("message", "message id"), typed("subject"), typed("correlation", "correlation id"))
+    ]
     search_help_text = "A message id, subject or correlation id"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "from_zone": "boundary__from_zone__name",

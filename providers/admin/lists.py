@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed
+from ergon_site.access.lists import Choice, KeysetPage, typed
 from providers.reads.lists import OFFERED
 
 
@@ -24,10 +24,6 @@ class KeysetDetailPage(KeysetPage, DetailPage):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         # A number that no key can be would make the database complain.
         return super().get_object(request, object_id, from_field) if is_key(object_id) else None
-
-
-def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
-    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})
 
 
 def offered(name: str, words: Mapping[str, str] | None = None) -> type[Choice]:
