@@ -39,8 +39,7 @@ class EngineCommand(commands.VerbCommand):
 
 
 class VerbsCommand(EngineCommand, commands.VerbsCommand):
-    def run(self, *, verb: str | None, **options: Any) -> None:
-        super().run(verb=verb and verb.replace("-", "_"), **options)
+    """A command with several verbs of the engines."""
 
 
 def warn_if_unrunnable(command: BaseCommand, pipeline: Pipeline) -> None:

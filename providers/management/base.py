@@ -33,9 +33,6 @@ class UnknownError(Exception):
 class VerbsCommand(commands.VerbsCommand):
     refusals = (OrderError, PolicyError, PolicyRefusal, UnknownError)
 
-    def run(self, *, verb: str | None, **options: Any) -> None:
-        super().run(verb=verb and verb.replace("-", "_"), **options)
-
 
 def tenant(value: str) -> str:
     try:

@@ -109,7 +109,7 @@ class VerbCommand(BaseCommand):
 
 
 class VerbsCommand(VerbCommand):
-    """A command with several verbs, each a method of the same name: `pipeline create`, `pipeline list`."""
+    """A command with several verbs, each a method of the same name: `pipeline create`, `breaker force-open`."""
 
     default_verb: str | None = None
 
@@ -130,7 +130,7 @@ class VerbsCommand(VerbCommand):
         return parser
 
     def run(self, *, verb: str | None, **options: Any) -> None:
-        getattr(self, verb or str(self.default_verb))(**options)
+        getattr(self, (verb or str(self.default_verb)).replace("-", "_"))(**options)
 
 
 @contextmanager
