@@ -30,10 +30,6 @@ class Pruned(NamedTuple):
     tasks: int
     quotas: int
 
-    @property
-    def total(self) -> int:
-        return sum(self)
-
 
 def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = "") -> Pruned:
     """Remove calls and what belongs to them once they are older than this; done by somebody, it is written down."""
@@ -53,6 +49,11 @@ def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = 
         after = {"older_than_days": older_than / timedelta(days=1), **pruned._asdict()}
         audit.record(actor=by, action="providers.prune", target="provider calls", reason=reason, after=after)
     return pruned
+
+
+def prune_old() -> int:
+    """The same as a chore; how many rows went."""
+    return sum(prune())
 
 
 def _delete(rows: QuerySet[Any]) -> int:

@@ -202,12 +202,12 @@ def oldest_letter_age() -> float | None:
     return (database_time() - first.created_at).total_seconds() if first else None
 
 
-def minutes(gate_id: int, now: datetime, length: int = HOUR) -> list[dict[str, Any]]:
-    """The calls of each of the last minutes, those without any included."""
+def minutes(gate_id: int, now: datetime) -> list[dict[str, Any]]:
+    """The calls of each minute of the last hour, those without any included."""
     last = int(now.timestamp() // 60)
-    found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - length)}
+    found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - HOUR)}
     listed, none = [], ProviderMinute()
-    for minute in range(last - length + 1, last + 1):
+    for minute in range(last - HOUR + 1, last + 1):
         row = found.get(minute, none)
         counts = {"ok": row.successes, "bad": row.attempts - row.successes, "refused": row.refusals}
         listed.append({"minute": moment(minute * 60), **counts})
