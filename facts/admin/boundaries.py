@@ -9,14 +9,14 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.detail import LivePage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import anchor, tag, unbroken, words
 from ergon_site.access.pages import ReasonForm, done, holds
@@ -49,29 +49,6 @@ LIMIT: dict[str, Any] = {
 }
 SHOWN = 20
 KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
-
-
-def live(row: Boundary) -> dict[str, Any]:
-    """The part of a boundary's page that refreshes itself."""
-    stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
-    return {
-        "boundary": stand.boundary,
-        "standing": stand,
-        "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
-        "figures": list(_figures(stand)),
-        "meters": list(_meters(stand)),
-        "ceilings": _ceilings(stand.boundary),
-        "consumers": stand.readers,
-        "skipped": [
-            {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
-            for one in row.skipped.order_by("-offset")[:SHOWN]
-        ],
-        "unheard": amounts.span(stand.unheard) if stand.unheard else "",
-        "dedupe_days": remembering.dedupe_days(row),
-        "arrived_address": links.facts("forwardedfact", boundary=row.pk),
-        "alarmed": _alarmed(stand.boundary),
-        "read_at": timezone.now(),
-    }
 
 
 def _alarmed(row: Boundary) -> dict[str, str]:
@@ -119,10 +96,11 @@ def offset(number: int) -> str:
 
 
 @admin.register(Boundary)
-class BoundariesPage(Verbs):
+class BoundariesPage(LivePage, Verbs):
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."
     detail_template = "console/boundary.html"
+    live_template = "console/boundary_live.html"
     new_title = "New boundary"
     empty_text = "A boundary connects two zones: create the zones first."
     list_display = ("pair", "gate_word", "backlog", "lag", "reached", "head", "fill")
@@ -174,10 +152,6 @@ class BoundariesPage(Verbs):
     def fill(self, row: Any) -> str:
         return amounts.meter(row.standing.fill)
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="facts_boundary_live"), *super().get_urls()]
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Boundary]:
         rows: QuerySet[Boundary] = super().get_queryset(request)
         return rows.select_related("from_zone", "to_zone")
@@ -203,11 +177,28 @@ class BoundariesPage(Verbs):
         shown += [skip] if row.alarm and row.alarm_offset is not None else []
         shown = [] if row.is_retired else [*shown, limits, retire]
         buffers = {buffer: links.facts(buffer, boundary=row.pk) for buffer in ("fact", "forwardedfact")}
-        return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **live(row)}
+        return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **self.live(row)}
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of a boundary's page that refreshes itself."""
-        return TemplateResponse(request, "console/boundary_live.html", live(self.row(request, object_id)))
+    def live(self, row: Boundary) -> dict[str, Any]:
+        stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
+        return {
+            "boundary": stand.boundary,
+            "standing": stand,
+            "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
+            "figures": list(_figures(stand)),
+            "meters": list(_meters(stand)),
+            "ceilings": _ceilings(stand.boundary),
+            "consumers": stand.readers,
+            "skipped": [
+                {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
+                for one in row.skipped.order_by("-offset")[:SHOWN]
+            ],
+            "unheard": amounts.span(stand.unheard) if stand.unheard else "",
+            "dedupe_days": remembering.dedupe_days(row),
+            "arrived_address": links.facts("forwardedfact", boundary=row.pk),
+            "alarmed": _alarmed(stand.boundary),
+            "read_at": timezone.now(),
+        }
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.OPERATE)
