@@ -67,11 +67,6 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _moment(milliseconds: float) -> datetime | None:
-    """A time as a calendar has it; there are numbers beyond every calendar."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds <= LATEST else None
-
-
 class WrittenPage(KeysetPage, DetailPage):
     """A buffer, listed without contents. A row is addressed by its boundary and its offset."""
 
@@ -132,13 +127,15 @@ class WrittenPage(KeysetPage, DetailPage):
         content = orjson.loads(row.content)
         envelope, fact = content["envelope"], content["fact"]
         family = lineage.lineage_of(row, list(names))
+        produced = envelope["produced_at_unix_ms"]
         buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
         return {
             "fact": row,
             "is_stored": buffer == "fact",
             "envelope": envelope,
             "labels": sorted(envelope.get("labels", {}).items()),
-            "produced_at": _moment(envelope["produced_at_unix_ms"]),
+            # There are numbers beyond every calendar.
+            "produced_at": datetime.fromtimestamp(produced / 1000, UTC) if produced <= LATEST else None,
             "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
             "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
             "size": amounts.size(len(row.content.encode())),

@@ -62,8 +62,8 @@ class AttemptsPage(KeysetDetailPage):
             "outcome": tag(row.outcome.replace("_", " "), KINDS),
             "took": cells.milliseconds(row.duration_ms),
             "budget": cells.milliseconds(row.timeout_budget_ms),
-            "gate_address": cells.gate_address(gate) if gate else "",
-            "task_address": cells.task_address(row.task_execution_id) if row.task_execution_id else "",
+            "gate_address": cells.address("providers_gate", gate),
+            "task_address": cells.address("providers_taskexecution", row.task_execution_id),
             "correlation_address": cells.correlation_address(row.correlation_id),
             "others": [cells.attempt(one) for one in others],
         }

@@ -110,7 +110,7 @@ def _waiting(one: Standing) -> dict[str, Any]:
         "rows": [
             {
                 "row": row,
-                "address": cells.task_address(row.pk),
+                "address": cells.address("providers_taskexecution", row.pk),
                 "since": span((one.read_at - row.first_at).total_seconds()),
             }
             for row in rows

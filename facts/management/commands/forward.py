@@ -49,7 +49,18 @@ class Command(ServiceCommand):
         )
         self.stop_on_signals(self._forwarding.stop)
         self._forwarding.run(each_turn=self._show)
-        self._conclude(is_draining=drain)
+        self.line.end()
+        handed = sum(one.handed for one in self._forwarding.forwarders)
+        if self.is_json:
+            self.tell_event("stopped", handed_over=handed)
+        else:
+            self.stdout.write(f"{handed:,} handed over")
+        self.stdout.flush()
+        left = [one for one in self._forwarding.forwarders if one.standing not in ENDED]
+        if drain and left:
+            for one in left:
+                self.stderr.write(printable(f"{one.name} is not drained: {one.standing}: {one.reason}"))
+            sys.exit(1)
 
     def words(self, event: str, fields: dict[str, Any]) -> str:
         if event == "handed_over":
@@ -61,20 +72,6 @@ class Command(ServiceCommand):
     def _show(self) -> None:
         each = (f"{one.name}: {one.handed:,} handed over, {one.backlog:,} left" for one in self._forwarding.forwarders)
         self.show_progress(printable("; ".join(each) or "there are no boundaries"))
-
-    def _conclude(self, *, is_draining: bool) -> None:
-        self.line.end()
-        handed = sum(one.handed for one in self._forwarding.forwarders)
-        left = [one for one in self._forwarding.forwarders if one.standing not in ENDED]
-        if self.is_json:
-            self.tell_event("stopped", handed_over=handed)
-        else:
-            self.stdout.write(f"{handed:,} handed over")
-        self.stdout.flush()
-        if is_draining and left:
-            for one in left:
-                self.stderr.write(printable(f"{one.name} is not drained: {one.standing}: {one.reason}"))
-            sys.exit(1)
 
 
 def _pair(text: str) -> tuple[str, str]:
