@@ -35,8 +35,6 @@ def _boundaries() -> list[tuple[str, str]]:
 
 
 class ConsumerForm(forms.Form):
-    """The fields of a consumer."""
-
     name = forms.CharField(
         max_length=LONGEST_CONSUMER, strip=False, widget=PLAIN, help_text="The reader fetches under this name."
     )

@@ -23,7 +23,7 @@ from facts.reads.lineage import Relative
 
 
 def all_boundaries(request: Any) -> list[Boundary]:
-    """All of them, asked for once in a request."""
+    """All boundaries, queried once in a request."""
     if not hasattr(request, "all_boundaries"):
         request.all_boundaries = list(Boundary.objects.select_related("from_zone", "to_zone"))
     found: list[Boundary] = request.all_boundaries

@@ -24,8 +24,6 @@ _MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)\s*=\s*:([A-Za-z0-9+/=]*):\s*")
 
 
 class Damage(StrEnum):
-    """The damage of an artifact's bytes."""
-
     MISSING = "missing"
     CORRUPT = "corrupt"
 

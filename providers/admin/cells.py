@@ -78,7 +78,7 @@ def why(one: Standing) -> str:
 
 
 def sentence(one: Standing) -> str:
-    """The one thing to know."""
+    """The status of a capability in one sentence."""
     if one.override:
         until = f"for {away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
         passes = (

@@ -52,12 +52,12 @@ def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = 
 
 
 def prune_old() -> int:
-    """The same as a chore; how many rows went."""
+    """Prune as a chore; the number of rows removed."""
     return sum(prune())
 
 
 def _delete(rows: QuerySet[Any]) -> int:
-    """In portions, so that nobody waits long."""
+    """Delete rows in batches, so that no lock is held for long."""
     count = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
         with transaction.atomic():

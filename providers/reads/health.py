@@ -88,7 +88,7 @@ class Standing:
 
     @property
     def failures(self) -> int:
-        """In a row."""
+        """Consecutive failures."""
         known = self.gate or self.health
         return known.consecutive_failures if known else 0
 
@@ -197,7 +197,7 @@ def waiting_letters() -> int:
 
 
 def oldest_letter_age() -> float | None:
-    """For how many seconds the first of them waits."""
+    """The age of the first unpublished dead letter in seconds."""
     first = OutboxLetter.objects.filter(published_at__isnull=True).order_by("id").first()
     return (database_time() - first.created_at).total_seconds() if first else None
 
@@ -269,7 +269,7 @@ def _standing(
 
 
 def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
-    """The rates of all of them, from their minutes."""
+    """The rates of each gate, from its minutes."""
     since = int(now.timestamp() // 60) - HOUR
     rows = ProviderMinute.objects.filter(gate_id__in=[gate.pk for gate in gates], minute__gt=since)
     found: dict[int, list[ProviderMinute]] = {}
