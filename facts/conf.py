@@ -14,6 +14,7 @@ from facts.core.peers import Peer
 class FactSettings:
     zone: str
     limits: Limits
+    body_limit: int
     orphan_age: float
     verify_age: float
     handoff_timeout: float
@@ -24,9 +25,11 @@ class FactSettings:
 
 @cache
 def settings() -> FactSettings:
+    limits = limits_in(django_settings.ERGON_FACT_LIMITS)
     return FactSettings(
         zone=django_settings.ERGON_ZONE,
-        limits=limits_in(django_settings.ERGON_FACT_LIMITS),
+        limits=limits,
+        body_limit=limits.body,
         orphan_age=django_settings.ERGON_ORPHAN_AGE,
         verify_age=django_settings.ERGON_VERIFY_AGE,
         handoff_timeout=django_settings.ERGON_HANDOFF_TIMEOUT,

@@ -44,7 +44,7 @@ class FactsView(Refusing, APIView):
 
     @property
     def body_limit(self) -> int:
-        return settings().limits.body
+        return settings().body_limit
 
     @extend_schema(
         request=FactSerializer,
@@ -70,7 +70,7 @@ class BatchView(Refusing, APIView):
 
     @property
     def body_limit(self) -> int:
-        return max(BATCH_LIMIT, settings().limits.body)
+        return max(BATCH_LIMIT, settings().body_limit)
 
     @extend_schema(request=FactBatchSerializer, responses=AppendResultsSerializer)
     def post(self, request: Request) -> HttpResponse:

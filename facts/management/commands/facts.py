@@ -133,7 +133,7 @@ class Doubts:
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
     """Number and content of each line; what is no JSON is an error in its place."""
-    number, longest = 0, settings().limits.body
+    number, longest = 0, settings().body_limit
     while line := file.readline(longest + 1):
         number += 1
         if len(line) > longest:
