@@ -20,9 +20,8 @@ from django.utils.text import capfirst
 from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 from ergon_site.access import keyset
-from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.pages import ConsoleList, ConsolePage, holds
+from ergon_site.access.pages import ConsoleList, ConsolePage
 
 AT = "at"
 LONGEST_VALUE = 300
@@ -143,12 +142,6 @@ class KeysetPage(ConsolePage):
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         """The keyset query for the filters and the search (`q`); `ListingError` if a filter has no such value."""
         raise NotImplementedError
-
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
-    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.LEAD)
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
         return KeysetList

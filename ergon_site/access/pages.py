@@ -89,6 +89,16 @@ class ConsolePage(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    # Of actions that name a right as their permission.
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
+
+    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.LEAD)
+
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.ADMINISTER)
+
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_export"
         export = path("export.<slug:form>", self.admin_site.admin_view(self.export_view), name=name)

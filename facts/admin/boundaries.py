@@ -200,12 +200,6 @@ class BoundariesPage(LivePage, Verbs):
             "read_at": timezone.now(),
         }
 
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
-    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.ADMINISTER)
-
     @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         opened = provisioning.open_gate(*self.row(request, object_id).zones, **why(request, form))
