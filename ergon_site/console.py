@@ -79,6 +79,15 @@ class Console(UnfoldAdminSite):
     login_form = LoginForm
     index_template = "console/dashboard.html"
 
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        """Register models, also those with a key of several columns: their pages say how a row is addressed."""
+        models: Any = [model_or_iterable] if isinstance(model_or_iterable, type) else model_or_iterable
+        for model in models:
+            if model._meta.is_composite_pk:  # noqa: SLF001 (Django refuses these, whose rows its own pages cannot address)
+                self._registry[model] = admin_class(model, self)
+            else:
+                super().register(model, admin_class, **options)
+
     def get_urls(self) -> list[URLPattern]:
         own = [
             path("live/", self.admin_view(self.live), name="live"),

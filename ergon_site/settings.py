@@ -84,8 +84,8 @@ ERGON_CHORES = {
     "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
     "failed_logins_forgotten": (600.0, "ergon_site.access.logins.forget"),
     "message_ids_forgotten": (3600.0, "facts.ledger.forget"),
-    "providers_rated": (60.0, "providers.maintenance.rate"),
-    "providers_pruned": (600.0, "providers.maintenance.prune"),
+    "providers_rated": (60.0, "providers.calls.rollup"),
+    "providers_pruned": (600.0, "providers.calls.prune_old"),
     "dead_letters_published": (15.0, "providers.outbox.publish"),
 }
 ERGON_CELERY_APP = "ergon_site.celery.app"

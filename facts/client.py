@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from http import HTTPStatus
-from typing import IO, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
+from typing import IO, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -48,36 +48,21 @@ H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 Rule = Callable[Concatenate[Exchange, P], Steps[T]]
 
 
-class Done(NamedTuple):
-    """The result of a rule."""
-
-    value: Any
-
-
-class Failed(NamedTuple):
-    """What a step raised; the rule decides what it means."""
-
-    error: Exception
-
-
-def _next(steps: Steps[Any], outcome: Any) -> Any:
-    """The step that a rule wants after the outcome of the last one."""
-    try:
-        return steps.throw(outcome.error) if isinstance(outcome, Failed) else steps.send(outcome)
-    except StopIteration as end:
-        return Done(end.value)
-
-
 def _waiting(rule: "Rule[P, T]") -> "Callable[Concatenate[BoundaryClient, P], T]":
     @wraps(rule)
     def verb(client: "BoundaryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        steps, outcome = rule(client._exchange, *args, **kwargs), None  # noqa: SLF001
-        while not isinstance(step := _next(steps, outcome), Done):
-            try:
-                outcome = client._do(step)  # noqa: SLF001
-            except Exception as error:  # noqa: BLE001
-                outcome = Failed(error)
-        return step.value  # type: ignore[no-any-return]
+        steps = rule(client._exchange, *args, **kwargs)  # noqa: SLF001
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    outcome = client._do(step)  # noqa: SLF001
+                except Exception as error:  # noqa: BLE001 (the rule decides what it means)
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(outcome)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     return verb
 
@@ -85,13 +70,18 @@ def _waiting(rule: "Rule[P, T]") -> "Callable[Concatenate[BoundaryClient, P], T]
 def _awaiting(rule: "Rule[P, T]") -> "Callable[Concatenate[AsyncBoundaryClient, P], Awaitable[T]]":
     @wraps(rule)
     async def verb(client: "AsyncBoundaryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        steps, outcome = rule(client._exchange, *args, **kwargs), None  # noqa: SLF001
-        while not isinstance(step := _next(steps, outcome), Done):
-            try:
-                outcome = await client._do(step)  # noqa: SLF001
-            except Exception as error:  # noqa: BLE001
-                outcome = Failed(error)
-        return step.value  # type: ignore[no-any-return]
+        steps = rule(client._exchange, *args, **kwargs)  # noqa: SLF001
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    outcome = await client._do(step)  # noqa: SLF001
+                except Exception as error:  # noqa: BLE001 (the rule decides what it means)
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(outcome)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     return verb
 

@@ -50,7 +50,7 @@ def begin_to_serve() -> None:
 
 
 def begin_to_forward() -> None:
-    """The same for whoever hands over."""
+    """Count handoffs from zero."""
     for counter in (handed_over, handoff_failures):
         counter.add(0)
 

@@ -43,7 +43,7 @@ def in_force(provider: Any) -> ProviderPolicy:
 
 
 def governing(provider: Any) -> Governing:
-    """The same, with the number of the version."""
+    """The policy of a provider, with the number of its version."""
     key, now = (provider.provider_name, provider.capability), time.monotonic()
     at, found = _looks.get(key, (None, None))
     if at is None or now - at >= FRESH:

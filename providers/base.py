@@ -83,8 +83,8 @@ class ProviderBase(ABC):
         """Call the provider under its policy. It always returns a result; only mistakes of the program raise."""
         calls.refuse_open_transaction()
         ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
-        with _observed(ticket) as executing:
-            return executing.ended(_logged(perform(*self._parts(ticket)), ticket))
+        with _observed(ticket) as span:
+            return telemetry.executed(span, _attributes(ticket), _logged(perform(*self._parts(ticket)), ticket))
 
     async def aexecute(
         self,
@@ -98,8 +98,8 @@ class ProviderBase(ABC):
         """The same on the event loop, by the same rules."""
         await sync_to_async(calls.refuse_open_transaction)()
         ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
-        with _observed(ticket) as executing:
-            return executing.ended(_logged(await aperform(*self._parts(ticket)), ticket))
+        with _observed(ticket) as span:
+            return telemetry.executed(span, _attributes(ticket), _logged(await aperform(*self._parts(ticket)), ticket))
 
     def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
         """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
@@ -170,7 +170,7 @@ def _attributes(ticket: CallRequest) -> dict[str, str]:
     }
 
 
-def _observed(ticket: CallRequest) -> AbstractContextManager[telemetry.Executing]:
+def _observed(ticket: CallRequest) -> AbstractContextManager[Any]:
     tenant_id, correlation_id = ticket.who.tenant_id, ticket.context.correlation_id
     return telemetry.executing(_attributes(ticket), tenant_id=tenant_id, correlation_id=correlation_id)
 

@@ -111,20 +111,6 @@ class CeleryProviderTask(Task):
         self._end(TaskState.SUCCEEDED)
         return answer
 
-    def run(
-        self,
-        *,
-        tenant_id: str,
-        operation: str,
-        payload: dict[str, Any],
-        campaign_id: str | None = None,
-        correlation_id: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> dict[str, Any]:
-        """The body of an invocation; an override calls `ask`."""
-        keys = {"correlation_id": correlation_id, "idempotency_key": idempotency_key}
-        return self.ask(tenant_id=tenant_id, operation=operation, payload=payload, campaign_id=campaign_id, **keys)
-
     def ask(
         self,
         *,
@@ -164,6 +150,9 @@ class CeleryProviderTask(Task):
             patience=self.patience - invocation.since_first.total_seconds(),
         )
         return self._execute(provider, {**asked, "campaign_id": campaign_id, "context": context})
+
+    # The body of an invocation; an override calls `ask`.
+    run = ask
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         # Celery checks the arguments of functions only, and does not know ours.

@@ -3,10 +3,8 @@
 Spans: `provider.execute` › `provider.attempt`. Attributes name the provider, capability, operation, outcome and reason.
 """
 
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
@@ -50,59 +48,43 @@ store_failures = _meter.create_counter(
 T = TypeVar("T", bound=Answered | Failed)
 
 
-@dataclass(slots=True)
-class Attempting:
-    span: trace.Span
-    labels: dict[str, Any]
-    started: float = field(default_factory=time.perf_counter)
-
-    def ended(self, outcome: T) -> T:
-        error = outcome.error if isinstance(outcome, Failed) else None
-        labels = {**self.labels, OUTCOME: "failed" if error else "success"}
-        if error:
-            labels[REASON] = error.reason_code
-            self.span.set_attribute(REASON, error.reason_code)
-            self.span.set_status(trace.StatusCode.ERROR, error.reason_code)
-        status = outcome.error.http_status if isinstance(outcome, Failed) else outcome.http_status
-        if status is not None:
-            self.span.set_attribute(HTTP_STATUS, status)
-        attempts.add(1, labels)
-        attempt_duration.record(time.perf_counter() - self.started, labels)
-        return outcome
-
-
-@dataclass(slots=True)
-class Executing:
-    span: trace.Span
-    labels: dict[str, Any]
-
-    def ended(self, result: ProviderExecutionResult) -> ProviderExecutionResult:
-        labels = {**self.labels, OUTCOME: result.outcome.value}
-        self.span.set_attribute(OUTCOME, result.outcome.value)
-        self.span.set_attribute(REPLAYED, result.replayed)
-        if result.reason_code is not None:
-            labels[REASON] = result.reason_code
-            self.span.set_attribute(REASON, result.reason_code)
-            self.span.set_status(trace.StatusCode.ERROR, result.reason_code)
-        executions.add(1, labels)
-        if result.retry_suppressed:
-            suppressed.add(1, self.labels)
-        return result
-
-
-@contextmanager
-def executing(attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: str) -> Iterator[Executing]:
+def executing(
+    attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: str
+) -> AbstractContextManager[trace.Span]:
     """Around one execution. Tenants and correlations are on spans alone: as labels they would be without number."""
-    about = {**attributes, TENANT: tenant_id, CORRELATION: correlation_id}
-    with _span("provider.execute", about) as span:
-        yield Executing(span, dict(attributes))
+    return _span("provider.execute", {**attributes, TENANT: tenant_id, CORRELATION: correlation_id})
 
 
-@contextmanager
-def attempting(attributes: Mapping[str, Any], attempt: int) -> Iterator[Attempting]:
-    about = {**attributes, ATTEMPT: attempt}
-    with _span("provider.attempt", about) as span:
-        yield Attempting(span, dict(attributes))
+def executed(span: trace.Span, labels: Mapping[str, Any], result: ProviderExecutionResult) -> ProviderExecutionResult:
+    outcome = {OUTCOME: result.outcome.value}
+    span.set_attribute(REPLAYED, result.replayed)
+    if result.reason_code is not None:
+        outcome[REASON] = result.reason_code
+        span.set_status(trace.StatusCode.ERROR, result.reason_code)
+    span.set_attributes(outcome)
+    executions.add(1, {**labels, **outcome})
+    if result.retry_suppressed:
+        suppressed.add(1, labels)
+    return result
+
+
+def attempting(attributes: Mapping[str, Any], attempt: int) -> AbstractContextManager[trace.Span]:
+    return _span("provider.attempt", {**attributes, ATTEMPT: attempt})
+
+
+def attempted(span: trace.Span, labels: Mapping[str, Any], outcome: T, seconds: float) -> T:
+    labels = {**labels, OUTCOME: "success"}
+    status = outcome.error.http_status if isinstance(outcome, Failed) else outcome.http_status
+    if isinstance(outcome, Failed):
+        reason = outcome.error.reason_code
+        labels |= {OUTCOME: "failed", REASON: reason}
+        span.set_attribute(REASON, reason)
+        span.set_status(trace.StatusCode.ERROR, reason)
+    if status is not None:
+        span.set_attribute(HTTP_STATUS, status)
+    attempts.add(1, labels)
+    attempt_duration.record(seconds, labels)
+    return outcome
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 from django.db import migrations
 
 from ergon_site.access.database.operations import OnPostgreSQL
-from ergon_site.access.append_only import AppendOnly
+from ergon_site.access.database.append_only import AppendOnly
 
 HOT = ("engines_transactionrecord", "engines_attempt")
 # By default a table is vacuumed when a fifth of it is dead: far too late for a queue with a long history.

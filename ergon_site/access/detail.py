@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import reverse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.texts import sentence
@@ -60,3 +61,20 @@ class DetailPage(ConsolePage):
             field = getattr(error, "field", None)
             form.add_error(field if field in form.fields else None, sentence(error))
         return None
+
+
+class LivePage(DetailPage):
+    """A page with a part that refreshes itself, made from `live_template`."""
+
+    live_template: ClassVar[str]
+
+    def live(self, row: Any) -> dict[str, Any]:
+        """The context of that part."""
+        raise NotImplementedError
+
+    def get_urls(self) -> list[URLPattern]:
+        view, name = self.admin_site.admin_view(self.live_view), f"{self.opts.app_label}_{self.opts.model_name}_live"
+        return [path("<path:object_id>/live/", view, name=name), *super().get_urls()]
+
+    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return TemplateResponse(request, self.live_template, self.live(self.row(request, object_id)))

@@ -20,9 +20,8 @@ from django.utils.text import capfirst
 from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 from ergon_site.access import keyset
-from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.pages import ConsoleList, ConsolePage, holds
+from ergon_site.access.pages import ConsoleList, ConsolePage
 
 AT = "at"
 LONGEST_VALUE = 300
@@ -61,7 +60,10 @@ class KeysetList(ConsoleList):
         if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
         self.has_active_filters = len(wanted) > 1
-        self.keyset_query = self.model_admin.keyset_query(request, wanted)
+        try:
+            self.keyset_query = self.model_admin.keyset_query(request, wanted)
+        except keyset.ListingError as error:
+            raise IncorrectLookupParameters from error
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
         rows: QuerySet[Any] = self.keyset_query.all()
         return rows
@@ -138,18 +140,8 @@ class KeysetPage(ConsolePage):
         return row.pk
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        """The keyset query for the filters and the search (`q`)."""
+        """The keyset query for the filters and the search (`q`); `ListingError` if a filter has no such value."""
         raise NotImplementedError
-
-    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
-        """The rows of one page, with what their columns need besides."""
-        return rows
-
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
-    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.LEAD)
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
         return KeysetList
@@ -221,3 +213,7 @@ class Typed(Choice):
 
     template = "console/filter_text.html"
     help_text = ""
+
+
+def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
+    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})

@@ -45,6 +45,8 @@ class ReasonForm(BaseDialogForm):
 class ConsoleList(ChangeList):
     """A list that is filtered by the filters it offers, and by no other column or lookup."""
 
+    result_list: Any
+
     def get_filters(self, request: HttpRequest) -> Any:
         if any("\x00" in value for values in self.filter_params.values() for value in values):
             raise IncorrectLookupParameters
@@ -53,6 +55,10 @@ class ConsoleList(ChangeList):
             # Django takes any column for a filter: fields that pages hide could be guessed letter by letter.
             raise IncorrectLookupParameters
         return specs, has_filters, undeclared, *rest
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = self.model_admin.decorate(request, self.result_list)
 
 
 class ConsolePage(ModelAdmin):
@@ -83,6 +89,16 @@ class ConsolePage(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    # Of actions that name a right as their permission.
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
+
+    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.LEAD)
+
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.ADMINISTER)
+
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_export"
         export = path("export.<slug:form>", self.admin_site.admin_view(self.export_view), name=name)
@@ -90,6 +106,10 @@ class ConsolePage(ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsoleList]:
         return ConsoleList
+
+    def decorate(self, request: HttpRequest, rows: Any) -> Any:
+        """The rows of one page, with what their columns need besides."""
+        return rows
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}

@@ -5,14 +5,13 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 from unfold.decorators import display
 
 from ergon_site.access import keyset
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
+from ergon_site.access.lists import Choice, KeysetPage, tag, typed, unbroken, words
 from facts.admin import amounts, links
 from facts.admin.facts import all_boundaries
 from facts.models import Artifact
@@ -25,13 +24,7 @@ SHOWN = 50
 class KeptFilter(Choice):
     title = "references"
     parameter_name = "kept"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("orphan", "orphans"), ("referenced", "referenced"), ("damaged", "damaged")]
-
-
-class BucketFilter(Typed):
-    title = parameter_name = "bucket"
+    offered: ClassVar = {"orphan": "orphans", "referenced": "referenced", "damaged": "damaged"}
 
 
 @admin.register(Artifact)
@@ -39,16 +32,13 @@ class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
-    list_filter: ClassVar = [KeptFilter, BucketFilter]
+    list_filter: ClassVar = [KeptFilter, typed("bucket")]
     search_help_text = "A name: bucket/key"
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return lists.artifacts(wanted)
-        except lists.ListingError as error:
-            raise IncorrectLookupParameters from error
+        return lists.artifacts(wanted)
 
     @display(description="name")
     def name(self, row: Artifact) -> str:

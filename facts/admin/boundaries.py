@@ -9,17 +9,17 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right, reason_missing
+from ergon_site.access.detail import LivePage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import anchor, tag, unbroken, words
-from ergon_site.access.pages import ConsoleList, ReasonForm, done, holds
+from ergon_site.access.pages import ReasonForm, done, holds
 from facts import ledger, provisioning, retiring
 from facts.admin import amounts, links
 from facts.admin.dialogs import Verbs, why
@@ -31,22 +31,6 @@ from facts.models import Boundary
 from facts.provisioning import LARGEST
 from facts.reads import health
 from facts.reads.health import BoundaryStanding
-
-
-class BoundaryList(ConsoleList):
-    """The rows of a page of the list, with how each stands."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in rows]))
-        stands = {one.boundary.pk: one for one in found}
-        for row in rows:
-            row.standing = stands[row.pk]
-        self.result_list = rows
-
 
 OPEN = {"title": "Open the gate", "description": "Handoff resumes, and the alarm is cleared."}
 CLOSE = {
@@ -65,29 +49,6 @@ LIMIT: dict[str, Any] = {
 }
 SHOWN = 20
 KINDS = {"normal": "good", "autonomous": "bad", "reconciling": "warning", "alarm": "bad"}
-
-
-def live(row: Boundary) -> dict[str, Any]:
-    """The part of a boundary's page that refreshes itself."""
-    stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
-    return {
-        "boundary": stand.boundary,
-        "standing": stand,
-        "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
-        "figures": list(_figures(stand)),
-        "meters": list(_meters(stand)),
-        "ceilings": _ceilings(stand.boundary),
-        "consumers": stand.readers,
-        "skipped": [
-            {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
-            for one in row.skipped.order_by("-offset")[:SHOWN]
-        ],
-        "unheard": amounts.span(stand.unheard) if stand.unheard else "",
-        "dedupe_days": remembering.dedupe_days(row),
-        "arrived_address": links.facts("forwardedfact", boundary=row.pk),
-        "alarmed": _alarmed(stand.boundary),
-        "read_at": timezone.now(),
-    }
 
 
 def _alarmed(row: Boundary) -> dict[str, str]:
@@ -135,10 +96,11 @@ def offset(number: int) -> str:
 
 
 @admin.register(Boundary)
-class BoundariesPage(Verbs):
+class BoundariesPage(LivePage, Verbs):
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."
     detail_template = "console/boundary.html"
+    live_template = "console/boundary_live.html"
     new_title = "New boundary"
     empty_text = "A boundary connects two zones: create the zones first."
     list_display = ("pair", "gate_word", "backlog", "lag", "reached", "head", "fill")
@@ -190,16 +152,17 @@ class BoundariesPage(Verbs):
     def fill(self, row: Any) -> str:
         return amounts.meter(row.standing.fill)
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="facts_boundary_live"), *super().get_urls()]
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Boundary]:
         rows: QuerySet[Boundary] = super().get_queryset(request)
         return rows.select_related("from_zone", "to_zone")
 
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[BoundaryList]:
-        return BoundaryList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Any]:
+        shown = list(rows)
+        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in shown]))
+        stands = {one.boundary.pk: one for one in found}
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Boundary) -> dict[str, Any]:
         address = {name: reverse(f"admin:facts_boundary_{name}", args=[row.pk]) for name in self.actions_detail}
@@ -214,17 +177,28 @@ class BoundariesPage(Verbs):
         shown += [skip] if row.alarm and row.alarm_offset is not None else []
         shown = [] if row.is_retired else [*shown, limits, retire]
         buffers = {buffer: links.facts(buffer, boundary=row.pk) for buffer in ("fact", "forwardedfact")}
-        return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **live(row)}
+        return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **self.live(row)}
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of a boundary's page that refreshes itself."""
-        return TemplateResponse(request, "console/boundary_live.html", live(self.row(request, object_id)))
-
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
-    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.ADMINISTER)
+    def live(self, row: Boundary) -> dict[str, Any]:
+        stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
+        return {
+            "boundary": stand.boundary,
+            "standing": stand,
+            "gate": tag("retired" if row.is_retired else stand.boundary.gate, KINDS),
+            "figures": list(_figures(stand)),
+            "meters": list(_meters(stand)),
+            "ceilings": _ceilings(stand.boundary),
+            "consumers": stand.readers,
+            "skipped": [
+                {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
+                for one in row.skipped.order_by("-offset")[:SHOWN]
+            ],
+            "unheard": amounts.span(stand.unheard) if stand.unheard else "",
+            "dedupe_days": remembering.dedupe_days(row),
+            "arrived_address": links.facts("forwardedfact", boundary=row.pk),
+            "alarmed": _alarmed(stand.boundary),
+            "read_at": timezone.now(),
+        }
 
     @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:

@@ -15,7 +15,7 @@ from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import anchor, two_lines, words
-from ergon_site.access.pages import ConsoleList, ReasonForm
+from ergon_site.access.pages import ReasonForm
 from facts import provisioning, retiring
 from facts.admin import amounts, links
 from facts.admin.dialogs import Verbs, why
@@ -35,8 +35,6 @@ def _boundaries() -> list[tuple[str, str]]:
 
 
 class ConsumerForm(forms.Form):
-    """The fields of a consumer."""
-
     name = forms.CharField(
         max_length=LONGEST_CONSUMER, strip=False, widget=PLAIN, help_text="The reader fetches under this name."
     )
@@ -56,20 +54,6 @@ class ConsumerForm(forms.Form):
         if asked.get("start") == "offset" and asked.get("offset") is None and "offset" not in self.errors:
             self.add_error("offset", "Enter the first offset.")
         return asked
-
-
-class ConsumerList(ConsoleList):
-    """The rows of a page of the list, with how each stands."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = [row.pk for row in self.result_list]
-        stands = {one.consumer.pk: one for one in health.of_consumers(Consumer.objects.filter(pk__in=rows))}
-        self.result_list = [stands[key].consumer for key in rows]
-        for row in self.result_list:
-            row.standing = stands[row.pk]
 
 
 class ReadFilter(admin.SimpleListFilter):
@@ -136,8 +120,13 @@ class ConsumersPage(Verbs):
         rows: QuerySet[Consumer] = super().get_queryset(request)
         return rows.select_related("boundary__from_zone", "boundary__to_zone")
 
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsumerList]:
-        return ConsumerList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Any]:
+        shown = list(rows)
+        found = health.of_consumers(Consumer.objects.filter(pk__in=[row.pk for row in shown]))
+        stands = {one.consumer.pk: one for one in found}
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         stand = health.of_consumers(Consumer.objects.filter(pk=row.pk))[0]

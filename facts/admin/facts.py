@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import orjson
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 from unfold.decorators import display
 
@@ -14,7 +13,7 @@ from ergon_site.access import json_view
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, two_lines, words
+from ergon_site.access.lists import Choice, KeysetPage, two_lines, typed, words
 from facts.admin import amounts, links
 from facts.core import drafts
 from facts.ledger import references
@@ -24,7 +23,7 @@ from facts.reads.lineage import Relative
 
 
 def all_boundaries(request: Any) -> list[Boundary]:
-    """All of them, asked for once in a request."""
+    """All boundaries, queried once in a request."""
     if not hasattr(request, "all_boundaries"):
         request.all_boundaries = list(Boundary.objects.select_related("from_zone", "to_zone"))
     found: list[Boundary] = request.all_boundaries
@@ -36,20 +35,6 @@ class BoundaryFilter(Choice):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(str(one.pk), str(one)) for one in all_boundaries(request)]
-
-
-class MessageFilter(Typed):
-    title = "message id"
-    parameter_name = "message"
-
-
-class SubjectFilter(Typed):
-    title = parameter_name = "subject"
-
-
-class CorrelationFilter(Typed):
-    title = "correlation id"
-    parameter_name = "correlation"
 
 
 LATEST = 253_402_300_799_000
@@ -82,18 +67,15 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _moment(milliseconds: float) -> datetime | None:
-    """A time as a calendar has it; there are numbers beyond every calendar."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds <= LATEST else None
-
-
 class WrittenPage(KeysetPage, DetailPage):
     """A buffer, listed without contents. A row is addressed by its boundary and its offset."""
 
     detail_template = "console/fact.html"
     longest_value: ClassVar[int] = 2000
     list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
-    list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
+    list_filter: ClassVar = [
+        *(BoundaryFilter, typed("message", "message id"), typed("subject"), typed("correlation", "correlation id"))
+    ]
     search_help_text = "A message id, subject or correlation id"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "from_zone": "boundary__from_zone__name",
@@ -132,10 +114,7 @@ class WrittenPage(KeysetPage, DetailPage):
         return row
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return lists.facts(self.model, wanted, all_boundaries(request))
-        except lists.ListingError as error:
-            raise IncorrectLookupParameters from error
+        return lists.facts(self.model, wanted, all_boundaries(request))
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         known = {boundary.pk: boundary for boundary in all_boundaries(request)}
@@ -148,13 +127,15 @@ class WrittenPage(KeysetPage, DetailPage):
         content = orjson.loads(row.content)
         envelope, fact = content["envelope"], content["fact"]
         family = lineage.lineage_of(row, list(names))
+        produced = envelope["produced_at_unix_ms"]
         buffer = "fact" if isinstance(row, Fact) else "forwardedfact"
         return {
             "fact": row,
             "is_stored": buffer == "fact",
             "envelope": envelope,
             "labels": sorted(envelope.get("labels", {}).items()),
-            "produced_at": _moment(envelope["produced_at_unix_ms"]),
+            # There are numbers beyond every calendar.
+            "produced_at": datetime.fromtimestamp(produced / 1000, UTC) if produced <= LATEST else None,
             "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
             "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
             "size": amounts.size(len(row.content.encode())),
@@ -172,14 +153,11 @@ class WrittenPage(KeysetPage, DetailPage):
         }
 
 
+@admin.register(Fact)
 class FactsPage(WrittenPage):
     empty_text = "No facts yet: POST /api/v1/facts."
 
 
+@admin.register(ForwardedFact)
 class ForwardedFactsPage(WrittenPage):
     empty_text = "No facts handed over yet: manage.py forward does this."
-
-
-# Django's own way to register refuses keys of two columns, since its pages could not address such rows.
-for _page, _model in ((FactsPage, Fact), (ForwardedFactsPage, ForwardedFact)):
-    admin.site._registry[_model] = _page(_model, admin.site)  # noqa: SLF001

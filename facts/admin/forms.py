@@ -29,8 +29,6 @@ def _limit(name: str, label: str, help_text: str, **more: Any) -> forms.IntegerF
 
 
 class LimitsForm(forms.Form):
-    """The limits and retention of a boundary."""
-
     row_ceiling = _limit(
         "row_ceiling", "Maximum facts", "New facts are refused at this number. Empty: no limit.", required=False
     )

@@ -5,15 +5,11 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from facts.models import Artifact, Boundary, Consumer
+from facts.models import Artifact, Boundary
 
 
 def boundary(row: Boundary) -> str:
     return reverse("admin:facts_boundary_change", args=[row.pk])
-
-
-def consumer(row: Consumer) -> str:
-    return reverse("admin:facts_consumer_change", args=[row.pk])
 
 
 def artifact(row: Artifact) -> str:

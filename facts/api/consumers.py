@@ -20,7 +20,7 @@ from facts.api.facts import JSON, answer, refuse_others
 from facts.api.problems import Refusing
 from facts.api.serializers import ConfirmedSerializer, ConfirmSerializer, ConsumerSerializer, FactPageSerializer
 from facts.conf import settings
-from facts.core.errors import InvalidFactError
+from facts.core.errors import InvalidFactError, refuse
 from facts.ledger import reading
 
 
@@ -105,6 +105,5 @@ def _number(request: Request, name: str, kind: Any, *, default: Any, least: floa
     except ValueError:
         number = None
     if number is None or not least <= number <= most:
-        msg = f"{name} must be a number from {least:g} to {most:g}"
-        raise InvalidFactError(msg, f"/{name}")
+        refuse(f"/{name}", f"must be a number from {least:g} to {most:g}")
     return number

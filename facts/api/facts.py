@@ -28,7 +28,7 @@ from facts.api.serializers import (
     FoundSerializer,
 )
 from facts.conf import settings
-from facts.core.errors import FactError, InvalidFactError
+from facts.core.errors import FactError, InvalidFactError, refuse
 from facts.core.texts import has_controls
 from facts.ledger import Appended, Entry
 
@@ -78,8 +78,7 @@ class BatchView(Refusing, APIView):
         with freed(request) as body:
             drafts = body.get("facts") if isinstance(body, dict) else None
             if not isinstance(drafts, list) or not 1 <= len(drafts) <= MOST:
-                msg = f"facts must be a list of 1 to {MOST:,} facts"
-                raise InvalidFactError(msg, "/facts")
+                refuse("/facts", f"must be a list of 1 to {MOST:,} facts")
             refuse_others(body, "facts")
             prepared = [_prepared(caller, draft) for draft in drafts]
         appended = iter(ledger.append_many([one for one in prepared if isinstance(one, Entry)]))
@@ -116,8 +115,7 @@ def _found(request: Request, message_id: str) -> HttpResponse:
             msg = f"the query needs {name}"
             raise InvalidFactError(msg, f"/{name}")
         if has_controls(zone):
-            msg = f"{name} must have no control characters"
-            raise InvalidFactError(msg, f"/{name}")
+            refuse(f"/{name}", "must have no control characters")
     rights.check_boundary(api_identity.caller_of(request), *zones)
     found = ledger.look_up(message_id, *zones)
     head = f'{{"offset":{found.offset},"message_id":{orjson.dumps(message_id).decode()},'

@@ -4,20 +4,6 @@ Bytes lie in a storage of Django, the alias `artifacts`; a row says which they a
 last, so that there is no row without its bytes; bytes without a row are swept.
 """
 
-from facts.artifacts.reading import Slice, check_there, find, open_slice
-from facts.artifacts.storing import Announced, Put, put
-from facts.artifacts.sweeping import orphans, sweep
-from facts.artifacts.verifying import verify
-
-__all__ = [
-    "Announced",
-    "Put",
-    "Slice",
-    "check_there",
-    "find",
-    "open_slice",
-    "orphans",
-    "put",
-    "sweep",
-    "verify",
-]
+from facts.artifacts.reading import check_there as check_there, find as find, open_slice as open_slice
+from facts.artifacts.storing import Announced as Announced, Put as Put, put as put
+from facts.artifacts.sweeping import orphans as orphans, sweep as sweep

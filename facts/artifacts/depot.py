@@ -55,7 +55,7 @@ def digest_of(name: str, size: int) -> str:
 
 
 def names() -> Iterator[str]:
-    """Everything that lies there."""
+    """The names of all stored files."""
     try:
         folders, _ = storage().listdir("")
     except FileNotFoundError:

@@ -4,9 +4,8 @@ import base64
 import binascii
 import re
 from enum import StrEnum
-from typing import NoReturn
 
-from facts.core.errors import InvalidFactError
+from facts.core.errors import refuse
 from facts.core.texts import has_controls
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -25,8 +24,6 @@ _MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)\s*=\s*:([A-Za-z0-9+/=]*):\s*")
 
 
 class Damage(StrEnum):
-    """The damage of an artifact's bytes."""
-
     MISSING = "missing"
     CORRUPT = "corrupt"
 
@@ -34,22 +31,22 @@ class Damage(StrEnum):
 def check_name(bucket: str, key: str) -> None:
     """Refuse a bucket or a key that is none."""
     if not BUCKET.fullmatch(bucket):
-        _refuse("bucket", "must have 3 to 63 of a-z, 0-9, dot and hyphen, and a letter or digit at both ends")
+        refuse("/bucket", "must have 3 to 63 of a-z, 0-9, dot and hyphen, and a letter or digit at both ends")
     if not 0 < len(key) <= LONGEST_KEY:
-        _refuse("key", f"must have 1 to {LONGEST_KEY:,} characters")
+        refuse("/key", f"must have 1 to {LONGEST_KEY:,} characters")
     if has_controls(key):
-        _refuse("key", "must have no control characters")
+        refuse("/key", "must have no control characters")
     if len(key.encode()) > LONGEST_KEY_BYTES:
-        _refuse("key", f"must take at most {LONGEST_KEY_BYTES:,} bytes as UTF-8")
+        refuse("/key", f"must take at most {LONGEST_KEY_BYTES:,} bytes as UTF-8")
     if "\\" in key:
-        _refuse("key", "must have no backslashes")
+        refuse("/key", "must have no backslashes")
     if {"", ".", ".."} & set(key.split("/")):
-        _refuse("key", "must have no empty part between slashes, and none that is . or ..")
+        refuse("/key", "must have no empty part between slashes, and none that is . or ..")
 
 
 def check_media_type(media_type: str) -> None:
     if len(media_type) > LONGEST_MEDIA_TYPE or not MEDIA_TYPE.fullmatch(media_type):
-        _refuse("media_type", f"must look like application/pdf, in at most {LONGEST_MEDIA_TYPE} characters")
+        refuse("/media_type", f"must look like application/pdf, in at most {LONGEST_MEDIA_TYPE} characters")
 
 
 def digest_in(header: str) -> str:
@@ -57,13 +54,13 @@ def digest_in(header: str) -> str:
     members = [_MEMBER.fullmatch(member) for member in header.split(",")]
     found = {parts[1]: parts[2] for parts in members if parts}
     if None in members or "sha-256" not in found:
-        _refuse("Content-Digest", "must look like sha-256=:BASE64:")
+        refuse("/Content-Digest", "must look like sha-256=:BASE64:")
     try:
         raw = base64.b64decode(found["sha-256"], validate=True)
     except binascii.Error:
         raw = b""
     if len(raw) != DIGEST_SIZE:
-        _refuse("Content-Digest", f"must have {DIGEST_SIZE} bytes as its sha-256, in base64")
+        refuse("/Content-Digest", f"must have {DIGEST_SIZE} bytes as its sha-256, in base64")
     return PREFIX + raw.hex()
 
 
@@ -71,8 +68,3 @@ def digest_header(digest: str) -> str:
     """A digest as RFC 9530 writes it."""
     raw = bytes.fromhex(digest.removeprefix(PREFIX))
     return f"sha-256=:{base64.b64encode(raw).decode()}:"
-
-
-def _refuse(name: str, what: str) -> NoReturn:
-    msg = f"{name} {what}"
-    raise InvalidFactError(msg, f"/{name}")

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from hashlib import sha256
+from typing import Any, NamedTuple
 
-from facts.core.errors import InvalidFactError
+from facts.core.errors import InvalidFactError, refuse
 from facts.core.limits import LONGEST_TEXT, Limits
 from facts.core.texts import has_controls
 
@@ -58,18 +59,18 @@ def check(draft: Any, limits: Limits) -> None:
     _check_envelope(envelope, limits)
     _check_text(fact["subject"], limits.subject, "/fact/subject")
     if not _is_subject(fact["subject"]):
-        _refuse("/fact/subject", "must be kind:id or kind:scope/id")
+        refuse("/fact/subject", "must be kind:id or kind:scope/id")
     predicate = fact["predicate"]
     if type(predicate) is not str or len(predicate) > limits.predicate or not _is_predicate(predicate):
         _check_text(predicate, limits.predicate, "/fact/predicate")
-        _refuse("/fact/predicate", "must be in lower_snake_case")
+        refuse("/fact/predicate", "must be in lower_snake_case")
 
 
 def check_indexed(draft: Mapping[str, Any]) -> None:
     """Refuse names that no index could hold. Only limits beyond the usual ones let such names come so far."""
     for part, name in INDEXED:
         if len(draft[part].get(name, "").encode()) > LONGEST_INDEXED:
-            _refuse(f"/{part}/{name}", f"must take at most {LONGEST_INDEXED:,} bytes as UTF-8")
+            refuse(f"/{part}/{name}", f"must take at most {LONGEST_INDEXED:,} bytes as UTF-8")
 
 
 def references_in(fact: Mapping[str, Any], *, is_stored: bool = False) -> tuple[Reference, ...]:
@@ -104,12 +105,34 @@ def may_refer(content: str) -> bool:
     return '"bucket":' in content and '"key":' in content
 
 
+def notice_of_skip(
+    zones: tuple[str, str], offset: int, at_unix_ms: int, *, alarm: str, by: str, reason: str
+) -> dict[str, Any]:
+    """The fact that readers find where an administrator skipped one: which, and why."""
+    from_zone, to_zone = zones
+    key = sha256("\n".join(("skipped", from_zone, to_zone, str(offset))).encode()).hexdigest()
+    return {
+        "envelope": {
+            "message_id": f"skipped-{key}",
+            "from_zone": from_zone,
+            "to_zone": to_zone,
+            "produced_at_unix_ms": at_unix_ms,
+            "labels": {"ergon": "skipped"},
+        },
+        "fact": {
+            "subject": f"skipped_fact:{offset}",
+            "predicate": "was_skipped",
+            "object_json": {"offset": offset, "alarm": alarm, "by": by, "reason": reason},
+        },
+    }
+
+
 def _check_reference(told: dict[str, Any], at: str) -> None:
     for name in ("bucket", "key", "digest"):
         if not isinstance(told.get(name), str):
-            _refuse(f"{at}/{name}", "must be a text, as the answer to the upload has it")
+            refuse(f"{at}/{name}", "must be a text, as the answer to the upload has it")
     if not _is_whole(told.get("size")):
-        _refuse(f"{at}/size", "must be a whole number, as the answer to the upload has it")
+        refuse(f"{at}/size", "must be a whole number, as the answer to the upload has it")
 
 
 def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
@@ -118,10 +141,10 @@ def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
     if type(from_zone) is not str or type(to_zone) is not str or not _are_zones(from_zone, to_zone):
         _check_text(from_zone, LONGEST_TEXT, "/envelope/from_zone")
         _check_text(to_zone, LONGEST_TEXT, "/envelope/to_zone")
-        _refuse("/envelope/to_zone", "must be another zone than from_zone")
+        refuse("/envelope/to_zone", "must be another zone than from_zone")
     produced = envelope["produced_at_unix_ms"]
     if (type(produced) is not int and not _is_whole(produced)) or not 0 <= produced <= LATEST:
-        _refuse("/envelope/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
+        refuse("/envelope/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
     if len(envelope) > len(ENVELOPE_REQUIRED):
         for name in TEXTS:
             if name in envelope:
@@ -145,14 +168,14 @@ def _is_predicate(predicate: str) -> bool:
 
 def _check_labels(labels: Any, limits: Limits) -> None:
     if not isinstance(labels, dict):
-        _refuse("/envelope/labels", "must be an object of texts")
+        refuse("/envelope/labels", "must be an object of texts")
     if len(labels) > limits.labels:
-        _refuse("/envelope/labels", f"has {len(labels)} entries; {limits.labels} are allowed")
+        refuse("/envelope/labels", f"has {len(labels)} entries; {limits.labels} are allowed")
     for name, value in labels.items():
         if not isinstance(name, str) or not 0 < len(name) <= limits.label_name:
-            _refuse(f"/envelope/labels/{_escaped(name)}", f"must have a name of 1 to {limits.label_name} characters")
+            refuse(f"/envelope/labels/{_escaped(name)}", f"must have a name of 1 to {limits.label_name} characters")
         if not isinstance(value, str) or len(value) > limits.label_value:
-            _refuse(f"/envelope/labels/{_escaped(name)}", f"must be a text of at most {limits.label_value} characters")
+            refuse(f"/envelope/labels/{_escaped(name)}", f"must be a text of at most {limits.label_value} characters")
 
 
 def _is_whole(number: Any) -> bool:
@@ -162,27 +185,21 @@ def _is_whole(number: Any) -> bool:
 
 def _check_text(text: Any, longest: int, at: str) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= longest:
-        _refuse(at, f"must be a text of 1 to {longest} characters")
+        refuse(at, f"must be a text of 1 to {longest} characters")
     if not text.isprintable() and has_controls(text):
-        _refuse(at, "must have no control characters")
+        refuse(at, "must have no control characters")
 
 
 def _only(value: Any, required: tuple[str, ...], allowed: frozenset[str], at: str) -> None:
     if not isinstance(value, dict):
-        _refuse(at, "must be an object")
+        refuse(at, "must be an object")
     for name in required:
         if name not in value:
-            _refuse(f"{at}/{name}", "is missing")
+            refuse(f"{at}/{name}", "is missing")
     if len(value) > len(required):
         for name in value:
             if name not in allowed:
-                _refuse(f"{at}/{_escaped(name)}", "is unknown")
-
-
-def _refuse(pointer: str, what: str) -> NoReturn:
-    name = pointer.rpartition("/")[2] or "the body"
-    msg = f"{name} {what}"
-    raise InvalidFactError(msg, pointer)
+                refuse(f"{at}/{_escaped(name)}", "is unknown")
 
 
 def _escaped(name: object) -> str:

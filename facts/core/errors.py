@@ -1,5 +1,7 @@
 """The errors of the boundary. Each class has a stable code for programs."""
 
+from typing import NoReturn
+
 
 class FactError(Exception):
     """The root of everything the boundary raises; `pointer` leads to the field at fault, if there is one."""
@@ -145,3 +147,10 @@ def error_for(code: str, message: str, pointer: str = "") -> FactError:
     error = kind(message, pointer)
     error.code = code
     return error
+
+
+def refuse(pointer: str, what: str) -> NoReturn:
+    """Refuse the field that a JSON Pointer leads to, by its name."""
+    name = pointer.rpartition("/")[2] or "the body"
+    msg = f"{name} {what}"
+    raise InvalidFactError(msg, pointer)

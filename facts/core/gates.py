@@ -1,5 +1,9 @@
-"""The gate of a boundary: whether facts cross it, and what changes that. Both sides work on whatever it says."""
+"""The gate of a boundary: whether facts cross it, and what changes that; and the frontier that they reach.
 
+Both sides work on whatever the gate says.
+"""
+
+from collections.abc import Iterable
 from enum import StrEnum
 
 # So many failed handoffs in a row close a gate.
@@ -43,3 +47,11 @@ def reopened(backlog: int) -> Gate:
 def may_try(gate: Gate, *, is_closed_by_person: bool, is_alarmed: bool = False) -> bool:
     """Whether to hand over: what failures have closed is tried on; what a person or an alarm has closed is not."""
     return not is_alarmed and not (gate is Gate.AUTONOMOUS and is_closed_by_person)
+
+
+def advance(frontier: int, confirmed: Iterable[int]) -> int:
+    """The highest offset up to which the forward buffer is complete; -1 before the first. It never goes down."""
+    known = {offset for offset in confirmed if offset > frontier}
+    while frontier + 1 in known:
+        frontier += 1
+    return frontier

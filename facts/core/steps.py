@@ -40,8 +40,6 @@ class Hand(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer of the boundary."""
-
     status: int
     body: bytes
     retry_after: str | None = None

@@ -3,8 +3,6 @@
 Who receives pulls. Whatever ends a process, another one goes on from the cursor: nothing is lost, nothing comes twice.
 """
 
-from facts.forwarding.handoff import Handed, hand_over
-from facts.forwarding.running import Forwarding
-from facts.forwarding.sources import Source, source_of
-
-__all__ = ["Forwarding", "Handed", "Source", "hand_over", "source_of"]
+from facts.forwarding.handoff import Handed as Handed, hand_over as hand_over
+from facts.forwarding.running import Forwarding as Forwarding
+from facts.forwarding.sources import Source as Source, source_of as source_of

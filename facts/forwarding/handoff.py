@@ -118,28 +118,23 @@ def _pull_for(arrival: Arrival, boundary: Boundary, source: PeerSource, holder: 
             case DigestMismatchError():
                 raise _conflict(reference, arrival.offset)
         _keep(boundary, holder)
-        _pull(reference, arrival.offset, boundary, source, holder)
-
-
-def _pull(reference: Reference, offset: int, boundary: Boundary, source: PeerSource, holder: str) -> None:
-    try:
         # A large one may take long, as long as it does not stand still.
         limit = settings().handoff_timeout + reference.size / SLOWEST
-        with within(limit), source.open_artifact(reference.bucket, reference.key) as download:
-            artifacts.put(
-                reference.bucket,
-                reference.key,
-                Held(download, boundary, holder),
-                by=f"peer {boundary.from_zone}"[:150],
-                media_type=download.media_type,
-                announced=Announced(reference.size, reference.digest),
-            )
-    except ObjectConflictError:
-        raise _conflict(reference, offset) from None
-    except FactError as error:
-        name = f"{reference.bucket}/{reference.key}"
-        error.message = f"the artifact {name} of offset {offset:,} cannot be pulled: {error.message}"
-        raise
+        try:
+            with within(limit), source.open_artifact(*reference.name) as download:
+                artifacts.put(
+                    *reference.name,
+                    Held(download, boundary, holder),
+                    by=f"peer {boundary.from_zone}"[:150],
+                    media_type=download.media_type,
+                    announced=Announced(reference.size, reference.digest),
+                )
+        except ObjectConflictError:
+            raise _conflict(reference, arrival.offset) from None
+        except FactError as error:
+            name = f"{reference.bucket}/{reference.key}"
+            error.message = f"the artifact {name} of offset {arrival.offset:,} cannot be pulled: {error.message}"
+            raise
 
 
 def _conflict(reference: Reference, offset: int) -> AlarmError:

@@ -1,6 +1,5 @@
 """Appends new facts on PostgreSQL: few in one statement, many by COPY. All of them or none."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
@@ -14,6 +13,7 @@ from psycopg import OperationalError, errors
 from psycopg.pq import ConnStatus, ExecStatus
 
 from ergon_site.access.database import pooler
+from ergon_site.access.database.parameters import numbered
 from facts.ledger.entries import Entry
 
 # From so many on to copy them is quicker, although it takes more round trips.
@@ -66,7 +66,6 @@ APPEND = APPENDING.format(counted=COUNTED.format(more=NEVER_TRUNCATED))
 APPEND_UNKNOWN = APPENDING.format(counted=COUNTED.format(more=UNKNOWN))
 # Boundaries that have been truncated, as far as this process knows: to look at ids makes an append an eighth slower.
 _truncated: set[tuple[str, str]] = set()
-_NAMED = re.compile(r"%\((\w+)\)s")
 _prepared: WeakKeyDictionary[Any, set[bytes]] = WeakKeyDictionary()
 
 
@@ -111,13 +110,13 @@ def append(wrapper: Any, entries: Sequence[Entry]) -> int | None:
         return None
 
 
-def _prepare(raw: Any, statement: str) -> tuple[bytes, list[str]]:
+def _prepare(raw: Any, statement: str) -> tuple[bytes, tuple[str, ...]]:
     """The name of a statement on the server, and the names of its values in their order.
 
     psycopg does not know what is prepared here. After a rollback it deallocates all that the session has, so a
     statement that the server does not know is prepared again, once.
     """
-    name, text, order = _numbered(statement)
+    name, text, order = _named(statement)
     known = _prepared.setdefault(raw, set())
     if name not in known:
         _checked(raw, raw.pgconn.prepare(name, text))
@@ -126,11 +125,9 @@ def _prepare(raw: Any, statement: str) -> tuple[bytes, list[str]]:
 
 
 @cache
-def _numbered(statement: str) -> tuple[bytes, bytes, list[str]]:
+def _named(statement: str) -> tuple[bytes, bytes, tuple[str, ...]]:
     """Its name on the server, its text with numbers for names, and the names in the order of the numbers."""
-    order = list(dict.fromkeys(_NAMED.findall(statement)))
-    text = _NAMED.sub(lambda found: f"${order.index(found[1]) + 1}", statement)
-    return f"ergon_{abs(hash(statement)):x}".encode(), text.encode(), order
+    return (f"ergon_{abs(hash(statement)):x}".encode(), *numbered(statement))
 
 
 def _checked(raw: Any, result: Any) -> Any:

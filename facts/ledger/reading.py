@@ -12,10 +12,10 @@ from facts import telemetry
 from facts.canonical import size_of
 from facts.core.errors import (
     HistoryTruncatedError,
-    InvalidFactError,
     OffsetOutOfRangeError,
     UnknownConsumerError,
     UnknownFactError,
+    refuse,
 )
 from facts.core.texts import has_controls
 from facts.ledger import boundaries, remembering
@@ -79,8 +79,7 @@ def confirm(name: str, offset: Any) -> int:
     """Move the cursor forward, never back; where it stands."""
     telemetry.confirms.add(1)
     if type(offset) is not int or offset < 0:
-        msg = "offset must be a whole number from 0"
-        raise InvalidFactError(msg, "/offset")
+        refuse("/offset", "must be a whole number from 0")
     consumer = find_consumer(name)
     if offset == consumer.cursor:
         return offset  # even if it has been removed since

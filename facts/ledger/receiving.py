@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from ergon_site.access.database.calls import retry_conflicts
-from facts.core import frontier
+from facts.core import gates
 from facts.core.errors import AlarmError, FactError, UnreachableError
 from facts.ledger import references, remembering
 from facts.ledger.entries import Entry
@@ -77,7 +77,7 @@ def put(boundary: Boundary, new: Sequence[Arrival], confirmed: Sequence[int]) ->
             raise UnreachableError(msg)
         references.keep(boundary.pk, new, artifacts)
     above = ForwardedFact.objects.filter(boundary=boundary, offset__gt=boundary.frontier)
-    reached = frontier.advance(boundary.frontier, [*confirmed, *above.values_list("offset", flat=True)])
+    reached = gates.advance(boundary.frontier, [*confirmed, *above.values_list("offset", flat=True)])
     changes: dict[str, Any] = {"frontier": reached, "first_offset": boundary.first_offset}
     if new:
         changes["handed_over_at"] = Now()

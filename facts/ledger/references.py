@@ -47,7 +47,7 @@ def refusal(entry: Entry, artifacts: Artifacts) -> FactError | None:
 
 
 def fault(reference: Reference, artifact: Artifact | None) -> FactError | None:
-    """The error in a reference."""
+    """Why a reference does not hold; None if it does."""
     name = f"{reference.bucket}/{reference.key}"
     if artifact is None:
         msg = f"there is no artifact {name}: upload it first"

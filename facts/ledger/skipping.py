@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from ergon_site.access import audit
 from ergon_site.access.database.calls import retry_conflicts
 from facts.canonical import content_of
-from facts.core import notices
+from facts.core import drafts
 from facts.core.errors import ProvisioningError
 from facts.ledger import boundaries, receiving
 from facts.ledger.entries import Entry
@@ -74,7 +74,7 @@ def _check(boundary: Boundary, offset: int, last: int) -> None:
 
 def _notice(named: Boundary, boundary: Any, offset: int, by: str, reason: str) -> Arrival:
     at = int(boundary.read_at.timestamp() * 1000)
-    draft = notices.skipped(named.zones, offset, at, alarm=boundary.alarm, by=by, reason=reason)
+    draft = drafts.notice_of_skip(named.zones, offset, at, alarm=boundary.alarm, by=by, reason=reason)
     text, digest, size = content_of(draft)
     envelope, fact = draft["envelope"], draft["fact"]
     names = envelope["message_id"], fact["subject"], fact["predicate"]

@@ -7,12 +7,6 @@ from ergon_site.access.cli import commands
 from facts.core.errors import FactError, UnusableZoneError
 
 
-class VerbCommand(commands.VerbCommand):
-    """A command that calls a verb of the boundary."""
-
-    refusals = (FactError,)
-
-
 class VerbsCommand(commands.VerbsCommand):
     """A command with several verbs of the boundary."""
 

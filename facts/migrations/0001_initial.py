@@ -4,7 +4,16 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from facts.written_once import WrittenOnce
+from ergon_site.access.database.append_only import AppendOnlyWhile
+
+NOT_TRUNCATED = 'OLD."offset" >= (SELECT first_offset FROM facts_boundary WHERE id = OLD.boundary_id)'
+IN_ORDER = {
+    'trigger': 'in_order',
+    'condition': {'postgresql': NOT_TRUNCATED, 'sqlite': NOT_TRUNCATED},
+    'noun': 'offset',
+    'key': '"offset"',
+    'reason': 'has not been truncated',
+}
 
 
 class Migration(migrations.Migration):
@@ -160,6 +169,6 @@ class Migration(migrations.Migration):
             model_name='boundary',
             constraint=models.CheckConstraint(condition=models.Q(('first_offset__gte', 0), ('frontier__gte', -1), ('next_offset__gte', 0)), name='facts_boundary_offsets'),
         ),
-        WrittenOnce("Fact"),
-        WrittenOnce("ForwardedFact"),
+        AppendOnlyWhile("Fact", **IN_ORDER),
+        AppendOnlyWhile("ForwardedFact", **IN_ORDER),
     ]

@@ -4,7 +4,7 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from ergon_site.access.append_only import AppendOnly
+from ergon_site.access.database.append_only import AppendOnly
 
 
 class Migration(migrations.Migration):

@@ -90,14 +90,10 @@ def of_boundaries(rows: QuerySet[Boundary] | None = None) -> list[BoundaryStandi
     return [_boundary(list(group)) for _, group in groupby(ordered, key=lambda row: row.pk)]
 
 
-def of_consumers(rows: QuerySet[Consumer] | None = None) -> list[ConsumerStanding]:
-    found = (rows if rows is not None else Consumer.objects.filter(retired_at__isnull=True)).annotate(
-        waits_since=_written_after("boundary", "cursor"), read_at=Now()
-    )
-    return [
-        _consumer(row, row.waits_since, row.read_at)
-        for row in found.select_related("boundary__from_zone", "boundary__to_zone")
-    ]
+def of_consumers(rows: QuerySet[Consumer]) -> list[ConsumerStanding]:
+    found = rows.annotate(waits_since=_written_after("boundary", "cursor"), read_at=Now())
+    found = found.select_related("boundary__from_zone", "boundary__to_zone")
+    return [_consumer(row, row.waits_since, row.read_at) for row in found]
 
 
 def orphans() -> int:

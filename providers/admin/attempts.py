@@ -7,9 +7,9 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from ergon_site.access.lists import tag, two_lines
+from ergon_site.access.lists import tag, two_lines, typed
 from providers.admin import cells
-from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered, typed
+from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
 
@@ -62,8 +62,8 @@ class AttemptsPage(KeysetDetailPage):
             "outcome": tag(row.outcome.replace("_", " "), KINDS),
             "took": cells.milliseconds(row.duration_ms),
             "budget": cells.milliseconds(row.timeout_budget_ms),
-            "gate_address": cells.gate_address(gate) if gate else "",
-            "task_address": cells.task_address(row.task_execution_id) if row.task_execution_id else "",
+            "gate_address": cells.address("providers_gate", gate),
+            "task_address": cells.address("providers_taskexecution", row.task_execution_id),
             "correlation_address": cells.correlation_address(row.correlation_id),
             "others": [cells.attempt(one) for one in others],
         }

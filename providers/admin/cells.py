@@ -51,7 +51,8 @@ def away(moment: datetime, now: datetime) -> str:
 
 
 def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
-    return {"row": row, "address": attempt_address(row.pk), "took": milliseconds(row.duration_ms)}
+    page = address("providers_providerexecutionmetric", row.pk)
+    return {"row": row, "address": page, "took": milliseconds(row.duration_ms)}
 
 
 def tags(one: Standing) -> str:
@@ -77,7 +78,7 @@ def why(one: Standing) -> str:
 
 
 def sentence(one: Standing) -> str:
-    """The one thing to know."""
+    """The status of a capability in one sentence."""
     if one.override:
         until = f"for {away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
         passes = (
@@ -100,20 +101,9 @@ def sentence(one: Standing) -> str:
     return "Closed: calls are allowed."
 
 
-def gate_address(key: int) -> str:
-    return reverse("admin:providers_gate_change", args=[key])
-
-
-def attempt_address(key: int) -> str:
-    return reverse("admin:providers_providerexecutionmetric_change", args=[key])
-
-
-def task_address(key: int) -> str:
-    return reverse("admin:providers_taskexecution_change", args=[key])
-
-
-def dead_letter_address(key: int) -> str:
-    return reverse("admin:engines_deadletter_change", args=[key])
+def address(page: str, key: int | None) -> str:
+    """The page of a row; empty where there is none."""
+    return reverse(f"admin:{page}_change", args=[key]) if key else ""
 
 
 def attempts_address(who: Who, **more: Any) -> str:

@@ -11,8 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
@@ -20,6 +19,7 @@ from engines.core.explanation import span
 from ergon_site.access import drawing
 from ergon_site.access.buttons import bar, button
 from ergon_site.access.core.roles import Right
+from ergon_site.access.detail import LivePage
 from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.lists import two_lines, unbroken
 from ergon_site.access.models import AuditEntry
@@ -87,28 +87,6 @@ COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
 }
 
 
-def live(row: Gate) -> dict[str, Any]:
-    """The part of a capability's page that refreshes itself."""
-    stand = health.of_gates([row])[0]
-    newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
-    policies = ProviderPolicyRow.objects.select_related("active")
-    return {
-        "standing": stand,
-        "tags": cells.tags(stand),
-        "sentence": cells.sentence(stand),
-        "says": SAYS[stand.state],
-        "figures": list(_figures(stand)),
-        "quota": cells.quota(stand.quota),
-        "chart": drawing.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
-        "waiting": _waiting(stand),
-        "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
-        "attempts_address": cells.attempts_address(stand.who),
-        "policy": policies.filter(provider_name=row.provider_name, capability=row.capability).first(),
-        "new_policy_address": cells.new_policy_address(stand.who),
-        "read_at": stand.read_at,
-    }
-
-
 def _figures(one: Standing) -> Iterator[dict[str, str]]:
     rates, all_of_them = one.rates, cells.attempts_address(one.who)
     failed = cells.attempts_address(one.who, outcome="failed")
@@ -132,7 +110,7 @@ def _waiting(one: Standing) -> dict[str, Any]:
         "rows": [
             {
                 "row": row,
-                "address": cells.task_address(row.pk),
+                "address": cells.address("providers_taskexecution", row.pk),
                 "since": span((one.read_at - row.first_at).total_seconds()),
             }
             for row in rows
@@ -141,7 +119,7 @@ def _waiting(one: Standing) -> dict[str, Any]:
 
 
 @admin.register(Gate)
-class GatesPage(KeysetDetailPage):
+class GatesPage(KeysetDetailPage, LivePage):
     """Each number leads to the attempts behind it."""
 
     edit_right = Right.LEAD
@@ -149,16 +127,13 @@ class GatesPage(KeysetDetailPage):
     actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")
     looked_for = staticmethod(lists.gates)
     detail_template = "console/provider.html"
+    live_template = "console/provider_live.html"
     new_title = "Set quota"
     empty_text = "Capabilities are listed after their first call, or once they have a quota."
     list_display: ClassVar = ("name", "breaker", "rate", "latency", "quota", "last_error")
     list_filter: ClassVar = [offered("breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
     search_help_text = "A tenant, provider or capability"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = COLUMNS
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="providers_gate_live"), *super().get_urls()]
 
     def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:
         gates = rows.iterator(chunk_size=AT_ONCE)
@@ -220,10 +195,27 @@ class GatesPage(KeysetDetailPage):
         # For all who may see the gate.
         entries = AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")
         history = {"history": list(entries[:SHOWN]), "may_audit": holds(request, Right.AUDIT)}
-        return {"bar": bar(*buttons), **history, **live(row)}
+        return {"bar": bar(*buttons), **history, **self.live(row)}
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return TemplateResponse(request, "console/provider_live.html", live(self.row(request, object_id)))
+    def live(self, row: Gate) -> dict[str, Any]:
+        stand = health.of_gates([row])[0]
+        newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
+        policies = ProviderPolicyRow.objects.select_related("active")
+        return {
+            "standing": stand,
+            "tags": cells.tags(stand),
+            "sentence": cells.sentence(stand),
+            "says": SAYS[stand.state],
+            "figures": list(_figures(stand)),
+            "quota": cells.quota(stand.quota),
+            "chart": drawing.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
+            "waiting": _waiting(stand),
+            "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
+            "attempts_address": cells.attempts_address(stand.who),
+            "policy": policies.filter(provider_name=row.provider_name, capability=row.capability).first(),
+            "new_policy_address": cells.new_policy_address(stand.who),
+            "read_at": stand.read_at,
+        }
 
     @dialog_action(description="Reset", url_path="reset", permissions=["operate"], dialog=RESET)
     def reset(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:

@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed
-from providers.reads import lists
+from ergon_site.access.lists import Choice, KeysetPage, typed
 from providers.reads.lists import OFFERED
 
 
@@ -20,19 +18,12 @@ class KeysetDetailPage(KeysetPage, DetailPage):
     looked_for: ClassVar[Any]  # of `reads.lists`
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            found: KeysetQuery = type(self).looked_for(wanted)
-        except lists.ListingError as error:
-            raise IncorrectLookupParameters from error
+        found: KeysetQuery = type(self).looked_for(wanted)
         return found
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         # A number that no key can be would make the database complain.
         return super().get_object(request, object_id, from_field) if is_key(object_id) else None
-
-
-def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
-    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})
 
 
 def offered(name: str, words: Mapping[str, str] | None = None) -> type[Choice]:

@@ -53,6 +53,6 @@ class OutboxPage(KeysetDetailPage):
             "letter": row,
             "standing": self.standing(row),
             "part": {"tree": json_view.tree(told), "text": json_view.text(told)},
-            "letter_address": cells.dead_letter_address(row.dead_letter_id) if row.dead_letter_id else "",
+            "letter_address": cells.address("engines_deadletter", row.dead_letter_id),
             "correlation_address": cells.correlation_address(str(told.get("correlation_id", ""))),
         }

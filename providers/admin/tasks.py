@@ -7,9 +7,9 @@ from django.http import HttpRequest
 from unfold.decorators import display
 
 from engines.core.explanation import span
-from ergon_site.access.lists import tag, unbroken, words
+from ergon_site.access.lists import tag, typed, unbroken, words
 from providers.admin import cells
-from providers.admin.lists import TENANT, KeysetDetailPage, offered, typed
+from providers.admin.lists import TENANT, KeysetDetailPage, offered
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.reads import lists
 

@@ -14,7 +14,7 @@ from providers.calls.overrides import (
     reset as reset,
     set_quota as set_quota,
 )
-from providers.calls.pruning import prune as prune
+from providers.calls.pruning import prune as prune, prune_old as prune_old
 from providers.calls.settling import claim as claim, kept as kept, refuse as refuse, rollup as rollup, settle as settle
 from providers.core.exchange import CallRequest as CallRequest
 from providers.database.admitting import admit as admit

@@ -18,39 +18,10 @@ CATEGORIES = {"timeout": ExceptionType.TIMEOUT, "bad_request": ExceptionType.BUS
 
 def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int) -> OutboxLetter:
     """Keep a dead letter, in the database transaction of the end that it tells of."""
-    who = ticket.who
-    # The published message: the thirteen fields of the documents.
-    message: dict[str, Any] = storable(
-        {
-            "tenant_id": who.tenant_id,
-            "campaign_id": ticket.campaign_id,
-            "task_name": ticket.context.task_name,
-            "provider_name": who.provider_name,
-            "capability": who.capability,
-            "operation": ticket.operation,
-            "idempotency_key": ticket.key,
-            "correlation_id": ticket.context.correlation_id,
-            "reason_code": error.reason_code,
-            "error_type": type(error).__name__,
-            "error_message": error.message,
-            "attempts": attempts,
-            "occurred_at": database_time().isoformat(),
-        }
-    )
-    # The request, for a replay.
-    request: dict[str, Any] = storable(
-        {
-            **who._asdict(),
-            "campaign_id": ticket.campaign_id,
-            "operation": ticket.operation,
-            "version": ticket.version,
-            "idempotency_key": ticket.context.idempotency_key,
-            "task_arguments": ticket.context.task_arguments,
-            "payload": ticket.payload,
-        }
-    )
+    message, request = _message(ticket, error, attempts), _request(ticket)
+    without_payload = {name: value for name, value in request.items() if name != "payload"}
     draft = DeadLetterDraft(
-        source=f"{who.provider_name}/{who.capability}"[:200],
+        source=f"{ticket.who.provider_name}/{ticket.who.capability}"[:200],
         uid=ticket.context.correlation_id,
         step=ticket.operation[:STEP],
         category=CATEGORIES.get(error.reason_code, ExceptionType.SYSTEM).value,
@@ -58,7 +29,39 @@ def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int)
         message=message["error_message"],
         traceback=failures.traceback_of(error),
         payload=request["payload"],
-        details={**message, "request": {name: value for name, value in request.items() if name != "payload"}},
+        details={**message, "request": without_payload},
     )
     [letter] = dead_letters.record([draft])
     return OutboxLetter.objects.create(payload=message, request=request, dead_letter_id=letter.pk)
+
+
+def _message(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
+    """The published message: the thirteen fields of the documents."""
+    message: dict[str, Any] = {
+        **ticket.who._asdict(),
+        "campaign_id": ticket.campaign_id,
+        "task_name": ticket.context.task_name,
+        "operation": ticket.operation,
+        "idempotency_key": ticket.key,
+        "correlation_id": ticket.context.correlation_id,
+        "reason_code": error.reason_code,
+        "error_type": type(error).__name__,
+        "error_message": error.message,
+        "attempts": attempts,
+        "occurred_at": database_time().isoformat(),
+    }
+    return storable(message)  # type: ignore[no-any-return]
+
+
+def _request(ticket: CallRequest) -> dict[str, Any]:
+    """The request, for a replay."""
+    request: dict[str, Any] = {
+        **ticket.who._asdict(),
+        "campaign_id": ticket.campaign_id,
+        "operation": ticket.operation,
+        "version": ticket.version,
+        "idempotency_key": ticket.context.idempotency_key,
+        "task_arguments": ticket.context.task_arguments,
+        "payload": ticket.payload,
+    }
+    return storable(request)  # type: ignore[no-any-return]

@@ -30,10 +30,6 @@ class Pruned(NamedTuple):
     tasks: int
     quotas: int
 
-    @property
-    def total(self) -> int:
-        return sum(self)
-
 
 def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = "") -> Pruned:
     """Remove calls and what belongs to them once they are older than this; done by somebody, it is written down."""
@@ -55,8 +51,13 @@ def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = 
     return pruned
 
 
+def prune_old() -> int:
+    """Prune as a chore; the number of rows removed."""
+    return sum(prune())
+
+
 def _delete(rows: QuerySet[Any]) -> int:
-    """In portions, so that nobody waits long."""
+    """Delete rows in batches, so that no lock is held for long."""
     count = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
         with transaction.atomic():

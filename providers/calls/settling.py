@@ -9,7 +9,6 @@ import json
 import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -181,9 +180,9 @@ def rate(gate_id: int, who: Who) -> None:
     sql.rows(RATES.format(clock=clock), given)
 
 
-def rollup(*, older_than: timedelta = timedelta(seconds=EVERY)) -> int:
+def rollup() -> int:
     """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
-    before = (database_time() - older_than).timestamp()
+    before = database_time().timestamp() - EVERY
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0
     for health in aged.order_by("pk").iterator():

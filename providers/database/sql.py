@@ -1,20 +1,18 @@
 """Runs statements: prepared once for each connection, outside of transactions where possible."""
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
 from ergon_site.access.database import pooler
+from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
 from providers.database.statements import POSTGRESQL, SQLITE, Dialect
 
 PREPARED_FROM = 2
-_NAMED = re.compile(r"%\((\w+)\)s")
 Row = tuple[Any, ...]
 # A database that is away, as against a statement that is wrong.
 LOST = (OperationalError, InterfaceError)
@@ -56,19 +54,11 @@ def _prepared_rows(database: Any, statement: str, given: Mapping[str, Any]) -> l
     database.ensure_connection()
     raw = database.connection
     raw.prepare_threshold = PREPARED_FROM
-    text, names = _numbered(statement)
+    text, names = numbered(statement)
     with database.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
         cursor.execute(text, [given[name] for name in names])
         # `description` would say the same, and make a list of columns for it.
         return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
-
-
-@lru_cache(maxsize=256)
-def _numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with numbers in place of the names of its parameters, as the server knows them; and the names."""
-    names = tuple(dict.fromkeys(_NAMED.findall(statement)))
-    number = {name: f"${place}" for place, name in enumerate(names, 1)}
-    return _NAMED.sub(lambda found: number[found[1]], statement).replace("%%", "%").encode(), names
 
 
 def rows_again(statement: str, given: Mapping[str, Any]) -> list[Row]:

@@ -28,15 +28,17 @@ class Work:
     asynchronous: Callable[..., Awaitable[Any]] | None = None
 
     def call(self, step: Call) -> Answered | Failed:
-        with telemetry.attempting(self.attributes, step.attempt) as attempting:
+        with telemetry.attempting(self.attributes, step.attempt) as span:
+            started = time.perf_counter()
             try:
                 outcome = _answered(self.implementation(context=self._context_of(step)))
             except Exception as error:  # noqa: BLE001 (a provider may raise anything)
                 outcome = Failed(canonical(error))
-            return attempting.ended(outcome)
+            return telemetry.attempted(span, self.attributes, outcome, time.perf_counter() - started)
 
     async def acall(self, step: Call) -> Answered | Failed:
-        with telemetry.attempting(self.attributes, step.attempt) as attempting:
+        with telemetry.attempting(self.attributes, step.attempt) as span:
+            started = time.perf_counter()
             implementation = self.asynchronous or sync_to_async(self.implementation, thread_sensitive=False)
             try:
                 async with asyncio.timeout(step.timeout) as limit:
@@ -47,7 +49,7 @@ class Work:
                     late = ProviderTimeoutError(f"no answer within {step.timeout:g} s")
                     late.__cause__ = error
                     outcome = Failed(late)
-            return attempting.ended(outcome)
+            return telemetry.attempted(span, self.attributes, outcome, time.perf_counter() - started)
 
     def _context_of(self, step: Call) -> ProviderExecutionContext:
         return replace(self.context, attempt=step.attempt, timeout=step.timeout)

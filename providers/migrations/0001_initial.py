@@ -6,7 +6,19 @@ import django.db.models.functions.comparison
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from providers.retention_trigger import KeptForATime
+from ergon_site.access.database.append_only import AppendOnlyWhile
+
+IS_KEPT = 'OLD.created_at >= COALESCE((SELECT max(metrics_before) FROM provider_retention), {earliest})'
+IN_TIME = {
+    'trigger': 'in_time',
+    'condition': {
+        'postgresql': IS_KEPT.format(earliest="'-infinity'"),
+        'sqlite': IS_KEPT.format(earliest="''"),
+    },
+    'noun': 'call',
+    'key': 'id',
+    'reason': 'is not old enough',
+}
 
 
 class Migration(migrations.Migration):
@@ -228,5 +240,5 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('outcome__in', ['success', 'retry', 'failed', 'dead_letter'])), name='provider_metric_outcome_known'), models.CheckConstraint(condition=models.Q(('attempt_number__gte', 1), ('duration_ms__gte', 0), ('max_attempts__gte', 1)), name='provider_metric_numbers'), models.CheckConstraint(condition=models.Q(models.Q(('tenant_id', ''), _negated=True), models.Q(('provider_name', ''), _negated=True), models.Q(('capability', ''), _negated=True)), name='provider_metric_named')],
             },
         ),
-        KeptForATime("ProviderExecutionMetric"),
+        AppendOnlyWhile("ProviderExecutionMetric", **IN_TIME),
     ]

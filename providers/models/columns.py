@@ -35,7 +35,7 @@ class OfCapability(models.Model):
 
 
 def named(table: str, **more: Any) -> models.CheckConstraint:
-    """Nothing is kept for nobody."""
+    """The check that tenant, provider and capability are not empty."""
     condition = ~Q(tenant_id="") & ~Q(provider_name="") & ~Q(capability="")
     return models.CheckConstraint(condition=condition, name=f"{table}_named", **more)
 

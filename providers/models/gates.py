@@ -177,5 +177,5 @@ class ProviderHealthState(OfCapability):
 
 
 def moment(seconds: float) -> datetime:
-    """A time of the gate, for people."""
+    """A time of the gate as a datetime."""
     return datetime.fromtimestamp(seconds, UTC)

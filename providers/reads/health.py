@@ -88,7 +88,7 @@ class Standing:
 
     @property
     def failures(self) -> int:
-        """In a row."""
+        """Consecutive failures."""
         known = self.gate or self.health
         return known.consecutive_failures if known else 0
 
@@ -197,17 +197,17 @@ def waiting_letters() -> int:
 
 
 def oldest_letter_age() -> float | None:
-    """For how many seconds the first of them waits."""
+    """The age of the first unpublished dead letter in seconds."""
     first = OutboxLetter.objects.filter(published_at__isnull=True).order_by("id").first()
     return (database_time() - first.created_at).total_seconds() if first else None
 
 
-def minutes(gate_id: int, now: datetime, length: int = HOUR) -> list[dict[str, Any]]:
-    """The calls of each of the last minutes, those without any included."""
+def minutes(gate_id: int, now: datetime) -> list[dict[str, Any]]:
+    """The calls of each minute of the last hour, those without any included."""
     last = int(now.timestamp() // 60)
-    found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - length)}
+    found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - HOUR)}
     listed, none = [], ProviderMinute()
-    for minute in range(last - length + 1, last + 1):
+    for minute in range(last - HOUR + 1, last + 1):
         row = found.get(minute, none)
         counts = {"ok": row.successes, "bad": row.attempts - row.successes, "refused": row.refusals}
         listed.append({"minute": moment(minute * 60), **counts})
@@ -269,7 +269,7 @@ def _standing(
 
 
 def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
-    """The rates of all of them, from their minutes."""
+    """The rates of each gate, from its minutes."""
     since = int(now.timestamp() // 60) - HOUR
     rows = ProviderMinute.objects.filter(gate_id__in=[gate.pk for gate in gates], minute__gt=since)
     found: dict[int, list[ProviderMinute]] = {}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from facts.core import drafts, gates, limits, notices, watching
+from facts.core import drafts, gates, limits, watching
 from facts.core.drafts import Reference
 from facts.core.errors import (
     AlarmError,
@@ -16,8 +16,7 @@ from facts.core.errors import (
     UnauthenticatedError,
     error_for,
 )
-from facts.core.frontier import advance
-from facts.core.gates import FAILURES, LONGEST_WAIT, SILENCE, SMALL, Gate
+from facts.core.gates import FAILURES, LONGEST_WAIT, SILENCE, SMALL, Gate, advance
 from facts.core.limits import Limits, limits_in
 from facts.core.watching import UNHEARD, Flow, Worry
 from tests.facts.drafts import draft
@@ -79,7 +78,7 @@ def test_an_alarm_knows_the_offsets_that_it_is_about() -> None:
 
 
 def test_a_notice_is_a_fact_that_says_what_was_skipped_and_why() -> None:
-    made = [notices.skipped(("A", "B"), offset, 1, alarm="a", by="ada", reason="r") for offset in (7, 7, 8)]
+    made = [drafts.notice_of_skip(("A", "B"), offset, 1, alarm="a", by="ada", reason="r") for offset in (7, 7, 8)]
     for one in made:
         drafts.check(one, Limits())
     first, again, other = (one["envelope"]["message_id"] for one in made)

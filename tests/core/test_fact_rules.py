@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ergon_site.access.core import json_text
-from facts.core import drafts, frontier, gates, watching
+from facts.core import drafts, gates, watching
 from facts.core.drafts import Reference
 from facts.core.errors import InvalidFactError, UnusableZoneError
 from facts.core.gates import Gate
@@ -114,9 +114,9 @@ def test_a_reference_has_all_its_parts(part: str, value: Any) -> None:
 
 
 def test_the_frontier_stops_at_the_first_gap_and_never_goes_down() -> None:
-    assert frontier.advance(-1, [0, 1, 2, 4, 5]) == 2
-    assert frontier.advance(2, [3, 4, 5]) == 5
-    assert frontier.advance(5, [0, 1]) == 5
+    assert gates.advance(-1, [0, 1, 2, 4, 5]) == 2
+    assert gates.advance(2, [3, 4, 5]) == 5
+    assert gates.advance(5, [0, 1]) == 5
 
 
 @given(st.lists(st.lists(st.integers(0, 30))))
@@ -124,7 +124,7 @@ def test_the_frontier_is_the_end_of_what_has_no_gap(batches: list[list[int]]) ->
     reached, known = -1, set[int]()
     for batch in batches:
         known.update(batch)
-        reached = frontier.advance(reached, known)
+        reached = gates.advance(reached, known)
         assert set(range(reached + 1)) <= known
         assert reached + 1 not in known
 

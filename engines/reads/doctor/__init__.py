@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 from engines.core.errors import error_text
 from engines.reads.doctor import executors, fleet, ground, work
 from engines.reads.doctor.finding import Finding, Level, problem
-from ergon_site.access.pending_migrations import migrations as waiting_migrations
 
-__all__ = ["Finding", "Level", "examine", "waiting_migrations"]
+__all__ = ["Finding", "Level", "examine"]
 
 Check = Callable[[], Iterator[Finding]]
 

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from ergon_site.access.append_only import AppendOnly
+from ergon_site.access.database.append_only import AppendOnly
 
 
 class Migration(migrations.Migration):

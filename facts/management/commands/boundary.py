@@ -28,14 +28,16 @@ class Command(VerbsCommand):
         add_pair(create)
         create.add_argument(
             "--source",
+            dest="source_url",
             metavar="URL",
+            default="",
             help="a peer to pull the facts from, one of ERGON_PEERS; this database if not given",
         )
-        for option, what in {
-            "--token": "the peer's token, by the name of its file in ERGON_PEER_TOKENS",
-            "--consumer": "the consumer at the peer; the token's only one if not given",
-        }.items():
-            create.add_argument(option, metavar="NAME", help=f"with --source: {what}")
+        for option, name, what in (
+            ("--token", "source_token_file", "the peer's token, by the name of its file in ERGON_PEER_TOKENS"),
+            ("--consumer", "source_consumer", "the consumer at the peer; the token's only one if not given"),
+        ):
+            create.add_argument(option, dest=name, metavar="NAME", default="", help=f"with --source: {what}")
         _add_limits(create, is_new=True)
         create.add_argument(
             "--with-artifacts",
@@ -62,19 +64,9 @@ class Command(VerbsCommand):
             add_reason(parser)
 
     def create(self, *, from_zone: str, to_zone: str, reason: str, **options: Any) -> None:
-        plan = {
-            "source_url": options["source"] or "",
-            "source_token_file": options["token"] or "",
-            "source_consumer": options["consumer"] or "",
-            "row_ceiling": options["row_ceiling"],
-            "byte_ceiling": options["byte_ceiling"],
-            "with_artifacts": options["with_artifacts"],
-        }
-        if options["keep_days"] is not None:
-            plan["keep_days"] = options["keep_days"]
-        if options["dedupe_days"]:
-            plan["dedupe_days"] = options["dedupe_days"]
         of_a_peer = ("source_token_file", "source_consumer", "with_artifacts")
+        plan = {name: options[name] for name in ("source_url", *of_a_peer, *HELD)}
+        plan |= {name: options[name] for name in ("keep_days", "dedupe_days") if options[name]}
         if not plan["source_url"] and any(plan[name] for name in of_a_peer):
             msg = "--token, --consumer and --with-artifacts are for a peer: name it with --source"
             raise CommandError(msg)

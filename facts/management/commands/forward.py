@@ -1,35 +1,29 @@
 """`manage.py forward`: hands facts over, from their source into the forward buffer."""
 
-import os
-import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from threading import Lock
 from typing import Any
 
-from django.core.management.base import CommandError
-from django.db import connection
-from django.utils import timezone
-
-from ergon_site.access import pending_migrations
-from ergon_site.access.cli.commands import as_json
-from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
+from ergon_site.access.cli.metrics import add_metrics_port
+from ergon_site.access.cli.service import ServiceCommand
 from ergon_site.access.cli.tables import printable
+from facts.core.errors import FactError
 from facts.forwarding import Forwarding
 from facts.forwarding.running import Standing
 from facts.ledger import boundaries
-from facts.management.base import VerbCommand
 
 ARROW = "→"
 ENDED = (Standing.DRAINED, Standing.RETIRED)
 
 
-class Command(VerbCommand):
+class Command(ServiceCommand):
     help = (
         "Hand over appended facts, once and in order: from the store buffer in this database, or from a peer, into the"
         " forward buffer. Runs until SIGTERM or SIGINT. Of several processes one serves each boundary, and the others"
         " stand by."
     )
+    refusals = (FactError,)
+    counted = "handed_over"
 
     def add_options(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -45,59 +39,39 @@ class Command(VerbCommand):
         add_metrics_port(parser)
 
     def run(self, *, boundary: list[tuple[str, str]], drain: bool, metrics_port: int | None, **_: Any) -> None:
-        connection.ensure_connection()
-        if missing := pending_migrations.migrations():
-            msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
-            raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
-        serve_metrics(metrics_port)
+        self.prepare(metrics_port)
         chosen = [boundaries.find(*pair) for pair in dict.fromkeys(boundary)]
         for found in chosen:
             if found.is_retired:
                 raise boundaries.retired(found)
-        self._line, self._printing = self.live_line(), Lock()
         self._forwarding = Forwarding(
-            chosen or list(boundaries.in_use()), self._tell_event, is_draining=drain, is_all=not boundary
+            chosen or list(boundaries.in_use()), self.tell_event, is_draining=drain, is_all=not boundary
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
+        self.stop_on_signals(self._forwarding.stop)
         self._forwarding.run(each_turn=self._show)
-        self._conclude(is_draining=drain)
-
-    def _stop(self, number: int, _frame: object) -> None:
-        self._forwarding.stop()
-        # A second one ends the process at once.
-        signal.signal(number, signal.SIG_DFL)
-
-    def _tell_event(self, event: str, **fields: Any) -> None:
-        with self._printing:
-            self._line.end()
-            at = timezone.now()
-            if self.is_json:
-                self.stdout.write(as_json({"event": event, "at": at, **fields}))
-            elif not (event == "handed_over" and self._line.is_live):
-                self.stdout.write(f"{at:%Y-%m-%d %H:%M:%SZ} {_words(event, fields)}")
-            self.stdout.flush()
-
-    def _show(self) -> None:
-        if self.is_json:
-            return
-        each = (f"{one.name}: {one.handed:,} handed over, {one.backlog:,} left" for one in self._forwarding.forwarders)
-        with self._printing:
-            self._line.show(printable("; ".join(each) or "there are no boundaries"))
-
-    def _conclude(self, *, is_draining: bool) -> None:
-        self._line.end()
+        self.line.end()
         handed = sum(one.handed for one in self._forwarding.forwarders)
-        left = [one for one in self._forwarding.forwarders if one.standing not in ENDED]
         if self.is_json:
-            self._tell_event("stopped", handed_over=handed)
+            self.tell_event("stopped", handed_over=handed)
         else:
             self.stdout.write(f"{handed:,} handed over")
         self.stdout.flush()
-        if is_draining and left:
+        left = [one for one in self._forwarding.forwarders if one.standing not in ENDED]
+        if drain and left:
             for one in left:
                 self.stderr.write(printable(f"{one.name} is not drained: {one.standing}: {one.reason}"))
             sys.exit(1)
+
+    def words(self, event: str, fields: dict[str, Any]) -> str:
+        if event == "handed_over":
+            text = f"{fields['boundary']}: {fields['count']:,} up to offset {fields['frontier']:,}"
+            return printable(f"{text}, {fields['backlog']:,} left")
+        reason = f": {fields['reason']}" if fields.get("reason") else ""
+        return printable(f"{fields.get('boundary', '')}: {event.replace('_', ' ')}{reason}")
+
+    def _show(self) -> None:
+        each = (f"{one.name}: {one.handed:,} handed over, {one.backlog:,} left" for one in self._forwarding.forwarders)
+        self.show_progress(printable("; ".join(each) or "there are no boundaries"))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -106,11 +80,3 @@ def _pair(text: str) -> tuple[str, str]:
         msg = f"a boundary is written FROM→TO, not {text!r}"
         raise ArgumentTypeError(msg)
     return from_zone.strip(), to_zone.strip()
-
-
-def _words(event: str, fields: dict[str, Any]) -> str:
-    if event == "handed_over":
-        text = f"{fields['boundary']}: {fields['count']:,} up to offset {fields['frontier']:,}"
-        return printable(f"{text}, {fields['backlog']:,} left")
-    reason = f": {fields['reason']}" if fields.get("reason") else ""
-    return printable(f"{fields.get('boundary', '')}: {event.replace('_', ' ')}{reason}")

@@ -1,0 +1,60 @@
+"""Commands that run until SIGTERM or SIGINT, and print what happens meanwhile."""
+
+import os
+import signal
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connection
+from django.utils import timezone
+
+from ergon_site.access import pending_migrations
+from ergon_site.access.cli.commands import LiveLine, VerbCommand, as_json
+from ergon_site.access.cli.metrics import serve_metrics
+
+
+class ServiceCommand(VerbCommand):
+    """Prints each event as a line, JSON or text; a terminal also shows how far the command is."""
+
+    # The event that the live line of a terminal counts.
+    counted: str
+    # Events that the log on standard error tells already.
+    logged: frozenset[str] = frozenset()
+
+    def words(self, event: str, fields: dict[str, Any]) -> str:
+        """An event for people."""
+        raise NotImplementedError
+
+    def prepare(self, metrics_port: int | None) -> None:
+        connection.ensure_connection()
+        if missing := pending_migrations.migrations():
+            msg = f"{len(missing)} migrations are not applied: run manage.py migrate"
+            raise CommandError(msg, returncode=os.EX_UNAVAILABLE)
+        serve_metrics(metrics_port)
+        self.line, self.printing = LiveLine(self.stdout), RLock()
+
+    def stop_on_signals(self, stop: Callable[[], None]) -> None:
+        def handle(number: int, _frame: object) -> None:
+            stop()
+            # A second one ends the process at once.
+            signal.signal(number, signal.SIG_DFL)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, handle)
+
+    def tell_event(self, event: str, **fields: Any) -> None:
+        with self.printing:
+            self.line.end()
+            at = timezone.now()
+            if self.is_json:
+                self.stdout.write(as_json({"event": event, "at": at, **fields}))
+            elif event not in self.logged and not (event == self.counted and self.line.is_live):
+                self.stdout.write(f"{at:%Y-%m-%d %H:%M:%SZ} {self.words(event, fields)}")
+            self.stdout.flush()
+
+    def show_progress(self, text: str) -> None:
+        if not self.is_json:
+            with self.printing:
+                self.line.show(text)

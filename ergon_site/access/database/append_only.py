@@ -1,0 +1,102 @@
+"""Tables that are written once: migration operations that make the database itself refuse anything else."""
+
+from typing import Any
+
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+
+POSTGRESQL_REFUSAL = """
+CREATE OR REPLACE FUNCTION {prefix}_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+"""
+POSTGRESQL = """CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}
+  FOR EACH STATEMENT EXECUTE FUNCTION {prefix}_refuse_change();
+"""
+POSTGRESQL_REMOVABLE = """CREATE OR REPLACE FUNCTION {prefix}_refuse_removal() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF {condition} THEN
+    RAISE EXCEPTION '% is append-only: {noun} % {reason}', TG_TABLE_NAME, OLD.{key}
+      USING ERRCODE = 'restrict_violation';
+  END IF;
+  RETURN OLD;
+END $$;
+CREATE TRIGGER {table}_append_only BEFORE UPDATE OR TRUNCATE ON {table}
+  FOR EACH STATEMENT EXECUTE FUNCTION {prefix}_refuse_change();
+CREATE TRIGGER {table}_{trigger} BEFORE DELETE ON {table}
+  FOR EACH ROW EXECUTE FUNCTION {prefix}_refuse_removal();
+"""
+SQLITE_UPDATE = """
+CREATE TRIGGER {table}_append_only_UPDATE BEFORE UPDATE ON {table}
+  BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END
+"""
+SQLITE_REMOVABLE = """
+CREATE TRIGGER {table}_append_only_DELETE BEFORE DELETE ON {table}
+  WHEN {condition}
+  BEGIN SELECT RAISE(ABORT, '{table} is append-only: this {noun} {reason}'); END
+"""
+Statements = dict[str, list[str]]
+
+
+class AppendOnly(Operation):
+    """Refuse UPDATE, DELETE and TRUNCATE on a model's table from here on."""
+
+    reduces_to_sql = True
+    reversible = True
+    install: Statements = {
+        "postgresql": [POSTGRESQL_REFUSAL + POSTGRESQL],
+        "sqlite": [SQLITE_UPDATE, SQLITE_UPDATE.replace("UPDATE", "DELETE")],
+    }
+    remove: Statements = {
+        "postgresql": ["DROP TRIGGER {table}_append_only ON {table}"],
+        "sqlite": ["DROP TRIGGER {table}_append_only_UPDATE", "DROP TRIGGER {table}_append_only_DELETE"],
+    }
+
+    def __init__(self, model_name: str) -> None:
+        self.model_name = model_name
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """Nothing that models can see changes."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._run(self.install, app_label, schema_editor, to_state)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        self._run(self.remove, app_label, schema_editor, from_state)
+
+    def describe(self) -> str:
+        return f"Make {self.model_name} append-only"
+
+    def _run(self, statements: Statements, app_label: str, schema_editor: Any, state: Any) -> None:
+        table = state.apps.get_model(app_label, self.model_name)._meta.db_table  # noqa: SLF001 (Django's own way)
+        vendor = schema_editor.connection.vendor
+        for statement in statements[vendor]:
+            schema_editor.execute(statement.format(table=table, **self._terms(app_label, vendor)), params=None)
+
+    def _terms(self, app_label: str, vendor: str) -> dict[str, str]:
+        return {"prefix": "ergon"}
+
+
+class AppendOnlyWhile(AppendOnly):
+    """Refuse UPDATE and TRUNCATE on a model's table, and DELETE of rows for which a condition holds.
+
+    The condition is SQL about OLD, by database; `trigger` names the trigger. The refusal reads like "offset 7 has not
+    been truncated", from a `noun`, the column `key` and a `reason`.
+    """
+
+    install: Statements = {
+        "postgresql": [POSTGRESQL_REFUSAL + POSTGRESQL_REMOVABLE],
+        "sqlite": [SQLITE_UPDATE, SQLITE_REMOVABLE],
+    }
+    remove: Statements = {
+        **AppendOnly.remove,
+        "postgresql": ["DROP TRIGGER {table}_append_only ON {table}; DROP TRIGGER {table}_{trigger} ON {table}"],
+    }
+
+    def __init__(self, model_name: str, *, condition: dict[str, str], **words: str) -> None:
+        super().__init__(model_name)
+        self.condition, self.words = condition, words
+
+    def _terms(self, app_label: str, vendor: str) -> dict[str, str]:
+        return {"prefix": app_label, "condition": self.condition[vendor], **self.words}
