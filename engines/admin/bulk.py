@@ -17,10 +17,10 @@ from engines.core.states import State
 from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
 from ergon_site.access import keyset
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import tag, two_lines, unbroken, words
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import tag, two_lines, unbroken, words
 
 SHOWN = 50
 TURNS = {

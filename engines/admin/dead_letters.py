@@ -17,12 +17,13 @@ from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import executors, explain
 from engines.reads.dead_letters import list_letters
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import identifier, tag, unbroken, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import Typed
+from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Typed, identifier, tag, unbroken, words
-from ergon_site.access.pages import ReasonForm
 
 KINDS = {"open": "bad", "replayed": "good", "discarded": "warning"}
 GROUP_KINDS = {"open": "bad", "regressed": "bad", "muted": "warning", "resolved": "good"}

@@ -19,13 +19,14 @@ from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_groups, list_letters
-from ergon_site.access import drawing, keyset
-from ergon_site.access.buttons import bar
+from ergon_site.access import keyset
+from ergon_site.access.console import drawing
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import anchor, tag, two_lines, unbroken, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import anchor, tag, two_lines, unbroken, words
-from ergon_site.access.pages import actor
 
 HOURS = 24
 SHOWN = 50

@@ -13,20 +13,21 @@ from django.urls import reverse
 from unfold.decorators import display
 
 from engines.conf import settings
-from engines.core import explanation, redaction, timeline
+from engines.core import redaction, timeline
 from engines.core.errors import EngineError, ExceptionType
 from engines.models import Pipeline
 from engines.reads import executors
 from engines.reads.filters import ListingError
-from ergon_site.access import json_view
-from ergon_site.access.buttons import Button
+from ergon_site.access.console import json_view
+from ergon_site.access.console.buttons import Button
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import Choice, KeysetPage
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 
 def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
@@ -37,7 +38,7 @@ def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[
         {
             **one,
             "bar": bar,
-            "took": explanation.span(one["duration"]),
+            "took": span(one["duration"]),
             "trace": trace_link(one["trace_id"]),
             "details": details_title(pipeline, one["error_type"], one["traceback"]),
         }

@@ -9,16 +9,15 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.html import format_html
 from unfold.decorators import display
 
 from engines.admin import parts
 from engines.admin.parts import Act, RelatedPage
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
+from ergon_site.access.console.cells import tag, with_note
+from ergon_site.access.console.pages import actor, holds
 from ergon_site.access.core.roles import Right
-from ergon_site.access.lists import tag
-from ergon_site.access.pages import actor, holds
 
 KINDS = {"active": "good", "paused": "warning", "late": "warning"}
 
@@ -62,12 +61,7 @@ class PausablePage(RelatedPage):
         """Active, or paused by whom and why."""
         if row.paused_at is None:
             return tag("active", KINDS)
-        return format_html(
-            '<div class="ergon-cell">{}<div class="ergon-why">by {}: {}</div></div>',
-            tag("paused", KINDS),
-            row.paused_by,
-            row.pause_reason,
-        )
+        return with_note(tag("paused", KINDS), f"by {row.paused_by}: {row.pause_reason}")
 
     def new_context(self, request: HttpRequest) -> dict[str, Any]:
         """What the page of a new row shows besides its form."""

@@ -15,16 +15,16 @@ from engines.admin import links
 from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
 from engines.admin.parts import Act, column
 from engines.admin.pausing import PausablePage, PausedFilter, pausing, turn_of
-from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.reads import explain, status
 from engines.reads.status import Standing
-from ergon_site.access import drawing
-from ergon_site.access.buttons import bar
+from ergon_site.access.console import drawing
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import anchor, with_note
+from ergon_site.access.console.pages import ConsoleList, actor
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.lists import anchor
-from ergon_site.access.pages import ConsoleList, actor
 
 MINUTES = 60
 ENDS = {"ok": "succeeded", "bad": "failed"}
@@ -138,8 +138,7 @@ class PipelinesPage(PausablePage):
 
     @display(description="runs", ordering="task")
     def runs(self, row: Any) -> str:
-        runs = row.task or f"executor {row.executor}"
-        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', runs, row.direction)
+        return with_note(row.task or f"executor {row.executor}", row.direction)
 
     waiting = column("waiting", lambda row: anchor(links.transactions(row.name, "pending"), row.standing.depth))
     oldest = column("oldest", lambda row: age(row.standing))

@@ -10,10 +10,10 @@ from engines.admin import parts
 from engines.admin.forms import PayloadForm
 from engines.admin.parts import Act, ListedPage
 from engines.core.errors import EngineError
+from ergon_site.access.console.pages import ReasonForm, actor
 from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.pages import ReasonForm, actor
 
 REPLAY_BUTTON = Act("Replay", "replay", Right.OPERATE)
 EDIT_BUTTON = Act("Edit and replay", "edit", Right.LEAD, is_dialog=False)

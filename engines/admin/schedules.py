@@ -24,11 +24,11 @@ from engines.admin.pausing import KINDS, PausablePage, PausedFilter, pausing, tu
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import anchor, tag
+from ergon_site.access.console.fields import JsonField, WhyField
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.fields import JsonField, WhyField
-from ergon_site.access.lists import anchor, tag
 
 RUNS = 5
 

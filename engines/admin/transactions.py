@@ -13,17 +13,18 @@ from engines.admin import parts
 from engines.admin.parts import Act, CategoryFilter, column
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
-from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters
 from engines.reads.transactions import list_transactions
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import identifier, tag, unbroken, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import Choice, Typed
+from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, Typed, identifier, tag, unbroken, words
-from ergon_site.access.pages import ReasonForm
 
 AGES = {
     "under-5m": "younger than 5 minutes",

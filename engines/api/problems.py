@@ -14,6 +14,7 @@ from engines.transactions import RefusedError, SubmissionError
 from ergon_site.access.api import problems
 from ergon_site.access.api.problems import Problem, escaped, fault
 from ergon_site.access.api.schema import also_refuses
+from ergon_site.access.core.texts import sentence
 
 STATUSES = {
     "invalid_bulk_operation": HTTPStatus.BAD_REQUEST,
@@ -61,7 +62,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
         error = ValidationError({error.field: str(error)})
     # What is not listed is a fault of ours.
     elif isinstance(error, EngineError) and code in STATUSES:
-        detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        detail = sentence(error)
         members: dict[str, Any] = {}
         headers: dict[str, str] = {}
         if pointer := _pointer(error):

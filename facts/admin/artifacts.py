@@ -10,10 +10,12 @@ from django.http import HttpRequest
 from unfold.decorators import display
 
 from ergon_site.access import keyset
-from ergon_site.access.detail import DetailPage
+from ergon_site.access.console.cells import size, tag, unbroken, words
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.lists import Choice, KeysetPage, Typed
+from ergon_site.access.core.durations import span
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, tag, unbroken, words
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.admin.facts import all_boundaries
 from facts.models import Artifact
 from facts.reads import lists
@@ -60,7 +62,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
 
     @display(description="size")
     def bytes_held(self, row: Artifact) -> str:
-        return unbroken(amounts.size(row.size))
+        return unbroken(size(row.size))
 
     @display(description="media type")
     def kind(self, row: Artifact) -> str:
@@ -85,9 +87,9 @@ class ArtifactsPage(KeysetPage, DetailPage):
         return {
             "artifact": row,
             "kept": self.kept(row),
-            "size": amounts.size(row.size),
+            "size": size(row.size),
             "exact": f"{row.size:,}",
             "references": references,
             "slice": found,
-            "orphan_age": amounts.span(settings.ERGON_ORPHAN_AGE),
+            "orphan_age": span(settings.ERGON_ORPHAN_AGE),
         }

@@ -15,17 +15,29 @@ from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import (
+    anchor,
+    beyond,
+    meter,
+    note,
+    percentage,
+    size,
+    tag,
+    unbroken,
+    with_note,
+    words,
+)
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ConsoleList, ReasonForm, done, holds
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import anchor, tag, unbroken, words
-from ergon_site.access.pages import ConsoleList, ReasonForm, done, holds
 from facts import ledger, provisioning, retiring
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.admin.dialogs import Verbs, why
 from facts.admin.forms import BoundaryForm, LimitsForm
 from facts.core.gates import Gate
-from facts.core.watching import Worry
+from facts.core.watching import FILL, Worry
 from facts.ledger import remembering
 from facts.models import Boundary
 from facts.provisioning import LARGEST
@@ -82,7 +94,7 @@ def live(row: Boundary) -> dict[str, Any]:
             {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
             for one in row.skipped.order_by("-offset")[:SHOWN]
         ],
-        "unheard": amounts.span(stand.unheard) if stand.unheard else "",
+        "unheard": span(stand.unheard) if stand.unheard else "",
         "dedupe_days": remembering.dedupe_days(row),
         "arrived_address": links.facts("forwardedfact", boundary=row.pk),
         "alarmed": _alarmed(stand.boundary),
@@ -108,7 +120,7 @@ def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
     here = {"boundary": stand.boundary.pk}
     for title, value, address in (
         ("Backlog", f"{stand.flow.backlog:,}", links.facts(buffer, **here)),
-        ("Lag", amounts.span(stand.flow.lag), ""),
+        ("Lag", span(stand.flow.lag), ""),
         ("Frontier", frontier(stand), "" if stand.is_read_only else links.facts("forwardedfact", **here)),
         ("Newest", offset(stand.newest), links.facts(buffer, **here)),
     ):
@@ -117,16 +129,16 @@ def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
 
 def _meters(stand: BoundaryStanding) -> Iterator[dict[str, Any]]:
     ceilings = _ceilings(stand.boundary)
-    held = {"Facts": f"{stand.rows:,}", "Bytes": amounts.size(stand.boundary.stored_bytes)}
+    held = {"Facts": f"{stand.rows:,}", "Bytes": size(stand.boundary.stored_bytes)}
     for title, percent in (("Facts", stand.row_percent), ("Bytes", stand.byte_percent)):
         value = held[title] if percent is None else f"{held[title]} of {ceilings[title]}"
-        yield {"title": title, "value": value, "meter": amounts.meter(percent)}
+        yield {"title": title, "value": value, "meter": _fill(percent)}
 
 
 def _ceilings(row: Boundary) -> dict[str, str]:
     return {
         "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no limit",
-        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no limit",
+        "Bytes": size(row.byte_ceiling) if row.byte_ceiling else "no limit",
     }
 
 
@@ -167,7 +179,7 @@ class BoundariesPage(Verbs):
             or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
         )
         both = format_html("{} {}", parts[0], parts[-1] if len(parts) > 1 else "")
-        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', both, why)
+        return with_note(both, why)
 
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
@@ -176,7 +188,7 @@ class BoundariesPage(Verbs):
 
     @display(description="lag")
     def lag(self, row: Any) -> str:
-        return _warned(amounts.span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
+        return _warned(span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
 
     @display(description="frontier")
     def reached(self, row: Any) -> str:
@@ -188,7 +200,7 @@ class BoundariesPage(Verbs):
 
     @display(description="fill")
     def fill(self, row: Any) -> str:
-        return amounts.meter(row.standing.fill)
+        return _fill(row.standing.fill)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.live_view)
@@ -278,4 +290,9 @@ def _skipped_words(first: int, last: int | None) -> str:
 
 
 def _warned(text: str, *, is_beyond: bool) -> str:
-    return amounts.beyond(text) if is_beyond else unbroken(text)
+    return beyond(text) if is_beyond else unbroken(text)
+
+
+def _fill(number: float | None) -> str:
+    """How full a buffer is, as a bar and a number."""
+    return note("no limit") if number is None else meter(number, percentage(number), warning=FILL)

@@ -10,14 +10,15 @@ from django.urls import reverse
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import anchor, beyond, two_lines, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ConsoleList, ReasonForm
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import anchor, two_lines, words
-from ergon_site.access.pages import ConsoleList, ReasonForm
 from facts import provisioning, retiring
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.admin.dialogs import Verbs, why
 from facts.admin.facts import all_boundaries
 from facts.admin.forms import PLAIN
@@ -121,7 +122,7 @@ class ConsumersPage(Verbs):
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = f"{row.standing.flow.backlog:,}"
-        told = amounts.beyond(told) if row.standing.worries else told
+        told = beyond(told) if row.standing.worries else told
         return anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
 
     @display(description="last fetch", ordering="fetched_at", empty_value="never")
@@ -145,11 +146,11 @@ class ConsumersPage(Verbs):
         retire = button(request, "Retire", reverse("admin:facts_consumer_retire", args=[row.pk]), right=Right.LEAD)
         return {
             "bar": bar(*([] if row.is_retired else [retire])),
-            "overdue": amounts.span(stand.overdue) if Worry.HOLDING in stand.worries else "",
+            "overdue": span(stand.overdue) if Worry.HOLDING in stand.worries else "",
             "consumer": row,
             "standing": stand,
             "following": address if stand.flow.backlog else "",
-            "lag": amounts.span(stand.flow.lag),
+            "lag": span(stand.flow.lag),
             "boundary": row.boundary,
         }
 

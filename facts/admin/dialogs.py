@@ -9,10 +9,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.pages import actor, done
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.pages import actor, done
 from facts.core.errors import FactError
 
 

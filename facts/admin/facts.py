@@ -10,12 +10,13 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from ergon_site.access import json_view
+from ergon_site.access.console import json_view
+from ergon_site.access.console.cells import size, two_lines, words
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.lists import Choice, KeysetPage, Typed
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, two_lines, words
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.core import drafts
 from facts.ledger import references
 from facts.models import Boundary, Fact, ForwardedFact, Written
@@ -74,7 +75,7 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{reference.bucket}/{reference.key}",
-            "size": amounts.size(reference.size),
+            "size": size(reference.size),
             "row": (row := rows.get(reference.name)),
             "address": links.artifact(row) if row else "",
         }
@@ -157,7 +158,7 @@ class WrittenPage(KeysetPage, DetailPage):
             "produced_at": _moment(envelope["produced_at_unix_ms"]),
             "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
             "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
-            "size": amounts.size(len(row.content.encode())),
+            "size": size(len(row.content.encode())),
             "artifacts": _artifacts(fact),
             "causes": _relatives(family.causes, names),
             "has_more_causes": family.has_more_causes,

@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import two_lines, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import two_lines, words
-from ergon_site.access.pages import ReasonForm
 from facts import provisioning, retiring
 from facts.admin.dialogs import Verbs, why
 from facts.admin.forms import PLAIN

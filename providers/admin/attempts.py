@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from ergon_site.access.lists import tag, two_lines
+from ergon_site.access.console.cells import milliseconds, tag, two_lines
 from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered, typed
 from providers.models import Gate, ProviderExecutionMetric
@@ -52,7 +52,7 @@ class AttemptsPage(KeysetDetailPage):
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:
-        return _both(cells.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
+        return _both(milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
 
     def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
         others = ProviderExecutionMetric.objects.filter(correlation_id=row.correlation_id).order_by("id")[:SHOWN]
@@ -60,8 +60,8 @@ class AttemptsPage(KeysetDetailPage):
         return {
             "attempt": row,
             "outcome": tag(row.outcome.replace("_", " "), KINDS),
-            "took": cells.milliseconds(row.duration_ms),
-            "budget": cells.milliseconds(row.timeout_budget_ms),
+            "took": milliseconds(row.duration_ms),
+            "budget": milliseconds(row.timeout_budget_ms),
             "gate_address": cells.gate_address(gate) if gate else "",
             "task_address": cells.task_address(row.task_execution_id) if row.task_execution_id else "",
             "correlation_address": cells.correlation_address(row.correlation_id),

@@ -13,17 +13,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
 from unfold.decorators import action, display
 
-from engines.core.explanation import span
-from ergon_site.access import drawing
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console import drawing
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import UNKNOWN, anchor, milliseconds, two_lines, unbroken, with_note
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import two_lines, unbroken
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 from providers import calls
 from providers.admin import cells
 from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
@@ -117,9 +116,9 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
         ("Refused, last hour", f"{rates.refusals:,}", failed),
         ("Success rate of attempts", cells.share(rates.success), all_of_them),
         ("Success rate of executions", cells.share(rates.execution), all_of_them),
-        ("p95 of attempts", cells.milliseconds(rates.p95), all_of_them),
+        ("p95 of attempts", milliseconds(rates.p95), all_of_them),
     ):
-        yield {"title": title, "value": value, "address": "" if value == cells.UNKNOWN else address}
+        yield {"title": title, "value": value, "address": "" if value == UNKNOWN else address}
 
 
 def _waiting(one: Standing) -> dict[str, Any]:
@@ -177,11 +176,7 @@ class GatesPage(KeysetDetailPage):
 
     @display(description="breaker")
     def breaker(self, row: Any) -> str:
-        return format_html(
-            '<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>',
-            cells.tags(row.standing),
-            cells.why(row.standing),
-        )
+        return with_note(cells.tags(row.standing), cells.why(row.standing))
 
     @display(description="success (1 h)")
     def rate(self, row: Any) -> str:
@@ -189,11 +184,11 @@ class GatesPage(KeysetDetailPage):
         told = cells.share(one.rates.success)
         if one.rates.success is None:
             return told
-        return unbroken(format_html('<a class="ergon-link" href="{}">{}</a>', cells.attempts_address(one.who), told))
+        return unbroken(anchor(cells.attempts_address(one.who), told))
 
     @display(description="p95 (1 h)")
     def latency(self, row: Any) -> str:
-        return unbroken(cells.milliseconds(row.standing.rates.p95))
+        return unbroken(milliseconds(row.standing.rates.p95))
 
     @display(description="quota")
     def quota(self, row: Any) -> str:
@@ -203,8 +198,8 @@ class GatesPage(KeysetDetailPage):
     def last_error(self, row: Any) -> str:
         known = row.standing.health
         if known is None or known.last_error_code is None:
-            return cells.UNKNOWN
-        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else cells.UNKNOWN
+            return UNKNOWN
+        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else UNKNOWN
         return two_lines(known.last_error_code, at)
 
     def details(self, request: HttpRequest, row: Gate) -> dict[str, Any]:

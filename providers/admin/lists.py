@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.lists import Choice, KeysetPage, Typed
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed
 from providers.reads import lists
 from providers.reads.lists import OFFERED
 

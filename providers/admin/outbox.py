@@ -6,8 +6,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from ergon_site.access import json_view
-from ergon_site.access.lists import tag, two_lines, words
+from ergon_site.access.console import json_view
+from ergon_site.access.console.cells import tag, two_lines, words
 from providers.admin import cells
 from providers.admin.lists import KeysetDetailPage, offered
 from providers.models import OutboxLetter

@@ -6,8 +6,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from engines.core.explanation import span
-from ergon_site.access.lists import tag, unbroken, words
+from ergon_site.access.console.cells import UNKNOWN, tag, unbroken, words
+from ergon_site.access.core.durations import span
 from providers.admin import cells
 from providers.admin.lists import TENANT, KeysetDetailPage, offered, typed
 from providers.models import ProviderExecutionMetric, TaskExecution
@@ -45,7 +45,7 @@ class TaskExecutionsPage(KeysetDetailPage):
     @display(description="lasted")
     def lasted(self, row: TaskExecution) -> str:
         if row.finished_at is None:
-            return cells.UNKNOWN
+            return UNKNOWN
         return unbroken(span((row.finished_at - row.started_at).total_seconds()))
 
     @display(description="tenant")

@@ -12,10 +12,10 @@ from tempfile import TemporaryFile
 from typing import IO, Self
 
 from engines.conf import settings
-from engines.core.explanation import span
 from engines.executors.settings import ExecutorSettings
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from engines.reads.executors import list_executors
+from ergon_site.access.core.durations import span
 
 # An executor waits for its first request; one that has ended by then never would have answered.
 MOMENT = 2.0

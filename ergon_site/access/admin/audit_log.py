@@ -10,9 +10,10 @@ from django.utils import timezone
 from unfold.decorators import display
 
 from ergon_site.access import listing
+from ergon_site.access.console.cells import unbroken, words
+from ergon_site.access.console.lists import Choice, KeysetPage, Typed
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, Typed, unbroken, words
 from ergon_site.access.models import AuditEntry
 
 

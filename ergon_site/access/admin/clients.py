@@ -11,10 +11,10 @@ from unfold.decorators import action, display
 from ergon_site.access import clients
 from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ConsolePage, ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.models import ApiClient, ApiToken
-from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done, holds
 
 
 class TokensInline(TabularInline):

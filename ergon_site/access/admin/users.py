@@ -12,9 +12,9 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
+from ergon_site.access.console.pages import ConsolePage, actor
 from ergon_site.access.core.roles import ROLES, Right
 from ergon_site.access.models import Role
-from ergon_site.access.pages import ConsolePage, actor
 
 admin.site.unregister(User)
 admin.site.unregister(Group)

@@ -13,11 +13,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from unfold.decorators import display
 
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import actor
 from ergon_site.access.policies import history
 from ergon_site.access.policies.errors import PolicyRefusal, StalePolicyError
 from ergon_site.access.policies.form import PolicyForm

@@ -8,11 +8,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from unfold.decorators import display
 
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 from ergon_site.access.policies import history
 from ergon_site.access.policies.models import VersionRow
 

@@ -14,20 +14,18 @@ from django.contrib.admin.utils import label_for_field
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import conditional_escape, escape, format_html
+from django.utils.html import conditional_escape, escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 from ergon_site.access import keyset
+from ergon_site.access.console.pages import ConsoleList, ConsolePage, holds
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.pages import ConsoleList, ConsolePage, holds
 
 AT = "at"
 LONGEST_VALUE = 300
-LONGEST_TITLE = 500
-FULL = 100.0
 
 # The classes of the theme's rows.
 BODY = "block relative lg:table-row-group"
@@ -153,44 +151,6 @@ class KeysetPage(ConsolePage):
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
         return KeysetList
-
-
-def words(text: str) -> str:
-    """A longer text in a column: wrapped, and cut after two lines."""
-    return format_html('<span class="ergon-words" title="{}">{}</span>', text[:LONGEST_TITLE], text[:LONGEST_TITLE])
-
-
-def tag(word: str, kinds: Mapping[str, str]) -> str:
-    """A state as a small coloured word."""
-    return format_html('<span class="ergon-tag ergon-tag-{}">{}</span>', kinds.get(word, "plain"), word)
-
-
-def two_lines(text: object, small: object) -> str:
-    """A column with a smaller line below."""
-    both = '<span class="ergon-two"><span title="{}">{}</span><span class="ergon-small">{}</span></span>'
-    return format_html(both, text, text, small)
-
-
-def identifier(text: str) -> str:
-    """An id: on one line if it is as long as ids usually are."""
-    return format_html('<span class="ergon-id">{}</span>', text)
-
-
-def unbroken(text: object) -> str:
-    """A word that stays on one line."""
-    return format_html('<span class="ergon-when">{}</span>', text)
-
-
-def anchor(address: str, text: object) -> str:
-    return format_html('<a class="ergon-link" href="{}">{}</a>', address, text)
-
-
-def meter(percent: float, text: str, *, warning: float) -> str:
-    """A bar of how full something is, and a text beside it; it changes colour at the warning line."""
-    kind = "bad" if percent >= FULL else "warning" if percent >= warning else "good"
-    bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
-    whole = bar + '<span style="left:0;width:{}%"></span></span><span>{}</span></span>'
-    return format_html(whole, kind, f"{min(percent, FULL):.1f}", text)
 
 
 class Choice(SimpleListFilter):

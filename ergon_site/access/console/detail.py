@@ -8,9 +8,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.pages import ConsolePage
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.pages import ConsolePage
 
 
 class DetailPage(ConsolePage):

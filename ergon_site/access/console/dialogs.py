@@ -9,7 +9,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.decorators import action
 
-from ergon_site.access.pages import ReasonForm
+from ergon_site.access.console.pages import ReasonForm
 
 
 def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable[..., HttpResponse]], Any]:

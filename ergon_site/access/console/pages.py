@@ -20,8 +20,8 @@ from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 
+from ergon_site.access.console.fields import WhyField
 from ergon_site.access.core.roles import Right
-from ergon_site.access.fields import WhyField
 
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
