@@ -74,7 +74,7 @@ class BulkPage(ListedPage):
     }
     actions_detail: ClassVar = ("pause", "resume", "cancel", "live")
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return KeysetQuery(rows=lists.operations(wanted).select_related("group"))
 
     def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class LettersPage(ReplayablePage):
     kind = column("category", lambda letter: unbroken(letter.category))
     settled = column("decided by", lambda letter: letter.settled_by, empty_value="–")
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_letters(wanted)
 
     def details(self, request: HttpRequest, row: DeadLetter, *, is_revealed: bool = False) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class GroupsPage(ListedPage):
     )
     day = column("last 24 h", lambda group: sparkline(group.trend))
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_groups(wanted)
 
     def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib import messages
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -17,7 +16,6 @@ from engines.core import redaction, timeline
 from engines.core.errors import EngineError, ExceptionType
 from engines.models import Pipeline
 from engines.reads import executors
-from engines.reads.filters import ListingError
 from ergon_site.access.console import json_view
 from ergon_site.access.console.buttons import Button
 from ergon_site.access.console.detail import DetailPage
@@ -27,7 +25,6 @@ from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.keyset import KeysetQuery
 
 
 def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
@@ -162,12 +159,3 @@ class RelatedPage(DetailPage):
 
 class ListedPage(KeysetPage, RelatedPage):
     """A long list by the filters of its table, and a page for each row."""
-
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        raise NotImplementedError
-
-    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return self.query(request, wanted)
-        except ListingError as error:
-            raise IncorrectLookupParameters from error

@@ -123,7 +123,7 @@ class TransactionsPage(ReplayablePage):
         took = _between(record.started_at, record.finished_at)
         return unbroken(took) if took else "–"
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         known = pipelines(request)
         return list_transactions(filters.parse(wanted, known), known)
 

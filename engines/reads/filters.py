@@ -18,6 +18,7 @@ from engines.core.errors import EngineError, ExceptionType
 from engines.core.states import CATEGORIES, GroupState, LetterState, State
 from engines.models import BulkOperation, Pipeline
 from engines.transactions.errors import PipelineUnknownError
+from ergon_site.access import keyset
 
 AGE = re.compile(r"(under|over)-(\d{1,4})([mhd])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -53,7 +54,7 @@ SELECT max(low) FROM halves
 Filters = Mapping[str, Callable[[str], Q]]
 
 
-class ListingError(EngineError):
+class ListingError(keyset.ListingError, EngineError):
     """A list that cannot be as asked; `field` is the filter that cannot."""
 
     code = "invalid_filter"

@@ -23,6 +23,10 @@ WRITTEN = "_as_written"
 Key = tuple[Any, ...]
 
 
+class ListingError(Exception):
+    """No list is filtered so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysetQuery:
     """Rows in the order of an index that finds them.

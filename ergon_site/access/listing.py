@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 from django.db.models import Q
 
-from ergon_site.access.keyset import KeysetQuery
+from ergon_site.access.keyset import KeysetQuery, ListingError
 from ergon_site.access.models import AuditEntry
 
 NEWEST = ("-at", "-id")
@@ -30,10 +30,6 @@ BEGINNING = {
     "postgresql": "SELECT id FROM access_auditentry WHERE {0} LIKE %s ORDER BY {0} USING ~<~ LIMIT %s",
     "sqlite": r"SELECT id FROM access_auditentry WHERE {0} LIKE %s ESCAPE '\' ORDER BY {0} LIMIT %s",
 }
-
-
-class ListingError(ValueError):
-    """No list is filtered so."""
 
 
 def actions() -> list[str]:

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 from unfold.decorators import display
 
@@ -47,10 +46,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return lists.artifacts(wanted)
-        except lists.ListingError as error:
-            raise IncorrectLookupParameters from error
+        return lists.artifacts(wanted)
 
     @display(description="name")
     def name(self, row: Artifact) -> str:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import orjson
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 from unfold.decorators import display
 
@@ -133,10 +132,7 @@ class WrittenPage(KeysetPage, DetailPage):
         return row
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return lists.facts(self.model, wanted, all_boundaries(request))
-        except lists.ListingError as error:
-            raise IncorrectLookupParameters from error
+        return lists.facts(self.model, wanted, all_boundaries(request))
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
         known = {boundary.pk: boundary for boundary in all_boundaries(request)}

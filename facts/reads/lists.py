@@ -6,7 +6,7 @@ from typing import TypeAlias
 from django.db.models import Q
 
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.keyset import KeysetQuery
+from ergon_site.access.keyset import KeysetQuery, ListingError
 from facts.models import Artifact, ArtifactReference, Boundary, Fact, ForwardedFact
 
 Buffer: TypeAlias = type[Fact] | type[ForwardedFact]
@@ -16,10 +16,6 @@ MEANINGS = {"message": "a message id", "subject": "a subject", "correlation": "a
 LEADING = ("message", "correlation", "subject", "boundary")
 WINDOW = 10_000
 BY_BOUNDARY = "grouped by boundary, newest first"
-
-
-class ListingError(ValueError):
-    """No list is filtered so."""
 
 
 def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundary]) -> KeysetQuery:

@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import Choice, KeysetPage, Typed
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
-from providers.reads import lists
 from providers.reads.lists import OFFERED
 
 
@@ -20,10 +18,7 @@ class KeysetDetailPage(KeysetPage, DetailPage):
     looked_for: ClassVar[Any]  # of `reads.lists`
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            found: KeysetQuery = type(self).looked_for(wanted)
-        except lists.ListingError as error:
-            raise IncorrectLookupParameters from error
+        found: KeysetQuery = type(self).looked_for(wanted)
         return found
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.keyset import KeysetQuery
+from ergon_site.access.keyset import KeysetQuery, ListingError
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
 from providers.core.exchange import Outcome, Who
@@ -30,10 +30,6 @@ OFFERED = {
     "state": [state.value for state in TaskState],
     "published": ["waiting", "published"],
 }
-
-
-class ListingError(ValueError):
-    """No list is filtered so."""
 
 
 def gates(asked: Mapping[str, str]) -> KeysetQuery:

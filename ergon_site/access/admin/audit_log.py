@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest
 from django.utils import timezone
 from unfold.decorators import display
@@ -53,10 +52,7 @@ class AuditLogPage(KeysetPage):
     fields = ("at", "actor", "action", "target", "reason", "before", "after")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return listing.entries(wanted, timezone.now())
-        except listing.ListingError as error:
-            raise IncorrectLookupParameters from error
+        return listing.entries(wanted, timezone.now())
 
     @display(description="actor")
     def who(self, entry: AuditEntry) -> str:

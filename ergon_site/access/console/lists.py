@@ -22,7 +22,7 @@ from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 from ergon_site.access import keyset
 from ergon_site.access.console.pages import ConsoleList, ConsolePage, holds
 from ergon_site.access.core.roles import Right
-from ergon_site.access.keyset import KeysetQuery
+from ergon_site.access.keyset import KeysetQuery, ListingError
 
 AT = "at"
 LONGEST_VALUE = 300
@@ -59,7 +59,10 @@ class KeysetList(ConsoleList):
         if any(len(value) > self.model_admin.longest_value or "\x00" in value for value in wanted.values()):
             raise IncorrectLookupParameters
         self.has_active_filters = len(wanted) > 1
-        self.keyset_query = self.model_admin.keyset_query(request, wanted)
+        try:
+            self.keyset_query = self.model_admin.keyset_query(request, wanted)
+        except ListingError as error:
+            raise IncorrectLookupParameters from error
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
         rows: QuerySet[Any] = self.keyset_query.all()
         return rows
@@ -136,7 +139,7 @@ class KeysetPage(ConsolePage):
         return row.pk
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        """The keyset query for the filters and the search (`q`)."""
+        """The keyset query for the filters and the search (`q`); a ListingError if there is none."""
         raise NotImplementedError
 
     def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
