@@ -10,7 +10,7 @@ from unfold.decorators import action, display
 
 from engines import bulk
 from engines.admin import parts
-from engines.admin.parts import Act, ListedPage, column
+from engines.admin.parts import Act, ListedPage
 from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
@@ -18,7 +18,8 @@ from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
 from ergon_site.access import keyset
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import tag, two_lines, unbroken, words
+from ergon_site.access.console.cells import column, tag, two_lines, unbroken, words
+from ergon_site.access.console.lists import choice
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
 
@@ -65,7 +66,7 @@ class BulkPage(ListedPage):
     detail_template = "console/bulk.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
-    list_filter: ClassVar = [parts.choice("state", dict(BulkOperation.STATES))]
+    list_filter: ClassVar = [choice("state", dict(BulkOperation.STATES))]
     search_fields: ClassVar = ()
     export_fields: ClassVar = {
         **{name: name for name in ("id", "verb", "group_id", "by", "reason", "state", "note")},

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from engines import dead_letters, transactions
 from engines.admin import parts
-from engines.admin.parts import Act, CategoryFilter, column
+from engines.admin.parts import Act, CategoryFilter
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import LetterState
@@ -18,9 +18,9 @@ from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecor
 from engines.reads import executors, explain
 from engines.reads.dead_letters import list_letters
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import identifier, tag, unbroken, words
+from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.lists import Typed
+from ergon_site.access.console.lists import Typed, choice
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -79,7 +79,7 @@ class LettersPage(ReplayablePage):
     list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
-    list_filter: ClassVar = [parts.choice("state", LetterState), SourceFilter, CategoryFilter, GroupFilter]
+    list_filter: ClassVar = [choice("state", LetterState), SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "A transaction id, or its start"
     export_fields: ClassVar = {
         "id": "id",

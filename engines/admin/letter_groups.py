@@ -14,7 +14,7 @@ from engines import bulk, dead_letters
 from engines.admin import links, parts
 from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.parts import Act, CategoryFilter, ListedPage, column
+from engines.admin.parts import Act, CategoryFilter, ListedPage
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.models import DeadLetterGroup, DeadLetterHour
@@ -22,8 +22,9 @@ from engines.reads.dead_letters import list_groups, list_letters
 from ergon_site.access import keyset
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import anchor, tag, two_lines, unbroken, words
+from ergon_site.access.console.cells import anchor, column, tag, two_lines, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import choice
 from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -83,7 +84,7 @@ class GroupsPage(ListedPage):
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)
-    list_filter: ClassVar = [parts.choice("state", GroupState), SourceFilter, CategoryFilter]
+    list_filter: ClassVar = [choice("state", GroupState), SourceFilter, CategoryFilter]
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
     export_fields: ClassVar = {

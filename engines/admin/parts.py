@@ -1,6 +1,6 @@
 """Parts that the pages of the engines share: attempts, payloads, buttons, filters, actions that ask for a reason."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from unfold.decorators import display
 
 from engines.conf import settings
 from engines.core import redaction, timeline
@@ -20,7 +19,7 @@ from ergon_site.access.console import json_view
 from ergon_site.access.console.buttons import Button
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.lists import Choice, KeysetPage
+from ergon_site.access.console.lists import KeysetPage, choice
 from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
@@ -119,29 +118,6 @@ def decision(
 
     act.__name__ = name
     return dialog_action(description=name.capitalize(), url_path=name, permissions=[right], dialog=dialog)(act)
-
-
-def column(description: str, value: Callable[[Any], object], **options: Any) -> Any:
-    """A column of a list: its heading, and what it shows of a row."""
-
-    @display(description=description, **options)
-    def shown(_: Any, row: Any) -> object:
-        return value(row)
-
-    return shown
-
-
-def choice(name: str, offered: Iterable[str] | Mapping[str, str]) -> type[Choice]:
-    """A filter that offers these words, or words under other titles."""
-    titles = offered if isinstance(offered, Mapping) else {str(word): str(word) for word in offered}
-
-    class Offered(Choice):
-        title = parameter_name = name
-
-        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return list(titles.items())
-
-    return Offered
 
 
 CategoryFilter = choice("category", ExceptionType)

@@ -13,14 +13,14 @@ from unfold.decorators import action, display
 from engines import pipelines
 from engines.admin import links
 from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
-from engines.admin.parts import Act, column
+from engines.admin.parts import Act
 from engines.admin.pausing import PausablePage, PausedFilter, pausing, turn_of
 from engines.models import Pipeline
 from engines.reads import explain, status
 from engines.reads.status import Standing
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import anchor, with_note
+from ergon_site.access.console.cells import anchor, column, with_note
 from ergon_site.access.console.pages import ConsoleList, actor
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right

@@ -10,7 +10,7 @@ from unfold.decorators import display
 
 from engines import transactions, workers
 from engines.admin import parts
-from engines.admin.parts import Act, CategoryFilter, column
+from engines.admin.parts import Act, CategoryFilter
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import CATEGORY_OF, State
@@ -18,9 +18,9 @@ from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters
 from engines.reads.transactions import list_transactions
 from ergon_site.access.console.buttons import bar
-from ergon_site.access.console.cells import identifier, tag, unbroken, words
+from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.lists import Choice, Typed
+from ergon_site.access.console.lists import Choice, Typed, choice
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
@@ -93,8 +93,8 @@ class TransactionsPage(ReplayablePage):
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [
-        *(parts.choice("state", filters.STATES), PipelineFilter, CategoryFilter),
-        *(parts.choice("age", AGES), parts.choice("ended", ENDS), WorkerFilter, CorrelationFilter),
+        *(choice("state", filters.STATES), PipelineFilter, CategoryFilter),
+        *(choice("age", AGES), choice("ended", ENDS), WorkerFilter, CorrelationFilter),
     ]
     search_help_text = "Id, correlation id, or payload.order.id:42"
     export_fields: ClassVar = {

@@ -11,11 +11,10 @@ from unfold.decorators import display
 
 from engines import workers
 from engines.admin import links
-from engines.admin.parts import column
 from engines.core.states import WorkerState
 from engines.models import Worker
 from engines.reads import executors
-from ergon_site.access.console.cells import anchor, tag
+from ergon_site.access.console.cells import anchor, column, tag
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.core.durations import span
 

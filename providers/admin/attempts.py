@@ -8,8 +8,9 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from ergon_site.access.console.cells import milliseconds, tag, two_lines
+from ergon_site.access.console.lists import typed
 from providers.admin import cells
-from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered, typed
+from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from django.http import HttpRequest
 
 from ergon_site.access.console.detail import DetailPage
-from ergon_site.access.console.lists import Choice, KeysetPage, Typed
+from ergon_site.access.console.lists import Choice, KeysetPage, choice, typed
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
 from providers.reads.lists import OFFERED
@@ -26,14 +26,9 @@ class KeysetDetailPage(KeysetPage, DetailPage):
         return super().get_object(request, object_id, from_field) if is_key(object_id) else None
 
 
-def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
-    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})
-
-
 def offered(name: str, words: Mapping[str, str] | None = None) -> type[Choice]:
     """A filter of the words that the lists know; `words` says how they are shown."""
-    shown = list((words or {word: word.replace("_", " ") for word in OFFERED[name]}).items())
-    return type("OfferedFilter", (Choice,), {"title": name, "parameter_name": name, "lookups": lambda *_: shown})
+    return choice(name, words or {word: word.replace("_", " ") for word in OFFERED[name]})
 
 
 TENANT, PROVIDER, CAPABILITY = typed("tenant"), typed("provider"), typed("capability")

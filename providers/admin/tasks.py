@@ -7,9 +7,10 @@ from django.http import HttpRequest
 from unfold.decorators import display
 
 from ergon_site.access.console.cells import UNKNOWN, tag, unbroken, words
+from ergon_site.access.console.lists import typed
 from ergon_site.access.core.durations import span
 from providers.admin import cells
-from providers.admin.lists import TENANT, KeysetDetailPage, offered, typed
+from providers.admin.lists import TENANT, KeysetDetailPage, offered
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.reads import lists
 

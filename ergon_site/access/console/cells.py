@@ -1,9 +1,11 @@
 """Cells of lists and figures of pages: texts, states, links, bars, sizes and times as people read them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from django.utils.html import format_html
+from unfold.decorators import display
 
 LONGEST_TITLE = 500
 FULL = 100.0
@@ -12,6 +14,16 @@ UNITS = ("KiB", "MiB", "GiB", "TiB")
 STEP = 1024
 SECOND = 1000.0
 FEW = 10.0
+
+
+def column(description: str, value: Callable[[Any], object], **options: Any) -> Any:
+    """A column of a list: its heading, and what it shows of a row."""
+
+    @display(description=description, **options)
+    def shown(_: Any, row: Any) -> object:
+        return value(row)
+
+    return shown
 
 
 def words(text: str) -> str:

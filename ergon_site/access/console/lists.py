@@ -1,6 +1,6 @@
 """Lists of the console that stay fast however long they are, and the filters above them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -184,3 +184,14 @@ class Typed(Choice):
 
     template = "console/filter_text.html"
     help_text = ""
+
+
+def choice(name: str, offered: Iterable[str] | Mapping[str, str]) -> type[Choice]:
+    """A filter that offers these words, or words under other titles."""
+    titles = offered if isinstance(offered, Mapping) else {str(word): str(word) for word in offered}
+    return type("ChoiceFilter", (Choice,), {"title": name, "parameter_name": name, "offered": titles})
+
+
+def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
+    """A filter that is typed in."""
+    return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})

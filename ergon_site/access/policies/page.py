@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
-from unfold.decorators import display
 
+from ergon_site.access.console.cells import column
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right, reason_missing
@@ -47,6 +47,10 @@ class PolicyPage(DetailPage):
     refused_by: ClassVar[tuple[type[Exception], ...]] = (PolicyRefusal, ValueError)
     detail_template = "console/policy.html"
 
+    version = column("version", lambda policy: f"v{policy.active.number}", ordering="active__number")
+    changed_by = column("last changed by", lambda policy: str(policy.last_by), ordering="last_by")
+    changed_at = column("last changed", lambda policy: policy.last_at, ordering="last_at")
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """With who changed each last: wrote or activated a version of it."""
         newest = AuditEntry.objects.filter(target=self.model.target_of_each()).order_by("-at", "-id")
@@ -57,18 +61,6 @@ class PolicyPage(DetailPage):
         }
         annotated: QuerySet[Any] = rows.annotate(**last)
         return annotated.select_related("active")
-
-    @display(description="version", ordering="active__number")
-    def version(self, policy: Any) -> str:
-        return f"v{policy.active.number}"
-
-    @display(description="last changed by", ordering="last_by")
-    def changed_by(self, policy: Any) -> str:
-        return str(policy.last_by)
-
-    @display(description="last changed", ordering="last_at")
-    def changed_at(self, policy: Any) -> Any:
-        return policy.last_at
 
     def layout(self, policy: Any) -> Layout:
         """The layout of the form."""

@@ -6,15 +6,17 @@ from typing import Any, ClassVar
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from unfold.decorators import display
 
 from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import column
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right
 from ergon_site.access.policies import history
 from ergon_site.access.policies.models import VersionRow
+
+ACTIVE = {"active": "success"}
 
 
 class ActivationForm(ReasonForm):
@@ -58,13 +60,11 @@ class VersionPage(DetailPage):
     ordering = ("-id",)
     actions_detail = ("activate",)
 
+    is_active = column("active", lambda one: "active" if one.policy.active == one else None, label=ACTIVE)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.select_related("policy__active")
-
-    @display(description="active", label={"active": "success"})
-    def is_active(self, version: Any) -> str | None:
-        return "active" if version.policy.active == version else None
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         press = history.activation(request, row.policy, row)
