@@ -30,6 +30,10 @@ class NameTakenError(Exception):
     """A client of that name exists."""
 
 
+class ClientUnknownError(Exception):
+    """There is no client of that name."""
+
+
 class CertificateTakenError(Exception):
     """A certificate names one client."""
 
@@ -151,6 +155,14 @@ def enable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Accept a disabled client's tokens again."""
     changed = ApiClient.objects.filter(pk=client_id).exclude(disabled_at=None).update(disabled_at=None)
     return bool(changed) and _note_switch(client_id, "api_client.enable", by=by, reason=reason)
+
+
+def find(name: str) -> ApiClient:
+    client = ApiClient.objects.filter(name=name).first()
+    if client is None:
+        msg = f"There is no API client named {name!r}."
+        raise ClientUnknownError(msg)
+    return client
 
 
 def expiring(within: timedelta) -> QuerySet[ApiClient]:
