@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from engines import bulk
 from engines.admin import parts
@@ -64,6 +64,7 @@ def _turn(name: str, state: str, dialog: dict[str, Any]) -> Any:
 class BulkPage(ListedPage):
     related = ("group",)
     detail_template = "console/bulk.html"
+    live_template = "console/bulk_live.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
     list_filter: ClassVar = [choice("state", dict(BulkOperation.STATES))]
@@ -73,12 +74,12 @@ class BulkPage(ListedPage):
         **{name: name for name in ("expected", "cap", "canary", "rate", "done", "skipped", "failed")},
         **{name: name for name in ("created_at", "finished_at")},
     }
-    actions_detail: ClassVar = ("pause", "resume", "cancel", "live")
+    actions_detail: ClassVar = ("pause", "resume", "cancel")
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return KeysetQuery(rows=lists.operations(wanted).select_related("group"))
 
-    def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
+    def live(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         items = BulkItem.objects.filter(operation=row).select_related("letter").defer("letter__payload")
         found = keyset.paginate(KeysetQuery(rows=items), size=SHOWN, at=request.GET.get("at", ""))
         # Each replay shows the state of the transaction that runs in place of its dead letter.
@@ -102,6 +103,8 @@ class BulkPage(ListedPage):
             "read_at": timezone.now(),
         }
 
+    details = live
+
     what = column("what", lambda operation: words(str(operation)))
     why = column("reason", lambda operation: words(operation.reason))
     state_word = column("state", lambda operation: tag(operation.state, KINDS))
@@ -116,12 +119,6 @@ class BulkPage(ListedPage):
     def progress(self, operation: BulkOperation) -> str:
         gone = operation.done + operation.skipped + operation.failed
         return f"{gone:,} of {min(operation.expected, operation.cap):,}"
-
-    @action(url_path="live")
-    def live(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of the page that refreshes itself."""
-        row = self.row(request, object_id)
-        return self.page(request, "console/bulk_live.html", str(row), row, **self.details(request, row))
 
     pause = _turn("pause", "paused", PAUSE)
     resume = _turn("resume", "running", RESUME)

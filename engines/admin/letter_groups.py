@@ -149,4 +149,4 @@ class GroupsPage(ListedPage):
             operation = bulk.begin(verb, group.pk, terms, by=actor(request), reason=why)
             return reverse("admin:engines_bulkoperation_change", args=[operation.pk])
 
-        return parts.carry_out(request, begin, "Started. This page shows its progress.", self.address(group.pk))
+        return self.carry_out(request, begin, "Started. This page shows its progress.", group.pk)

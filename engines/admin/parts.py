@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from django.contrib import messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -20,10 +19,9 @@ from ergon_site.access.console.buttons import Button
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.lists import KeysetPage, choice
-from ergon_site.access.console.pages import ReasonForm, actor, done, holds
+from ergon_site.access.console.pages import ReasonForm, actor, holds
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.core.texts import sentence
 
 
 def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
@@ -92,29 +90,18 @@ class Act:
         return Button(title=self.title, address=address, is_dialog=self.is_dialog, refusal=refusal)
 
 
-def carry_out(request: HttpRequest, verb: Callable[[], str | None], success: str, address: str) -> HttpResponse:
-    """Do what a dialog asked for and show the page again, or the one that the verb's answer leads to."""
-    try:
-        address = verb() or address
-    except EngineError as error:
-        messages.error(request, sentence(error))
-    else:
-        messages.success(request, success)
-    return done(address)
-
-
 def decision(
     name: str, dialog: dict[str, Any], verb: Callable[..., object], success: str, right: str = "operate"
 ) -> Any:
     """An action that asks for a reason, carries out a verb on the row and shows its page again."""
 
-    def act(page: Any, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+    def act(page: DetailPage, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row = page.row(request, object_id)
 
         def decide() -> None:
             verb(row, by=actor(request), reason=form.cleaned_data["reason"])
 
-        return carry_out(request, decide, success, page.address(row.pk))
+        return page.carry_out(request, decide, success, row.pk)
 
     act.__name__ = name
     return dialog_action(description=name.capitalize(), url_path=name, permissions=[right], dialog=dialog)(act)
@@ -127,6 +114,7 @@ class RelatedPage(DetailPage):
     """A page whose rows come with the rows that they belong to."""
 
     related: ClassVar[tuple[str, ...]] = ()
+    refused_by = (EngineError,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)

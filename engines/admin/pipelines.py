@@ -5,8 +5,6 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
@@ -21,7 +19,7 @@ from engines.reads.status import Standing
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import anchor, column, with_note
-from ergon_site.access.console.pages import ConsoleList, actor
+from ergon_site.access.console.pages import actor
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import database_time
@@ -30,20 +28,6 @@ MINUTES = 60
 ENDS = {"ok": "succeeded", "bad": "failed"}
 MANY = 100
 UNKNOWN = "–"
-
-
-class PipelineList(ConsoleList):
-    """The rows of a page of the list, with how each is doing."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        found = status.statuses([row.pk for row in rows], database_time())
-        for row in rows:
-            row.standing = found[row.pk]
-        self.result_list = rows
 
 
 def age(standing: Standing) -> str:
@@ -107,6 +91,7 @@ class PipelinesPage(PausablePage):
     new = staticmethod(pipelines.create)
     actions_detail = ("pause", "resume", "submit_test", "edit")
     detail_template = "console/pipeline.html"
+    live_template = "console/pipeline_live.html"
     new_title = "New pipeline"
     new_form = NewPipelineForm
     submit_text = "Create pipeline"
@@ -117,12 +102,12 @@ class PipelinesPage(PausablePage):
     search_help_text = "Start of a name or task."
     export_fields = ("name", "task", "executor", "direction", "connector", "policy__name", "paused_at", "paused_by")
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="engines_pipeline_live"), *super().get_urls()]
-
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[PipelineList]:
-        return PipelineList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Pipeline]:
+        shown = list(rows)
+        stands = status.statuses([row.pk for row in shown], database_time())
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Pipeline) -> dict[str, Any]:
         return {
@@ -132,9 +117,8 @@ class PipelinesPage(PausablePage):
             **live(row),
         }
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of a pipeline's page that refreshes itself."""
-        return TemplateResponse(request, "console/pipeline_live.html", live(self.row(request, object_id)))
+    def live(self, request: HttpRequest, row: Pipeline) -> dict[str, Any]:
+        return live(row)
 
     @display(description="runs", ordering="task")
     def runs(self, row: Any) -> str:

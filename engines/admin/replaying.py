@@ -42,7 +42,7 @@ class ReplayablePage(ListedPage):
         def verb() -> str:
             return self.replay_row(row, by=actor(request), reason=form.cleaned_data["reason"])
 
-        return parts.carry_out(request, verb, success, self.address(row.pk))
+        return self.carry_out(request, verb, success, row.pk)
 
     @action(url_path="edit", permissions=["lead"])
     def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:

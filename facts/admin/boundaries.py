@@ -9,8 +9,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
@@ -29,7 +28,7 @@ from ergon_site.access.console.cells import (
     words,
 )
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ConsoleList, ReasonForm, done, holds
+from ergon_site.access.console.pages import ReasonForm, done, holds
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
 from facts import ledger, provisioning, retiring
@@ -43,22 +42,6 @@ from facts.models import Boundary
 from facts.provisioning import LARGEST
 from facts.reads import health
 from facts.reads.health import BoundaryStanding
-
-
-class BoundaryList(ConsoleList):
-    """The rows of a page of the list, with how each stands."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in rows]))
-        stands = {one.boundary.pk: one for one in found}
-        for row in rows:
-            row.standing = stands[row.pk]
-        self.result_list = rows
-
 
 OPEN = {"title": "Open the gate", "description": "Handoff resumes, and the alarm is cleared."}
 CLOSE = {
@@ -151,6 +134,7 @@ class BoundariesPage(Verbs):
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."
     detail_template = "console/boundary.html"
+    live_template = "console/boundary_live.html"
     new_title = "New boundary"
     empty_text = "A boundary connects two zones: create the zones first."
     list_display = ("pair", "gate_word", "backlog", "lag", "reached", "head", "fill")
@@ -202,16 +186,17 @@ class BoundariesPage(Verbs):
     def fill(self, row: Any) -> str:
         return _fill(row.standing.fill)
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="facts_boundary_live"), *super().get_urls()]
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Boundary]:
         rows: QuerySet[Boundary] = super().get_queryset(request)
         return rows.select_related("from_zone", "to_zone")
 
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[BoundaryList]:
-        return BoundaryList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Boundary]:
+        shown = list(rows)
+        found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in shown]))
+        stands = {one.boundary.pk: one for one in found}
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Boundary) -> dict[str, Any]:
         address = {name: reverse(f"admin:facts_boundary_{name}", args=[row.pk]) for name in self.actions_detail}
@@ -228,15 +213,8 @@ class BoundariesPage(Verbs):
         buffers = {buffer: links.facts(buffer, boundary=row.pk) for buffer in ("fact", "forwardedfact")}
         return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **live(row)}
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of a boundary's page that refreshes itself."""
-        return TemplateResponse(request, "console/boundary_live.html", live(self.row(request, object_id)))
-
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
-    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.ADMINISTER)
+    def live(self, request: HttpRequest, row: Boundary) -> dict[str, Any]:
+        return live(row)
 
     @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
@@ -257,12 +235,12 @@ class BoundariesPage(Verbs):
         through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
         told = f"Skipped {_skipped_words(offset, through)}: consumers get a notice in its place."
         skip = partial(ledger.skip, *zones, offset, through=through, **why(request, form))
-        return self.tried(request, skip, told, object_id)
+        return self.carry_out(request, skip, told, object_id)
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         zones, told = self.row(request, object_id).zones, "Retired: no facts are appended or handed over any more."
-        return self.tried(request, lambda: retiring.retire_boundary(*zones, **why(request, form)), told, object_id)
+        return self.carry_out(request, lambda: retiring.retire_boundary(*zones, **why(request, form)), told, object_id)
 
     @action(description="Limits and retention", url_path="limit", permissions=["change"])
     def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:

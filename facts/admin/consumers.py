@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import anchor, beyond, two_lines, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ConsoleList, ReasonForm
+from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
@@ -57,20 +57,6 @@ class ConsumerForm(forms.Form):
         if asked.get("start") == "offset" and asked.get("offset") is None and "offset" not in self.errors:
             self.add_error("offset", "Enter the first offset.")
         return asked
-
-
-class ConsumerList(ConsoleList):
-    """The rows of a page of the list, with how each stands."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = [row.pk for row in self.result_list]
-        stands = {one.consumer.pk: one for one in health.of_consumers(Consumer.objects.filter(pk__in=rows))}
-        self.result_list = [stands[key].consumer for key in rows]
-        for row in self.result_list:
-            row.standing = stands[row.pk]
 
 
 class ReadFilter(admin.SimpleListFilter):
@@ -137,8 +123,13 @@ class ConsumersPage(Verbs):
         rows: QuerySet[Consumer] = super().get_queryset(request)
         return rows.select_related("boundary__from_zone", "boundary__to_zone")
 
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsumerList]:
-        return ConsumerList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Consumer]:
+        keys = [row.pk for row in rows]
+        stands = {one.consumer.pk: one for one in health.of_consumers(Consumer.objects.filter(pk__in=keys))}
+        shown: list[Any] = [stands[key].consumer for key in keys]
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         stand = health.of_consumers(Consumer.objects.filter(pk=row.pk))[0]
@@ -158,7 +149,9 @@ class ConsumersPage(Verbs):
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Consumer = self.row(request, object_id)
         told = f"Retired: nobody can read as {row} any more."
-        return self.tried(request, lambda: retiring.retire_consumer(row.name, **why(request, form)), told, object_id)
+        return self.carry_out(
+            request, lambda: retiring.retire_consumer(row.name, **why(request, form)), told, object_id
+        )
 
     def make_row(self, asked: dict[str, Any], **why: str) -> Consumer:
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=asked["boundary"])

@@ -66,7 +66,7 @@ class ZonesPage(Verbs):
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Zone = self.row(request, object_id)
         told = "Retired: no boundary can be created from or to it."
-        return self.tried(request, lambda: retiring.retire_zone(row.name, **why(request, form)), told, object_id)
+        return self.carry_out(request, lambda: retiring.retire_zone(row.name, **why(request, form)), told, object_id)
 
     def make_row(self, asked: dict[str, Any], **why: str) -> Zone:
         return provisioning.create_zone(asked["name"], **why)

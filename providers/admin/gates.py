@@ -7,12 +7,10 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from unfold.decorators import action, display
 
 from ergon_site.access.console import drawing
@@ -148,16 +146,14 @@ class GatesPage(KeysetDetailPage):
     actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")
     looked_for = staticmethod(lists.gates)
     detail_template = "console/provider.html"
+    live_template = "console/provider_live.html"
     new_title = "Set quota"
+    new_form = NewQuotaForm
     empty_text = "Capabilities are listed after their first call, or once they have a quota."
     list_display: ClassVar = ("name", "breaker", "rate", "latency", "quota", "last_error")
     list_filter: ClassVar = [offered("breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
     search_help_text = "A tenant, provider or capability"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = COLUMNS
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.live_view)
-        return [path("<path:object_id>/live/", view, name="providers_gate_live"), *super().get_urls()]
 
     def exported(self, rows: QuerySet[Any]) -> Iterator[tuple[Any, ...]]:
         gates = rows.iterator(chunk_size=AT_ONCE)
@@ -217,8 +213,8 @@ class GatesPage(KeysetDetailPage):
         history = {"history": list(entries[:SHOWN]), "may_audit": holds(request, Right.AUDIT)}
         return {"bar": bar(*buttons), **history, **live(row)}
 
-    def live_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return TemplateResponse(request, "console/provider_live.html", live(self.row(request, object_id)))
+    def live(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
+        return live(row)
 
     @dialog_action(description="Reset", url_path="reset", permissions=["operate"], dialog=RESET)
     def reset(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
@@ -247,12 +243,11 @@ class GatesPage(KeysetDetailPage):
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._change(request, form, object_id, calls.drop_quota, "Quota removed.")
 
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not holds(request, Right.LEAD):
-            raise PermissionDenied
-        form = NewQuotaForm(request.POST or None)
-        made = self.attempt(form, lambda: self._set(request, form.who(), form.terms()))
-        return made or self.page(request, "console/form.html", self.new_title, form=form, **SET)
+    def new_context(self, request: HttpRequest) -> dict[str, Any]:
+        return SET
+
+    def make(self, request: HttpRequest, form: NewQuotaForm) -> HttpResponse:
+        return self._set(request, form.who(), form.terms())
 
     def _set(self, request: HttpRequest, who: Who, terms: dict[str, Any]) -> HttpResponse:
         calls.set_quota(who, by=actor(request), **terms)

@@ -20,8 +20,7 @@ from django.utils.text import capfirst
 from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 from ergon_site.access import keyset
-from ergon_site.access.console.pages import ConsoleList, ConsolePage, holds
-from ergon_site.access.core.roles import Right
+from ergon_site.access.console.pages import ConsoleList, ConsolePage
 from ergon_site.access.keyset import KeysetQuery, ListingError
 
 AT = "at"
@@ -141,16 +140,6 @@ class KeysetPage(ConsolePage):
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         """The keyset query for the filters and the search (`q`); a ListingError if there is none."""
         raise NotImplementedError
-
-    def decorate(self, request: HttpRequest, rows: list[Any]) -> list[Any]:
-        """The rows of one page, with what their columns need besides."""
-        return rows
-
-    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.OPERATE)
-
-    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return holds(request, Right.LEAD)
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
         return KeysetList

@@ -54,6 +54,10 @@ class ConsoleList(ChangeList):
             raise IncorrectLookupParameters
         return specs, has_filters, undeclared, *rest
 
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list: Any = self.model_admin.decorate(request, self.result_list)
+
 
 class ConsolePage(ModelAdmin):
     """A window on a table for those with `view_right`; only a page that names an `edit_right` changes anything."""
@@ -83,6 +87,17 @@ class ConsolePage(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    # Of actions.
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.OPERATE)
+
+    def has_lead_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.LEAD)
+
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return holds(request, Right.ADMINISTER)
+
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_export"
         export = path("export.<slug:form>", self.admin_site.admin_view(self.export_view), name=name)
@@ -90,6 +105,10 @@ class ConsolePage(ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ConsoleList]:
         return ConsoleList
+
+    def decorate(self, request: HttpRequest, rows: Any) -> Any:
+        """The rows of one page of the list, with what their columns need besides."""
+        return rows
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         exports = {"exports": ["csv", "json"] if self.export_fields else [], "filters": request.GET.urlencode()}

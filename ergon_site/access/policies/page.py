@@ -78,12 +78,19 @@ class PolicyPage(DetailPage):
         view, name = self.admin_site.admin_view(self.preview_view), f"{self.opts.app_label}_{self.opts.model_name}"
         return [path("<path:object_id>/preview/", view, name=f"{name}_preview"), *super().get_urls()]
 
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        form = self.new_form(request.POST or None, initial=request.GET.dict())
-        made = self.attempt(form, lambda: self._begin(request, form.cleaned_data))
-        return made or self.page(request, "console/form.html", self.new_title, form=form, **self.new_terms)
+    def filled_form(self, request: HttpRequest) -> forms.Form:
+        return self.new_form(request.POST or None, initial=request.GET.dict())
+
+    def new_context(self, request: HttpRequest) -> dict[str, Any]:
+        return self.new_terms
+
+    def make(self, request: HttpRequest, form: forms.Form) -> HttpResponse:
+        new = form.cleaned_data
+        key = [new[column] for column in self.model.identity]
+        terms = {name: value for name, value in new.items() if name not in self.model.identity}
+        version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
+        messages.success(request, f"The policy {version.policy} was created. Set its fields here.")
+        return redirect(self.address(version.policy_id))
 
     def change_view(self, request: HttpRequest, object_id: str, *_: Any, **__: Any) -> HttpResponse:
         policy, may_edit = self.row(request, object_id), self.has_change_permission(request)
@@ -117,10 +124,3 @@ class PolicyPage(DetailPage):
         layout = self.layout(policy)
         preview = history.page(policy, "preview", policy.pk) if layout.drawings else ""
         return {"sections": list(sections(form, layout)), "preview_address": preview}
-
-    def _begin(self, request: HttpRequest, new: dict[str, Any]) -> HttpResponse:
-        key = [new[column] for column in self.model.identity]
-        terms = {name: value for name, value in new.items() if name not in self.model.identity}
-        version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
-        messages.success(request, f"The policy {version.policy} was created. Set its fields here.")
-        return redirect(self.address(version.policy_id))
