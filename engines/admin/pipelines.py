@@ -120,9 +120,7 @@ class PipelinesPage(PausablePage):
     def live(self, request: HttpRequest, row: Pipeline) -> dict[str, Any]:
         return live(row)
 
-    @display(description="runs", ordering="task")
-    def runs(self, row: Any) -> str:
-        return with_note(row.task or f"executor {row.executor}", row.direction)
+    runs = column("runs", lambda row: with_note(row.task or f"executor {row.executor}", row.direction), ordering="task")
 
     waiting = column("waiting", lambda row: anchor(links.transactions(row.name, "pending"), row.standing.depth))
     oldest = column("oldest", lambda row: age(row.standing))

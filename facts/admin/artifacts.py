@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
-from unfold.decorators import display
 
 from ergon_site.access import keyset
-from ergon_site.access.console.cells import size, tag, unbroken, words
+from ergon_site.access.console.cells import column, size, tag, unbroken, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import Choice, KeysetPage, Typed
 from ergon_site.access.core.durations import span
@@ -48,25 +47,11 @@ class ArtifactsPage(KeysetPage, DetailPage):
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return lists.artifacts(wanted)
 
-    @display(description="name")
-    def name(self, row: Artifact) -> str:
-        return words(str(row))
-
-    @display(description="references")
-    def kept(self, row: Artifact) -> str:
-        return tag(row.damage or ("referenced" if row.is_referenced else "orphan"), KINDS)
-
-    @display(description="size")
-    def bytes_held(self, row: Artifact) -> str:
-        return unbroken(size(row.size))
-
-    @display(description="media type")
-    def kind(self, row: Artifact) -> str:
-        return words(row.media_type)
-
-    @display(description="by")
-    def who(self, row: Artifact) -> str:
-        return words(row.created_by)
+    name = column("name", lambda row: words(str(row)))
+    kept = column("references", lambda row: tag(row.damage or ("referenced" if row.is_referenced else "orphan"), KINDS))
+    bytes_held = column("size", lambda row: unbroken(size(row.size)))
+    kind = column("media type", lambda row: words(row.media_type))
+    who = column("by", lambda row: words(row.created_by))
 
     def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
         found = keyset.paginate(lists.references(row), size=SHOWN, at=request.GET.get("at", ""))

@@ -18,6 +18,7 @@ from ergon_site.access.console.buttons import bar, button
 from ergon_site.access.console.cells import (
     anchor,
     beyond,
+    column,
     meter,
     note,
     percentage,
@@ -147,9 +148,7 @@ class BoundariesPage(Verbs):
         *("dedupe_days", "handed_over_at", "heard_at", "alarm_offset", "retired_at"),
     )
 
-    @display(description="boundary", ordering="from_zone__name")
-    def pair(self, row: Boundary) -> str:
-        return words(str(row))
+    pair = column("boundary", lambda row: words(str(row)), ordering="from_zone__name")
 
     @display(description="gate", ordering="gate")
     def gate_word(self, row: Boundary) -> str:
@@ -170,21 +169,14 @@ class BoundariesPage(Verbs):
         told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
         return anchor(links.facts("fact", boundary=row.pk), told)
 
-    @display(description="lag")
-    def lag(self, row: Any) -> str:
-        return _warned(span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
+    lag = column("lag", lambda row: _warned(span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries))
 
     @display(description="frontier")
     def reached(self, row: Any) -> str:
         return words(frontier(row.standing)) if row.standing.is_read_only else unbroken(frontier(row.standing))
 
-    @display(description="newest")
-    def head(self, row: Any) -> str:
-        return unbroken(offset(row.standing.newest))
-
-    @display(description="fill")
-    def fill(self, row: Any) -> str:
-        return _fill(row.standing.fill)
+    head = column("newest", lambda row: unbroken(offset(row.standing.newest)))
+    fill = column("fill", lambda row: _fill(row.standing.fill))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Boundary]:
         rows: QuerySet[Boundary] = super().get_queryset(request)

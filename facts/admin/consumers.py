@@ -11,7 +11,7 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ergon_site.access.console.buttons import bar, button
-from ergon_site.access.console.cells import anchor, beyond, two_lines, words
+from ergon_site.access.console.cells import anchor, beyond, column, two_lines, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.durations import span
@@ -97,9 +97,7 @@ class ConsumersPage(Verbs):
     def reader(self, row: Consumer) -> str:
         return two_lines(row.name, "retired") if row.is_retired else words(row.name)
 
-    @display(description="boundary", ordering="boundary")
-    def reads(self, row: Consumer) -> str:
-        return anchor(links.boundary(row.boundary), row.boundary)
+    reads = column("boundary", lambda row: anchor(links.boundary(row.boundary), row.boundary), ordering="boundary")
 
     @display(description="cursor")
     def place(self, row: Any) -> str:
@@ -111,13 +109,8 @@ class ConsumersPage(Verbs):
         told = beyond(told) if row.standing.worries else told
         return anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
 
-    @display(description="last fetch", ordering="fetched_at", empty_value="never")
-    def fetched(self, row: Consumer) -> Any:
-        return row.fetched_at
-
-    @display(description="last confirmation", ordering="confirmed_at", empty_value="never")
-    def confirmed(self, row: Consumer) -> Any:
-        return row.confirmed_at
+    fetched = column("last fetch", lambda row: row.fetched_at, ordering="fetched_at", empty_value="never")
+    confirmed = column("last confirmation", lambda row: row.confirmed_at, ordering="confirmed_at", empty_value="never")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         rows: QuerySet[Consumer] = super().get_queryset(request)

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 import orjson
 from django.contrib import admin
 from django.http import HttpRequest
-from unfold.decorators import display
 
 from ergon_site.access.console import json_view
-from ergon_site.access.console.cells import size, two_lines, words
+from ergon_site.access.console.cells import column, size, two_lines, words
 from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.lists import Choice, KeysetPage, Typed
 from ergon_site.access.core.texts import is_key
@@ -102,21 +101,10 @@ class WrittenPage(KeysetPage, DetailPage):
         **{name: name for name in ("digest", "written_at")},
     }
 
-    @display(description="message id")
-    def key(self, fact: Written) -> str:
-        return words(fact.message_id)
-
-    @display(description="subject and predicate")
-    def about(self, fact: Written) -> str:
-        return two_lines(fact.subject, fact.predicate)
-
-    @display(description="boundary and offset")
-    def where(self, fact: Written) -> str:
-        return two_lines(fact.boundary, f"{fact.offset:,}")
-
-    @display(description="correlation id")
-    def correlated(self, fact: Written) -> str:
-        return words(fact.correlation_id) if fact.correlation_id else "–"
+    key = column("message id", lambda fact: words(fact.message_id))
+    about = column("subject and predicate", lambda fact: two_lines(fact.subject, fact.predicate))
+    where = column("boundary and offset", lambda fact: two_lines(fact.boundary, f"{fact.offset:,}"))
+    correlated = column("correlation id", lambda fact: words(fact.correlation_id) if fact.correlation_id else "–")
 
     def key_of(self, row: Written) -> str:
         return f"{row.boundary_id}-{row.offset}"

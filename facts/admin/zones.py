@@ -11,7 +11,7 @@ from django.urls import reverse
 from unfold.decorators import display
 
 from ergon_site.access.console.buttons import bar, button
-from ergon_site.access.console.cells import two_lines, words
+from ergon_site.access.console.cells import column, two_lines, words
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
@@ -51,9 +51,7 @@ class ZonesPage(Verbs):
     def zone(self, row: Zone) -> str:
         return two_lines(row.name, "retired") if row.is_retired else words(row.name)
 
-    @display(description="this deployment")
-    def is_here(self, row: Zone) -> str:
-        return "yes" if row.name == settings.ERGON_ZONE else ""
+    is_here = column("this deployment", lambda row: "yes" if row.name == settings.ERGON_ZONE else "")
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:
         beside = Boundary.objects.filter(Q(from_zone=row) | Q(to_zone=row))

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from ergon_site.access.console.cells import milliseconds, tag, two_lines
+from ergon_site.access.console.cells import column, milliseconds, tag, two_lines
 from ergon_site.access.console.lists import typed
 from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
@@ -35,21 +35,14 @@ class AttemptsPage(KeysetDetailPage):
         *("retryable", "retry_suppressed", "http_status", "policy_version", "task_execution_id", "created_at"),
     )
 
-    @display(description="made")
-    def made(self, row: ProviderExecutionMetric) -> Any:
-        return row.created_at
+    made = column("made", lambda row: row.created_at)
 
     @display(description="capability")
     def whose(self, row: ProviderExecutionMetric) -> str:
         return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
-    @display(description="operation")
-    def what(self, row: ProviderExecutionMetric) -> str:
-        return two_lines(row.operation, row.correlation_id)
-
-    @display(description="outcome")
-    def ended(self, row: ProviderExecutionMetric) -> str:
-        return _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or "")
+    what = column("operation", lambda row: two_lines(row.operation, row.correlation_id))
+    ended = column("outcome", lambda row: _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or ""))
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:

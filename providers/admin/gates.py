@@ -15,7 +15,7 @@ from unfold.decorators import action, display
 
 from ergon_site.access.console import drawing
 from ergon_site.access.console.buttons import bar, button
-from ergon_site.access.console.cells import UNKNOWN, anchor, milliseconds, two_lines, unbroken, with_note
+from ergon_site.access.console.cells import UNKNOWN, anchor, column, milliseconds, two_lines, unbroken, with_note
 from ergon_site.access.console.dialogs import dialog_action
 from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.durations import span
@@ -170,9 +170,7 @@ class GatesPage(KeysetDetailPage):
     def name(self, row: Any) -> str:
         return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
-    @display(description="breaker")
-    def breaker(self, row: Any) -> str:
-        return with_note(cells.tags(row.standing), cells.why(row.standing))
+    breaker = column("breaker", lambda row: with_note(cells.tags(row.standing), cells.why(row.standing)))
 
     @display(description="success (1 h)")
     def rate(self, row: Any) -> str:
@@ -182,13 +180,8 @@ class GatesPage(KeysetDetailPage):
             return told
         return unbroken(anchor(cells.attempts_address(one.who), told))
 
-    @display(description="p95 (1 h)")
-    def latency(self, row: Any) -> str:
-        return unbroken(milliseconds(row.standing.rates.p95))
-
-    @display(description="quota")
-    def quota(self, row: Any) -> str:
-        return cells.quota(row.standing.quota)
+    latency = column("p95 (1 h)", lambda row: unbroken(milliseconds(row.standing.rates.p95)))
+    quota = column("quota", lambda row: cells.quota(row.standing.quota))
 
     @display(description="last error")
     def last_error(self, row: Any) -> str:
