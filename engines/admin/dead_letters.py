@@ -20,7 +20,7 @@ from engines.reads.dead_letters import list_letters
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.lists import Typed, choice
+from ergon_site.access.console.lists import choice, typed
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
@@ -38,14 +38,8 @@ DISCARD = {
 }
 
 
-class SourceFilter(Typed):
-    title = parameter_name = "source"
-    help_text = "The name of a pipeline or provider"
-
-
-class GroupFilter(Typed):
-    title = parameter_name = "group"
-    help_text = "Group number"
+SourceFilter = typed("source", help_text="The name of a pipeline or provider")
+GroupFilter = typed("group", help_text="Group number")
 
 
 def _names(letter: DeadLetter, attempts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from engines.reads.transactions import list_transactions
 from ergon_site.access.console.buttons import bar
 from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.lists import Choice, Typed, choice
+from ergon_site.access.console.lists import choice, choice_of, typed
 from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
@@ -50,26 +50,11 @@ def pipelines(request: Any) -> list[Pipeline]:
     return found
 
 
-class PipelineFilter(Choice):
-    title = parameter_name = "pipeline"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(pipeline.name, pipeline.name) for pipeline in pipelines(request)]
-
-
-class WorkerFilter(Choice):
-    title = "current worker"
-    parameter_name = "worker"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(worker.pk), str(worker)) for worker in workers.enrolled()]
-
-
-class CorrelationFilter(Typed):
-    title = "correlation id"
-    parameter_name = "correlation"
-
-
+PipelineFilter = choice_of("pipeline", lambda request: [(one.name, one.name) for one in pipelines(request)])
+WorkerFilter = choice_of(
+    "worker", lambda _: [(str(worker.pk), str(worker)) for worker in workers.enrolled()], "current worker"
+)
+CorrelationFilter = typed("correlation", "correlation id")
 KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
 
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from ergon_site.access import keyset
 from ergon_site.access.console.cells import column, size, tag, unbroken, words
 from ergon_site.access.console.detail import DetailPage
-from ergon_site.access.console.lists import Choice, KeysetPage, Typed
+from ergon_site.access.console.lists import KeysetPage, choice, typed
 from ergon_site.access.core.durations import span
 from ergon_site.access.keyset import KeysetQuery
 from facts.admin import links
@@ -20,18 +20,7 @@ from facts.reads import lists
 
 KINDS = {"referenced": "good", "orphan": "warning", "missing": "bad", "corrupt": "bad"}
 SHOWN = 50
-
-
-class KeptFilter(Choice):
-    title = "references"
-    parameter_name = "kept"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("orphan", "orphans"), ("referenced", "referenced"), ("damaged", "damaged")]
-
-
-class BucketFilter(Typed):
-    title = parameter_name = "bucket"
+KEPT = {"orphan": "orphans", "referenced": "referenced", "damaged": "damaged"}
 
 
 @admin.register(Artifact)
@@ -39,7 +28,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
-    list_filter: ClassVar = [KeptFilter, BucketFilter]
+    list_filter: ClassVar = [choice("kept", KEPT, "references"), typed("bucket")]
     search_help_text = "A name: bucket/key"
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from ergon_site.access.console import json_view
 from ergon_site.access.console.cells import column, size, two_lines, words
 from ergon_site.access.console.detail import DetailPage
-from ergon_site.access.console.lists import Choice, KeysetPage, Typed
+from ergon_site.access.console.lists import KeysetPage, choice_of, typed
 from ergon_site.access.core.texts import is_key
 from ergon_site.access.keyset import KeysetQuery
 from facts.admin import links
@@ -28,27 +28,6 @@ def all_boundaries(request: Any) -> list[Boundary]:
         request.all_boundaries = list(Boundary.objects.select_related("from_zone", "to_zone"))
     found: list[Boundary] = request.all_boundaries
     return found
-
-
-class BoundaryFilter(Choice):
-    title = parameter_name = "boundary"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(one.pk), str(one)) for one in all_boundaries(request)]
-
-
-class MessageFilter(Typed):
-    title = "message id"
-    parameter_name = "message"
-
-
-class SubjectFilter(Typed):
-    title = parameter_name = "subject"
-
-
-class CorrelationFilter(Typed):
-    title = "correlation id"
-    parameter_name = "correlation"
 
 
 LATEST = 253_402_300_799_000
@@ -92,7 +71,10 @@ class WrittenPage(KeysetPage, DetailPage):
     detail_template = "console/fact.html"
     longest_value: ClassVar[int] = 2000
     list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
-    list_filter: ClassVar = [BoundaryFilter, MessageFilter, SubjectFilter, CorrelationFilter]
+    list_filter: ClassVar = [
+        choice_of("boundary", lambda request: [(str(one.pk), str(one)) for one in all_boundaries(request)]),
+        *(typed("message", "message id"), typed("subject"), typed("correlation", "correlation id")),
+    ]
     search_help_text = "A message id, subject or correlation id"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
         "from_zone": "boundary__from_zone__name",

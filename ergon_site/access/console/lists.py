@@ -149,10 +149,6 @@ class Choice(SimpleListFilter):
     """A filter that offers words; the keyset query does the filtering."""
 
     template = "console/filter_choice.html"
-    offered: ClassVar[Mapping[str, str]] = {}
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return list(self.offered.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset
@@ -175,10 +171,16 @@ class Typed(Choice):
     help_text = ""
 
 
-def choice(name: str, offered: Iterable[str] | Mapping[str, str]) -> type[Choice]:
+def choice(name: str, offered: Iterable[str] | Mapping[str, str], title: str = "") -> type[Choice]:
     """A filter that offers these words, or words under other titles."""
     titles = offered if isinstance(offered, Mapping) else {str(word): str(word) for word in offered}
-    return type("ChoiceFilter", (Choice,), {"title": name, "parameter_name": name, "offered": titles})
+    return choice_of(name, lambda _: list(titles.items()), title)
+
+
+def choice_of(name: str, find: Callable[[HttpRequest], list[tuple[str, str]]], title: str = "") -> type[Choice]:
+    """A filter that offers what is there when somebody asks: words and their titles."""
+    named = {"title": title or name, "parameter_name": name}
+    return type("ChoiceFilter", (Choice,), {**named, "lookups": lambda _, request, __: find(request)})
 
 
 def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
