@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
@@ -110,16 +110,7 @@ def decision(
 CategoryFilter = choice("category", ExceptionType)
 
 
-class RelatedPage(DetailPage):
-    """A page whose rows come with the rows that they belong to."""
-
-    related: ClassVar[tuple[str, ...]] = ()
-    refused_by = (EngineError,)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.select_related(*self.related) if self.related else rows
-
-
-class ListedPage(KeysetPage, RelatedPage):
+class ListedPage(KeysetPage, DetailPage):
     """A long list by the filters of its table, and a page for each row."""
+
+    refused_by = (EngineError,)

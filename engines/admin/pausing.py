@@ -10,9 +10,11 @@ from django.shortcuts import redirect
 from unfold.decorators import display
 
 from engines.admin import parts
-from engines.admin.parts import Act, RelatedPage
+from engines.admin.parts import Act
+from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from ergon_site.access.console.cells import tag, with_note
+from ergon_site.access.console.detail import DetailPage
 from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right
 
@@ -40,10 +42,11 @@ def turn_of(row: Pipeline | Schedule) -> Act:
     return Act(verb.capitalize(), verb, Right.OPERATE)
 
 
-class PausablePage(RelatedPage):
+class PausablePage(DetailPage):
     """A page of rows that people make by a name and a plan, and that they pause and resume."""
 
     edit_right = Right.LEAD
+    refused_by = (EngineError,)
     new: Callable[..., Any]
     submit_text: ClassVar[str] = ""
 

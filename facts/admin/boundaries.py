@@ -6,7 +6,6 @@ from shlex import quote
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -132,6 +131,7 @@ def offset(number: int) -> str:
 
 @admin.register(Boundary)
 class BoundariesPage(Verbs):
+    related = ("from_zone", "to_zone")
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."
     detail_template = "console/boundary.html"
@@ -177,10 +177,6 @@ class BoundariesPage(Verbs):
 
     head = column("newest", lambda row: unbroken(offset(row.standing.newest)))
     fill = column("fill", lambda row: _fill(row.standing.fill))
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Boundary]:
-        rows: QuerySet[Boundary] = super().get_queryset(request)
-        return rows.select_related("from_zone", "to_zone")
 
     def decorate(self, request: HttpRequest, rows: Any) -> list[Boundary]:
         shown = list(rows)

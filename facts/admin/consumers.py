@@ -78,6 +78,7 @@ RETIRE = {
 
 @admin.register(Consumer)
 class ConsumersPage(Verbs):
+    related = ("boundary__from_zone", "boundary__to_zone")
     actions_detail = ("retire",)
     detail_template = "console/fact_consumer.html"
     new_title = "New consumer"
@@ -111,10 +112,6 @@ class ConsumersPage(Verbs):
 
     fetched = column("last fetch", lambda row: row.fetched_at, ordering="fetched_at", empty_value="never")
     confirmed = column("last confirmation", lambda row: row.confirmed_at, ordering="confirmed_at", empty_value="never")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
-        rows: QuerySet[Consumer] = super().get_queryset(request)
-        return rows.select_related("boundary__from_zone", "boundary__to_zone")
 
     def decorate(self, request: HttpRequest, rows: Any) -> list[Consumer]:
         keys = [row.pk for row in rows]

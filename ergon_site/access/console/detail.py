@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -21,6 +22,8 @@ class DetailPage(ConsolePage):
     A part of the page refreshes itself if there is a `live_template`, and a row is made by `make` from `new_form`.
     """
 
+    # Rows that its rows come with.
+    related: ClassVar[tuple[str, ...]] = ()
     detail_template: ClassVar[str]
     live_template: ClassVar[str] = ""
     # What its verbs refuse with.
@@ -37,6 +40,10 @@ class DetailPage(ConsolePage):
         name, view = f"{self.opts.app_label}_{self.opts.model_name}_live", self.admin_site.admin_view(self.live_view)
         live = [path("<path:object_id>/live/", view, name=name)] if self.live_template else []
         return [*live, *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.select_related(*self.related) if self.related else rows
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         new = []

@@ -170,6 +170,9 @@ class Typed(Choice):
     template = "console/filter_text.html"
     help_text = ""
 
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return []
+
 
 def choice(name: str, offered: Iterable[str] | Mapping[str, str], title: str = "") -> type[Choice]:
     """A filter that offers these words, or words under other titles."""

@@ -39,6 +39,7 @@ class PolicyPage(DetailPage):
     new_title = "New policy"
     search_help_text = "Start of a name."
 
+    related = ("active",)
     verbs: Any
     new_form: ClassVar[type[forms.Form]]
     new_terms: ClassVar[dict[str, Any]] = NEW
@@ -60,7 +61,7 @@ class PolicyPage(DetailPage):
             "last_at": Coalesce(Subquery(newest.values("at")[:1]), F("active__created_at")),
         }
         annotated: QuerySet[Any] = rows.annotate(**last)
-        return annotated.select_related("active")
+        return annotated
 
     def layout(self, policy: Any) -> Layout:
         """The layout of the form."""

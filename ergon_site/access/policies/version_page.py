@@ -53,6 +53,7 @@ class VersionPage(DetailPage):
     """An app names its `verbs` (`Policies`, or functions alike) and its `activate`, an `activation`."""
 
     verbs: Any
+    related = ("policy__active",)
     detail_template = "console/policy_version.html"
     list_display = ("__str__", "is_active", "author", "created_at", "reason")
     list_filter: ClassVar = ["policy"]
@@ -61,10 +62,6 @@ class VersionPage(DetailPage):
     actions_detail = ("activate",)
 
     is_active = column("active", lambda one: "active" if one.policy.active == one else None, label=ACTIVE)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.select_related("policy__active")
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         press = history.activation(request, row.policy, row)
