@@ -71,6 +71,7 @@ class ConsolePage(ModelAdmin):
     list_per_page = 50
     list_fullwidth = True
     list_filter_submit = True
+    list_after_template = "console/list_after.html"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -86,8 +87,6 @@ class ConsolePage(ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
-
-    # Of actions.
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return holds(request, Right.OPERATE)
@@ -125,8 +124,6 @@ class ConsolePage(ModelAdmin):
 
     def address(self, object_id: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
-
-    list_after_template = "console/list_after.html"
 
     def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
         """The list as filtered, streamed as a file."""
