@@ -13,9 +13,9 @@ from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
 from engines.reads import executors
+from ergon_site.access.console.pages import holds
+from ergon_site.access.console.password_forms import LoginForm, PasswordPage
 from ergon_site.access.core.roles import Right
-from ergon_site.access.pages import holds
-from ergon_site.access.password_forms import LoginForm, PasswordPage
 from ergon_site.dashboard import page as dashboard
 
 

@@ -7,7 +7,6 @@ from ipaddress import ip_address
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from rest_framework.exceptions import APIException, MethodNotAllowed, Throttled
 from rest_framework.request import Request
@@ -15,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ergon_site import telemetry
-from ergon_site.access import api_identity
+from ergon_site.access import api_identity, pending_migrations
 from ergon_site.access.api import problems, throttling
 from ergon_site.access.api.throttling import ClientRate
 
@@ -48,9 +47,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     checks = {"database": "ok", "migrations": "ok"}
     try:
         connection.ensure_connection()
-        executor = MigrationExecutor(connection)
-        waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
-        if waiting:
+        if waiting := pending_migrations.plan():
             checks["migrations"] = f"{len(waiting)} waiting: run manage.py migrate"
     except DatabaseError:
         checks = {"database": "does not answer", "migrations": "unknown"}

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
-from unfold.decorators import action, display
+from unfold.decorators import display
 
-from engines.admin import parts
-from engines.admin.parts import Act, ListedPage, column
+from engines.admin.parts import Act, ListedPage
 from engines.admin.transactions import KINDS as TRANSACTION_KINDS
 from engines.core import allowed_actions
 from engines.core.states import State
@@ -17,10 +16,11 @@ from engines.dead_letters import bulk
 from engines.models import BulkItem, BulkOperation, TransactionRecord
 from engines.reads import dead_letters as lists
 from ergon_site.access import keyset
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import column, tag, two_lines, unbroken, words
+from ergon_site.access.console.lists import choice
 from ergon_site.access.core.roles import Right
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import tag, two_lines, unbroken, words
 
 SHOWN = 50
 PAUSE = Act("Pause", "pause", Right.LEAD)
@@ -50,21 +50,22 @@ def _turn(act: Act, title: str, description: str) -> Any:
 class BulkPage(ListedPage):
     related = ("group",)
     detail_template = "console/bulk.html"
+    live_template = "console/bulk_live.html"
     list_display = ("what", "state_word", "who", "why", "progress", "when")
     list_display_links = ("what",)
-    list_filter: ClassVar = [parts.choice("state", dict(BulkOperation.STATES))]
+    list_filter: ClassVar = [choice("state", dict(BulkOperation.STATES))]
     search_fields: ClassVar = ()
     export_fields: ClassVar = {
         **{name: name for name in ("id", "verb", "group_id", "by", "reason", "state", "note")},
         **{name: name for name in ("expected", "cap", "canary", "rate", "done", "skipped", "failed")},
         **{name: name for name in ("created_at", "finished_at")},
     }
-    actions_detail: ClassVar = ("pause", "resume", "cancel", "live")
+    actions_detail: ClassVar = ("pause", "resume", "cancel")
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return KeysetQuery(rows=lists.operations(wanted).select_related("group"))
 
-    def details(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
+    def live(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         items = BulkItem.objects.filter(operation=row).select_related("letter").defer("letter__payload")
         found = keyset.paginate(KeysetQuery(rows=items), size=SHOWN, at=request.GET.get("at", ""))
         # Each replay shows the state of the transaction that runs in place of its dead letter.
@@ -88,6 +89,8 @@ class BulkPage(ListedPage):
             "read_at": timezone.now(),
         }
 
+    details = live
+
     what = column("what", lambda operation: words(str(operation)))
     why = column("reason", lambda operation: words(operation.reason))
     state_word = column("state", lambda operation: tag(operation.state, KINDS))
@@ -99,12 +102,6 @@ class BulkPage(ListedPage):
         return two_lines(f"{operation.created_at:%Y-%m-%d %H:%M:%S}", ended)
 
     progress = column("progress", lambda one: f"{one.processed:,} of {min(one.expected, one.cap):,}")
-
-    @action(url_path="live")
-    def live(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """The part of the page that refreshes itself."""
-        row = self.row(request, object_id)
-        return self.page(request, "console/bulk_live.html", str(row), row, **self.details(request, row))
 
     pause = _turn(PAUSE, "Pause the bulk operation", "No further dead letters are processed until it is resumed.")
     resume = _turn(RESUME, "Resume the bulk operation", "It continues where it stopped.")

@@ -10,19 +10,20 @@ from django.utils import timezone
 
 from engines import dead_letters, transactions
 from engines.admin import parts
-from engines.admin.parts import Act, CategoryFilter, column
+from engines.admin.parts import Act, CategoryFilter
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
 from engines.core.states import LetterState
 from engines.models import DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import executors, explain
 from engines.reads.dead_letters import list_letters
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import choice, typed
+from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Typed, identifier, tag, unbroken, words
-from ergon_site.access.pages import ReasonForm
 
 KINDS = {"open": "bad", "replayed": "good", "discarded": "warning"}
 GROUP_KINDS = {"open": "bad", "regressed": "bad", "muted": "warning", "resolved": "good"}
@@ -30,14 +31,8 @@ DISCARD = Act("Discard", "discard", Right.OPERATE)
 REPLAY = {"title": "Replay the dead letter", "description": "Its payload runs again as a new transaction."}
 
 
-class SourceFilter(Typed):
-    title = parameter_name = "source"
-    help_text = "The name of a pipeline or provider"
-
-
-class GroupFilter(Typed):
-    title = parameter_name = "group"
-    help_text = "Group number"
+SourceFilter = typed("source", help_text="The name of a pipeline or provider")
+GroupFilter = typed("group", help_text="Group number")
 
 
 def _names(letter: DeadLetter, attempts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -71,7 +66,7 @@ class LettersPage(ReplayablePage):
     list_before_template = "console/groups_link.html"
     actions_detail: ClassVar = ("replay", "edit", "discard", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "kind", "created_at", "settled")
-    list_filter: ClassVar = [parts.choice("state", LetterState), SourceFilter, CategoryFilter, GroupFilter]
+    list_filter: ClassVar = [choice("state", LetterState), SourceFilter, CategoryFilter, GroupFilter]
     search_help_text = "A transaction id, or its start"
     export_fields: ClassVar = {
         "id": "id",
@@ -87,7 +82,7 @@ class LettersPage(ReplayablePage):
     kind = column("category", lambda letter: unbroken(letter.category))
     settled = column("decided by", lambda letter: letter.settled_by, empty_value="–")
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_letters(wanted)
 
     def details(self, request: HttpRequest, row: DeadLetter, *, is_revealed: bool = False) -> dict[str, Any]:

@@ -25,10 +25,10 @@ from engines.models import DIRECTIONS, DeadLetterGroup, Pipeline, Policy
 from engines.pipelines import Plan
 from engines.tasks import registry
 from engines.transactions import payloads
+from ergon_site.access.console.fields import JsonField, WhyField
+from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core import json_text
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.fields import JsonField, WhyField
-from ergon_site.access.pages import ReasonForm
 
 LONGEST_KEPT = 36_500
 PRIORITIES = {"min_value": -(2**31), "max_value": 2**31 - 1}

@@ -11,22 +11,24 @@ from django.urls import reverse
 from django.utils import timezone
 
 from engines import dead_letters
-from engines.admin import links, parts
+from engines.admin import links
 from engines.admin.dead_letters import GROUP_KINDS, SourceFilter
 from engines.admin.forms import GroupForm, ReplayGroupForm
-from engines.admin.parts import Act, CategoryFilter, ListedPage, column
+from engines.admin.parts import Act, CategoryFilter, ListedPage
 from engines.core import allowed_actions
 from engines.core.states import GroupState
 from engines.dead_letters import bulk
 from engines.models import DeadLetterGroup, DeadLetterHour
 from engines.reads.dead_letters import list_groups, list_letters
-from ergon_site.access import drawing, keyset
-from ergon_site.access.buttons import bar
+from ergon_site.access import keyset
+from ergon_site.access.console import drawing
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import anchor, column, tag, two_lines, unbroken, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import choice
+from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import anchor, tag, two_lines, unbroken, words
-from ergon_site.access.pages import actor
 
 HOURS = 24
 SHOWN = 50
@@ -72,7 +74,7 @@ class GroupsPage(ListedPage):
     actions_detail: ClassVar = ("mute", "resolve", "reopen", "replay_all", "discard_all")
     list_display: ClassVar = ("error", "state_word", "where", "kind", "open_of", "seen", "day")
     list_display_links: ClassVar = ("error",)
-    list_filter: ClassVar = [parts.choice("state", GroupState), SourceFilter, CategoryFilter]
+    list_filter: ClassVar = [choice("state", GroupState), SourceFilter, CategoryFilter]
     search_help_text = "Part of an error, a message or a source"
     list_before_template = "console/letters_link.html"
     export_fields: ClassVar = {
@@ -96,7 +98,7 @@ class GroupsPage(ListedPage):
     )
     day = column("last 24 h", lambda group: sparkline(group.trend))
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return list_groups(wanted)
 
     def decorate(self, request: HttpRequest, rows: list[DeadLetterGroup]) -> list[DeadLetterGroup]:
@@ -139,4 +141,4 @@ class GroupsPage(ListedPage):
             operation = bulk.begin(verb, group.pk, terms, by=actor(request), reason=why)
             return reverse("admin:engines_bulkoperation_change", args=[operation.pk])
 
-        return parts.carry_out(request, begin, "Started. This page shows its progress.", self.address(group.pk))
+        return self.carry_out(request, begin, "Started. This page shows its progress.", group.pk)

@@ -1,32 +1,27 @@
 """Parts that the pages of the engines share: attempts, payloads, buttons, filters, actions that ask for a reason."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from django.contrib import messages
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from unfold.decorators import display
 
 from engines.conf import settings
-from engines.core import explanation, redaction, timeline
+from engines.core import redaction, timeline
 from engines.core.errors import EngineError, ExceptionType
 from engines.models import Pipeline
 from engines.reads import executors
-from engines.reads.filters import ListingError
-from ergon_site.access import json_view
-from ergon_site.access.buttons import Button
+from ergon_site.access.console import json_view
+from ergon_site.access.console.buttons import Button
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import KeysetPage, choice
+from ergon_site.access.console.pages import ReasonForm, actor, holds
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.core.texts import sentence
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 
 
 def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
@@ -37,7 +32,7 @@ def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[
         {
             **one,
             "bar": bar,
-            "took": explanation.span(one["duration"]),
+            "took": span(one["duration"]),
             "trace": trace_link(one["trace_id"]),
             "details": details_title(pipeline, one["error_type"], one["traceback"]),
         }
@@ -97,13 +92,13 @@ class Act:
     def ask(self, title: str, description: str, verb: Callable[..., object], success: str) -> Any:
         """The action: a dialog asks for a reason, the verb is carried out on the row, and its page is shown again."""
 
-        def act(page: Any, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        def act(page: DetailPage, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
             row = page.row(request, object_id)
 
             def decide() -> None:
                 verb(row, by=actor(request), reason=form.cleaned_data["reason"])
 
-            return carry_out(request, decide, success, page.address(row.pk))
+            return page.carry_out(request, decide, success, row.pk)
 
         act.__name__ = self.action
         dialog, permissions = {"title": title, "description": description}, [self.right.value]
@@ -111,61 +106,10 @@ class Act:
         return decorate(act)
 
 
-def carry_out(request: HttpRequest, verb: Callable[[], str | None], success: str, address: str) -> HttpResponse:
-    """Do what a dialog asked for and show the page again, or the one that the verb's answer leads to."""
-    try:
-        address = verb() or address
-    except EngineError as error:
-        messages.error(request, sentence(error))
-    else:
-        messages.success(request, success)
-    return done(address)
-
-
-def column(description: str, value: Callable[[Any], object], **options: Any) -> Any:
-    """A column of a list: its heading, and what it shows of a row."""
-
-    @display(description=description, **options)
-    def shown(_: Any, row: Any) -> object:
-        return value(row)
-
-    return shown
-
-
-def choice(name: str, offered: Iterable[str] | Mapping[str, str]) -> type[Choice]:
-    """A filter that offers these words, or words under other titles."""
-    titles = offered if isinstance(offered, Mapping) else {str(word): str(word) for word in offered}
-
-    class Offered(Choice):
-        title = parameter_name = name
-
-        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return list(titles.items())
-
-    return Offered
-
-
 CategoryFilter = choice("category", ExceptionType)
 
 
-class RelatedPage(DetailPage):
-    """A page whose rows come with the rows that they belong to."""
-
-    related: ClassVar[tuple[str, ...]] = ()
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.select_related(*self.related) if self.related else rows
-
-
-class ListedPage(KeysetPage, RelatedPage):
+class ListedPage(KeysetPage, DetailPage):
     """A long list by the filters of its table, and a page for each row."""
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        raise NotImplementedError
-
-    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        try:
-            return self.query(request, wanted)
-        except ListingError as error:
-            raise IncorrectLookupParameters from error
+    refused_by = (EngineError,)

@@ -5,44 +5,29 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
 from engines import pipelines
 from engines.admin import links
 from engines.admin.forms import NewPipelineForm, PipelineForm, TrialForm, values_of
-from engines.admin.parts import Act, column
+from engines.admin.parts import Act
 from engines.admin.pausing import PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
-from engines.core.explanation import span
 from engines.models import Pipeline
 from engines.reads import explain, status
 from engines.reads.status import Standing
-from ergon_site.access import drawing
-from ergon_site.access.buttons import bar
+from ergon_site.access.console import drawing
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import anchor, column, with_note
+from ergon_site.access.console.pages import actor
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.lists import anchor
-from ergon_site.access.pages import ConsoleList, actor
 
 MINUTES = 60
 ENDS = {"ok": "succeeded", "bad": "failed"}
 MANY = 100
 UNKNOWN = "–"
-
-
-class PipelineList(ConsoleList):
-    """The rows of a page of the list, with how each is doing."""
-
-    result_list: Any
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        found = status.statuses([row.pk for row in rows], database_time())
-        for row in rows:
-            row.standing = found[row.pk]
-        self.result_list = rows
 
 
 def age(standing: Standing) -> str:
@@ -98,8 +83,9 @@ CHANGE = {
 class PipelinesPage(PausablePage):
     related = ("policy__active",)
     new = staticmethod(pipelines.create)
-    actions_detail = ("pause", "resume", "submit_test", "edit", "live")
+    actions_detail = ("pause", "resume", "submit_test", "edit")
     detail_template = "console/pipeline.html"
+    live_template = "console/pipeline_live.html"
     new_title = "New pipeline"
     new_form = NewPipelineForm
     submit_text = "Create pipeline"
@@ -110,8 +96,12 @@ class PipelinesPage(PausablePage):
     search_help_text = "Start of a name or task."
     export_fields = ("name", "task", "executor", "direction", "connector", "policy__name", "paused_at", "paused_by")
 
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[PipelineList]:
-        return PipelineList
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Pipeline]:
+        shown = list(rows)
+        stands = status.statuses([row.pk for row in shown], database_time())
+        for row in shown:
+            row.standing = stands[row.pk]
+        return shown
 
     def details(self, request: HttpRequest, row: Pipeline) -> dict[str, Any]:
         return {
@@ -121,14 +111,10 @@ class PipelinesPage(PausablePage):
             **live_part(row),
         }
 
-    @action(url_path="live")
-    def live(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return TemplateResponse(request, "console/pipeline_live.html", live_part(self.row(request, object_id)))
+    def live(self, request: HttpRequest, row: Pipeline) -> dict[str, Any]:
+        return live_part(row)
 
-    @display(description="runs", ordering="task")
-    def runs(self, row: Any) -> str:
-        runs = row.task or f"executor {row.executor}"
-        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', runs, row.direction)
+    runs = column("runs", lambda row: with_note(row.task or f"executor {row.executor}", row.direction), ordering="task")
 
     waiting = column("waiting", lambda row: anchor(links.transactions(row.name, "pending"), row.standing.depth))
     oldest = column("oldest", lambda row: age(row.standing))

@@ -12,14 +12,13 @@ from unfold.widgets import UnfoldAdminSelectWidget
 from engines import policies
 from engines.admin import links
 from engines.admin.forms import NameField
-from engines.admin.parts import column
 from engines.core import retry_preview
 from engines.core.errors import EngineError
 from engines.core.policy import RetryPolicy
 from engines.models import KINDS, Policy, PolicyVersion
+from ergon_site.access.console.cells import anchor, column
+from ergon_site.access.console.fields import WhyField
 from ergon_site.access.core import ruled
-from ergon_site.access.fields import WhyField
-from ergon_site.access.lists import anchor
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
 from ergon_site.access.policies.version_page import VersionPage, activation

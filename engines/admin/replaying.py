@@ -10,10 +10,10 @@ from engines.admin import parts
 from engines.admin.forms import PayloadForm
 from engines.admin.parts import Act, ListedPage
 from engines.core.errors import EngineError
+from ergon_site.access.console.pages import ReasonForm, actor
 from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.pages import ReasonForm, actor
 
 REPLAY_BUTTON = Act("Replay", "replay", Right.OPERATE)
 EDIT_BUTTON = Act("Edit and replay", "edit", Right.LEAD, is_dialog=False)
@@ -42,7 +42,7 @@ class ReplayablePage(ListedPage):
         def verb() -> str:
             return self.replay_row(row, by=actor(request), reason=form.cleaned_data["reason"])
 
-        return parts.carry_out(request, verb, success, self.address(row.pk))
+        return self.carry_out(request, verb, success, row.pk)
 
     @action(url_path="edit", permissions=["lead"])
     def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:

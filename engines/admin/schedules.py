@@ -19,16 +19,15 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from engines import schedules
 from engines.admin import links
 from engines.admin.forms import NameField, Suggestions
-from engines.admin.parts import column
 from engines.admin.pausing import KINDS, PAUSE, RESUME, PausablePage, PausedFilter, by_name, turn_of
 from engines.core.errors import EngineError
 from engines.models import Pipeline, Schedule
 from engines.schedules import Plan
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import anchor, column, tag
+from ergon_site.access.console.fields import JsonField, WhyField
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
-from ergon_site.access.fields import JsonField, WhyField
-from ergon_site.access.lists import anchor, tag
 
 RUNS = 5
 

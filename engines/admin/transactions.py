@@ -10,20 +10,21 @@ from unfold.decorators import display
 
 from engines import transactions, workers
 from engines.admin import parts
-from engines.admin.parts import Act, CategoryFilter, column
+from engines.admin.parts import Act, CategoryFilter
 from engines.admin.replaying import EDIT_BUTTON, REPLAY_BUTTON, REVEAL_BUTTON, ReplayablePage
 from engines.core import allowed_actions, explanation, redaction
-from engines.core.explanation import span
 from engines.core.states import CATEGORY_OF, State
 from engines.models import Pipeline, PolicyVersion, TransactionRecord
 from engines.reads import executors, explain, filters
 from engines.reads.transactions import list_transactions
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import column, identifier, tag, unbroken, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.lists import choice, choice_of, typed
+from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, Typed, identifier, tag, unbroken, words
-from ergon_site.access.pages import ReasonForm
 
 AGES = {
     "under-5m": "younger than 5 minutes",
@@ -49,26 +50,11 @@ def pipelines(request: Any) -> list[Pipeline]:
     return found
 
 
-class PipelineFilter(Choice):
-    title = parameter_name = "pipeline"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(pipeline.name, pipeline.name) for pipeline in pipelines(request)]
-
-
-class WorkerFilter(Choice):
-    title = "current worker"
-    parameter_name = "worker"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(worker.pk), str(worker)) for worker in workers.enrolled()]
-
-
-class CorrelationFilter(Typed):
-    title = "correlation id"
-    parameter_name = "correlation"
-
-
+PipelineFilter = choice_of("pipeline", lambda request: [(one.name, one.name) for one in pipelines(request)])
+WorkerFilter = choice_of(
+    "worker", lambda _: [(str(worker.pk), str(worker)) for worker in workers.enrolled()], "current worker"
+)
+CorrelationFilter = typed("correlation", "correlation id")
 KINDS = {"pending": "plain", "running": "busy", "succeeded": "good", "failed": "bad", "cancelled": "warning"}
 CANCEL = Act("Cancel", "cancel", Right.OPERATE)
 REPLAY = {"title": "Replay the transaction", "description": "The same payload runs again as a new transaction."}
@@ -86,8 +72,8 @@ class TransactionsPage(ReplayablePage):
     actions_detail: ClassVar = ("cancel", "replay", "edit", "reveal")
     list_display: ClassVar = ("key", "state_word", "where", "what", "attempts", "created_at", "took")
     list_filter: ClassVar = [
-        *(parts.choice("state", filters.STATES), PipelineFilter, CategoryFilter),
-        *(parts.choice("age", AGES), parts.choice("ended", ENDS), WorkerFilter, CorrelationFilter),
+        *(choice("state", filters.STATES), PipelineFilter, CategoryFilter),
+        *(choice("age", AGES), choice("ended", ENDS), WorkerFilter, CorrelationFilter),
     ]
     search_help_text = "Id, correlation id, or payload.order.id:42"
     export_fields: ClassVar = {
@@ -116,7 +102,7 @@ class TransactionsPage(ReplayablePage):
         took = _between(record.started_at, record.finished_at)
         return unbroken(took) if took else "–"
 
-    def query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
+    def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         known = pipelines(request)
         return list_transactions(filters.parse(wanted, known), known)
 

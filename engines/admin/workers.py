@@ -10,13 +10,12 @@ from django.utils.html import format_html
 
 from engines import workers
 from engines.admin import links
-from engines.admin.parts import column
-from engines.core.explanation import span
 from engines.core.states import WorkerState
 from engines.models import Worker
 from engines.reads import executors
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.lists import anchor, tag
+from ergon_site.access.console.cells import anchor, column, tag
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.core.durations import span
 
 KINDS = {"running": "busy", "silent": "warning", "stopping": "warning", "ended": "plain", "dead": "bad"}
 

@@ -56,10 +56,10 @@ class VersionsView(Refusing, APIView):
         responses=answers(PolicyVersionSerializer, 412, 428, status=201),
     )
     def post(self, request: Request, name: str) -> Response:
-        condition = preconditions.of_writing(request)
-        asked = bodies.version(request.data, is_first=condition.is_for_new)
+        expected = preconditions.of_writing(request)
+        asked = bodies.version(request.data, is_first=expected == 0)
         body, by = asked.pop("policy"), self.caller.actor
-        version = policies.write(name, body, by=by, expected=condition.expected, **asked)
+        version = policies.write(name, body, by=by, expected=expected, **asked)
         headers = preconditions.etag(version.number)
         return Response(PolicyVersionSerializer(version).data, status=HTTPStatus.CREATED, headers=headers)
 
@@ -74,7 +74,7 @@ class ActivateView(Refusing, APIView):
         parameters=[IF_MATCH], request=DecisionSerializer, responses=answers(PolicyVersionSerializer, 412, 428)
     )
     def post(self, request: Request, name: str, number: int) -> Response:
-        condition = preconditions.of_change(request)
+        expected = preconditions.of_change(request)
         asked, by = shaped(DecisionSerializer, request.data), self.caller.actor
-        version = policies.activate(name, number, by=by, expected=condition.expected, **asked)
+        version = policies.activate(name, number, by=by, expected=expected, **asked)
         return Response(PolicyVersionSerializer(version).data, headers=preconditions.etag(version.number))

@@ -1,22 +1,17 @@
 """Refusals of the verbs as problems: the only table of codes and HTTP statuses."""
 
-from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.http import JsonResponse
 from rest_framework.exceptions import ValidationError
 
 from engines.core.errors import EngineError, PolicyError
-from engines.policies import StalePolicyError
 from engines.reads.filters import ListingError
 from engines.transactions import RefusedError, SubmissionError
 from ergon_site.access import api_identity
 from ergon_site.access.api import problems
-from ergon_site.access.api.problems import Problem, escaped, fault
 from ergon_site.access.api.schema import also_refuses
 from ergon_site.access.api_identity import Caller
-from ergon_site.access.core.texts import sentence
 
 STATUSES = {
     "invalid_bulk_operation": HTTPStatus.BAD_REQUEST,
@@ -51,7 +46,7 @@ def answers(shape: Any, *refusals: int, status: int = 200) -> dict[Any, Any]:
     return {(status, "application/json"): shape, **also_refuses(*refusals)}
 
 
-class Refusing:
+class Refusing(problems.Refusing):
     """A view whose verbs may refuse."""
 
     request: Any
@@ -60,29 +55,21 @@ class Refusing:
     def caller(self) -> Caller:
         return api_identity.caller_of(self.request)
 
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
-        return handle
+    def translate(self, error: Exception) -> Exception:
+        if isinstance(error, ListingError):
+            return ValidationError({error.field: str(error)})
+        # What is not listed is a fault of ours.
+        status = STATUSES.get(getattr(error, "code", "")) if isinstance(error, EngineError) else None
+        return problems.refusal(status, error, _pointer(error)) if status else error
 
 
-def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
-    code = getattr(error, "code", None)
-    if isinstance(error, ListingError):
-        error = ValidationError({error.field: str(error)})
-    # What is not listed is a fault of ours.
-    elif isinstance(error, EngineError) and code in STATUSES:
-        detail = sentence(error)
-        members: dict[str, Any] = {}
-        headers: dict[str, str] = {}
-        match error:
-            case PolicyError():
-                pointer = "".join(f"/{escaped(name)}" for name in ("policy", *error.path))
-                members["errors"] = [fault(pointer, detail, code)]
-            case RefusedError(item=int()):
-                members["errors"] = [fault(f"/transactions/{error.item}/{error.field}", detail, code)]
-            case SubmissionError():
-                members["errors"] = [fault(f"/{error.field}", detail, code)]
-            case StalePolicyError():
-                members["version"] = error.active
-                headers["ETag"] = f'"{error.active}"'
-        error = Problem(STATUSES[code], code, detail, headers=headers, **members)
-    return problems.handle(error, context)
+def _pointer(error: Exception) -> str:
+    """The JSON pointer of the faulty field, if there is one."""
+    match error:
+        case PolicyError():
+            return problems.pointer_to("policy", *error.path)
+        case RefusedError(item=int()):
+            return f"/transactions/{error.item}/{error.field}"
+        case SubmissionError():
+            return f"/{error.field}"
+    return ""

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engines.core.errors import NoPlaceError
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
+from ergon_site.access.core.durations import span
 
 
 def sentence(facts: Mapping[str, Any]) -> str:
@@ -80,20 +79,6 @@ def _what(error: Mapping[str, Any]) -> str:
 def _deliveries(facts: Mapping[str, Any]) -> str:
     count = facts["deliveries"]
     return "on its first delivery" if count == 1 else f"on delivery {count}"
-
-
-def span(seconds: float) -> str:
-    """A duration as people say it."""
-    seconds = max(0.0, seconds)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 2 * MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * HOUR:
-        return f"{seconds / MINUTE:.0f} min"
-    if seconds < 2 * DAY:
-        return f"{seconds / HOUR:.0f} h"
-    return f"{seconds / DAY:.0f} days"
 
 
 def of_letter(facts: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from engines.core.errors import EngineError, ExceptionType
 from engines.core.states import CATEGORIES, GroupState, LetterState, State
 from engines.models import BulkOperation, Pipeline
 from engines.transactions.errors import PipelineUnknownError
-from ergon_site.access import parameters
+from ergon_site.access import keyset, parameters
 from ergon_site.access.parameters import Filters, address_time, one_of, short_text
 
 AGE = re.compile(r"(under|over)-(\d{1,4})([mhd])")
@@ -49,7 +49,7 @@ SELECT max(low) FROM halves
 """  # noqa: S608 (built from constants)
 
 
-class ListingError(EngineError):
+class ListingError(keyset.ListingError, EngineError):
     """A list that cannot be as asked; `field` is the filter that cannot."""
 
     code = "invalid_filter"

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from engines.core.explanation import span
+from ergon_site.access.core.durations import span
 
 LONG, VERY_LONG = 300.0, 3600.0
 # Of what has no time, only the number of transactions since then is known.

@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
 from ergon_site.access import api_identity, audit
-from ergon_site.access.core import certificates, scopes, terms, tokens
+from ergon_site.access.core import scopes, terms, tokens
 from ergon_site.access.core.tokens import Token
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import ApiClient, ApiToken
@@ -28,6 +28,10 @@ LISTS = ("zones", "target_zones", "consumers", "buckets")
 
 class NameTakenError(Exception):
     """A client of that name exists."""
+
+
+class ClientUnknownError(Exception):
+    """There is no client of that name."""
 
 
 class CertificateTakenError(Exception):
@@ -153,6 +157,14 @@ def enable(client_id: int, *, by: str, reason: str = "") -> bool:
     return bool(changed) and _note_switch(client_id, "api_client.enable", by=by, reason=reason)
 
 
+def find(name: str) -> ApiClient:
+    client = ApiClient.objects.filter(name=name).first()
+    if client is None:
+        msg = f"There is no API client named {name!r}."
+        raise ClientUnknownError(msg)
+    return client
+
+
 def expiring(within: timedelta) -> QuerySet[ApiClient]:
     """Enabled clients that nothing will let in by then, neither token nor certificate, though something does now."""
     living = ApiToken.objects.filter(_outlasts("expires_at"), client=OuterRef("pk"))
@@ -184,12 +196,14 @@ def _end(lifetime: timedelta | None) -> datetime | None:
 
 
 def _certificate(told: str | None, until: datetime | None) -> dict[str, Any]:
-    identity = certificates.identity(told) if told else None
+    identity = terms.certificate_identity(told) if told else None
     return {"certificate": identity, "certificate_expires_at": until if identity else None}
 
 
 def _refuse_taken(certificate: str | None) -> None:
-    holder = ApiClient.objects.filter(certificate=certificates.identity(certificate)).first() if certificate else None
+    holder = (
+        ApiClient.objects.filter(certificate=terms.certificate_identity(certificate)).first() if certificate else None
+    )
     if holder is not None:
         msg = f"That certificate belongs to the API client {holder.name!r} already."
         raise CertificateTakenError(msg) from None

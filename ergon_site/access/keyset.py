@@ -23,7 +23,7 @@ WRITTEN = "_as_written"
 Key = tuple[Any, ...]
 
 
-class ListingError(ValueError):
+class ListingError(Exception):
     """No list is filtered so."""
 
 

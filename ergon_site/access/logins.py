@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from ergon_site.access.core import lockout
-from ergon_site.access.core.lockout import Count, Counter
+from ergon_site.access.core import limits
+from ergon_site.access.core.limits import Count, Counter
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.models import FailedLogins
 
@@ -40,7 +40,7 @@ def begin(account: str, address: str) -> float:
             cursor.execute(COUNT_ONE, [key, *map(connection.ops.adapt_datetimefield_value, times)])
         row = FailedLogins.objects.get(pk=key)
         count = Count(counter, row.attempts, (row.ends_at - now).total_seconds())
-        if wait := lockout.wait(count, settings.ERGON_LOGIN_FAILURES):
+        if wait := limits.wait(count, settings.ERGON_LOGIN_FAILURES):
             # What is refused here does not count further on: one address alone must not lock a person out elsewhere.
             about = {"account": account[:LONGEST_ACCOUNT], "address": address}
             log.warning("login_refused", **about, seconds=round(wait), failures_of=counter.value)

@@ -6,7 +6,7 @@ from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models.functions import Now
 
-from ergon_site.access.core import certificates
+from ergon_site.access.core import terms
 from ergon_site.access.core.roles import MEANINGS
 
 # How PostgreSQL finds a text by its beginning; and a time, and a number.
@@ -46,7 +46,7 @@ class ApiClient(models.Model):
     tenants = models.JSONField(default=list, blank=True, help_text="Tenants it may see, as UUIDs.")
     rate = models.FloatField("requests per second", null=True, blank=True, help_text="Empty means the default rate.")
     certificate = models.CharField(
-        max_length=certificates.LONGEST,
+        max_length=terms.LONGEST_CERTIFICATE,
         unique=True,
         null=True,
         blank=True,

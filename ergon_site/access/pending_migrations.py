@@ -6,14 +6,18 @@ from django.db.migrations.executor import MigrationExecutor
 from ergon_site.access.database.description import describe
 
 
+def plan() -> list[str]:
+    """Those that the database does not have yet."""
+    executor = MigrationExecutor(connection)
+    return [str(migration) for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
+
+
 def migrations() -> list[str]:
-    """Those that the database does not have yet; none where nobody can tell."""
+    """The same; none where nobody can tell."""
     try:
-        executor = MigrationExecutor(connection)
-        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        return plan()
     except DatabaseError:
         return []
-    return [str(migration) for migration, _ in plan]
 
 
 def hint() -> str:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from engines.core.explanation import span
 from engines.models import WaitingSample
 from engines.reads.dashboard import Pulse
-from ergon_site.access import drawing
-from ergon_site.access.drawing import Chart
+from ergon_site.access.console import drawing
+from ergon_site.access.console.drawing import Chart
+from ergon_site.access.core.durations import span
 
 SPANS = {"hour": (60, 1), "day": (1440, 15)}
 LONGEST_BACKLOG = 8

@@ -7,8 +7,8 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from engines.core.explanation import span
 from engines.reads.dashboard import Pulse
+from ergon_site.access.core.durations import span
 from ergon_site.dashboard.attention import Concern, capped
 
 LAST_HOUR = 60

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from django.urls import reverse
 
-from engines.core.explanation import span
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.texts import sentence
 from ergon_site.dashboard.attention import Concern, capped
 from facts.core.watching import Worry

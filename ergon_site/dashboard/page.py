@@ -19,9 +19,9 @@ from engines.reads import dashboard, old_snapshots
 from engines.reads.dashboard import Pulse
 from engines.reads.old_snapshots import Holder
 from ergon_site.access import clients
+from ergon_site.access.console.pages import holds
 from ergon_site.access.core.roles import Right
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import holds
 from ergon_site.dashboard import charts, engines, facts, providers
 from ergon_site.dashboard.attention import SHOWN_OF_A_KIND, Concern, capped
 

@@ -9,10 +9,10 @@ from django.db.models import QuerySet, TextField, Value
 from django.db.models.functions import Cast, JSONObject
 from django.urls import reverse
 
-from engines.core.explanation import span
 from engines.reads.blockers import Blocker
 from engines.reads.doctor import finding
 from engines.reads.doctor.finding import Finding
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped

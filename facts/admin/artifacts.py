@@ -6,25 +6,21 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
-from unfold.decorators import display
 
 from ergon_site.access import keyset
-from ergon_site.access.detail import DetailPage
+from ergon_site.access.console.cells import column, size, tag, unbroken, words
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.lists import KeysetPage, choice, typed
+from ergon_site.access.core.durations import span
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, tag, typed, unbroken, words
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.admin.facts import all_boundaries
 from facts.models import Artifact
 from facts.reads import lists
 
 KINDS = {"referenced": "good", "orphan": "warning", "missing": "bad", "corrupt": "bad"}
 SHOWN = 50
-
-
-class KeptFilter(Choice):
-    title = "references"
-    parameter_name = "kept"
-    offered: ClassVar = {"orphan": "orphans", "referenced": "referenced", "damaged": "damaged"}
+KEPT = {"orphan": "orphans", "referenced": "referenced", "damaged": "damaged"}
 
 
 @admin.register(Artifact)
@@ -32,7 +28,7 @@ class ArtifactsPage(KeysetPage, DetailPage):
     detail_template = "console/artifact.html"
     empty_text = "No artifacts yet: PUT /api/v1/objects/{bucket}/{key}."
     list_display = ("name", "kept", "bytes_held", "kind", "created_at", "who")
-    list_filter: ClassVar = [KeptFilter, typed("bucket")]
+    list_filter: ClassVar = [choice("kept", KEPT, "references"), typed("bucket")]
     search_help_text = "A name: bucket/key"
     longest_value: ClassVar[int] = 1100
     export_fields = ("bucket", "key", "digest", "size", "media_type", "is_referenced", "created_at", "created_by")
@@ -40,25 +36,11 @@ class ArtifactsPage(KeysetPage, DetailPage):
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
         return lists.artifacts(wanted)
 
-    @display(description="name")
-    def name(self, row: Artifact) -> str:
-        return words(str(row))
-
-    @display(description="references")
-    def kept(self, row: Artifact) -> str:
-        return tag(row.damage or ("referenced" if row.is_referenced else "orphan"), KINDS)
-
-    @display(description="size")
-    def bytes_held(self, row: Artifact) -> str:
-        return unbroken(amounts.size(row.size))
-
-    @display(description="media type")
-    def kind(self, row: Artifact) -> str:
-        return words(row.media_type)
-
-    @display(description="by")
-    def who(self, row: Artifact) -> str:
-        return words(row.created_by)
+    name = column("name", lambda row: words(str(row)))
+    kept = column("references", lambda row: tag(row.damage or ("referenced" if row.is_referenced else "orphan"), KINDS))
+    bytes_held = column("size", lambda row: unbroken(size(row.size)))
+    kind = column("media type", lambda row: words(row.media_type))
+    who = column("by", lambda row: words(row.created_by))
 
     def details(self, request: HttpRequest, row: Artifact) -> dict[str, Any]:
         found = keyset.paginate(lists.references(row), size=SHOWN, at=request.GET.get("at", ""))
@@ -75,9 +57,9 @@ class ArtifactsPage(KeysetPage, DetailPage):
         return {
             "artifact": row,
             "kept": self.kept(row),
-            "size": amounts.size(row.size),
+            "size": size(row.size),
             "exact": f"{row.size:,}",
             "references": references,
             "slice": found,
-            "orphan_age": amounts.span(settings.ERGON_ORPHAN_AGE),
+            "orphan_age": span(settings.ERGON_ORPHAN_AGE),
         }

@@ -6,7 +6,6 @@ from shlex import quote
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -14,18 +13,30 @@ from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import (
+    anchor,
+    beyond,
+    column,
+    meter,
+    note,
+    percentage,
+    size,
+    tag,
+    unbroken,
+    with_note,
+    words,
+)
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm, done, holds
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.detail import LivePage
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import anchor, tag, unbroken, words
-from ergon_site.access.pages import ReasonForm, done, holds
 from facts import ledger, provisioning, retiring
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.admin.dialogs import Verbs, why
 from facts.admin.forms import BoundaryForm, LimitsForm
 from facts.core.gates import Gate
-from facts.core.watching import Worry
+from facts.core.watching import FILL, Worry
 from facts.ledger import remembering
 from facts.models import Boundary
 from facts.provisioning import LARGEST
@@ -69,7 +80,7 @@ def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
     here = {"boundary": stand.boundary.pk}
     for title, value, address in (
         ("Backlog", f"{stand.flow.backlog:,}", links.facts(buffer, **here)),
-        ("Lag", amounts.span(stand.flow.lag), ""),
+        ("Lag", span(stand.flow.lag), ""),
         ("Frontier", frontier(stand), "" if stand.is_read_only else links.facts("forwardedfact", **here)),
         ("Newest", offset(stand.newest), links.facts(buffer, **here)),
     ):
@@ -78,16 +89,16 @@ def _figures(stand: BoundaryStanding) -> Iterator[dict[str, str]]:
 
 def _meters(stand: BoundaryStanding) -> Iterator[dict[str, Any]]:
     ceilings = _ceilings(stand.boundary)
-    held = {"Facts": f"{stand.rows:,}", "Bytes": amounts.size(stand.boundary.stored_bytes)}
+    held = {"Facts": f"{stand.rows:,}", "Bytes": size(stand.boundary.stored_bytes)}
     for title, percent in (("Facts", stand.row_percent), ("Bytes", stand.byte_percent)):
         value = held[title] if percent is None else f"{held[title]} of {ceilings[title]}"
-        yield {"title": title, "value": value, "meter": amounts.meter(percent)}
+        yield {"title": title, "value": value, "meter": _fill(percent)}
 
 
 def _ceilings(row: Boundary) -> dict[str, str]:
     return {
         "Facts": f"{row.row_ceiling:,}" if row.row_ceiling else "no limit",
-        "Bytes": amounts.size(row.byte_ceiling) if row.byte_ceiling else "no limit",
+        "Bytes": size(row.byte_ceiling) if row.byte_ceiling else "no limit",
     }
 
 
@@ -96,7 +107,8 @@ def offset(number: int) -> str:
 
 
 @admin.register(Boundary)
-class BoundariesPage(LivePage, Verbs):
+class BoundariesPage(Verbs):
+    related = ("from_zone", "to_zone")
     actions_detail = ("open_gate", "close_gate", "skip", "limit", "retire")
     new_intro = "Facts flow in one direction. Create two boundaries for both directions."
     detail_template = "console/boundary.html"
@@ -113,9 +125,7 @@ class BoundariesPage(LivePage, Verbs):
         *("dedupe_days", "handed_over_at", "heard_at", "alarm_offset", "retired_at"),
     )
 
-    @display(description="boundary", ordering="from_zone__name")
-    def pair(self, row: Boundary) -> str:
-        return words(str(row))
+    pair = column("boundary", lambda row: words(str(row)), ordering="from_zone__name")
 
     @display(description="gate", ordering="gate")
     def gate_word(self, row: Boundary) -> str:
@@ -129,34 +139,23 @@ class BoundariesPage(LivePage, Verbs):
             or (f"by {row.gate_by}: {row.gate_reason}" if row.gate_by else row.gate_reason)
         )
         both = format_html("{} {}", parts[0], parts[-1] if len(parts) > 1 else "")
-        return format_html('<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>', both, why)
+        return with_note(both, why)
 
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = _warned(f"{row.standing.flow.backlog:,}", is_beyond=Worry.BACKLOG in row.standing.worries)
         return anchor(links.facts("fact", boundary=row.pk), told)
 
-    @display(description="lag")
-    def lag(self, row: Any) -> str:
-        return _warned(amounts.span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries)
+    lag = column("lag", lambda row: _warned(span(row.standing.flow.lag), is_beyond=Worry.LAG in row.standing.worries))
 
     @display(description="frontier")
     def reached(self, row: Any) -> str:
         return words(frontier(row.standing)) if row.standing.is_read_only else unbroken(frontier(row.standing))
 
-    @display(description="newest")
-    def head(self, row: Any) -> str:
-        return unbroken(offset(row.standing.newest))
+    head = column("newest", lambda row: unbroken(offset(row.standing.newest)))
+    fill = column("fill", lambda row: _fill(row.standing.fill))
 
-    @display(description="fill")
-    def fill(self, row: Any) -> str:
-        return amounts.meter(row.standing.fill)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Boundary]:
-        rows: QuerySet[Boundary] = super().get_queryset(request)
-        return rows.select_related("from_zone", "to_zone")
-
-    def decorate(self, request: HttpRequest, rows: Any) -> list[Any]:
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Boundary]:
         shown = list(rows)
         found = health.of_boundaries(Boundary.objects.filter(pk__in=[row.pk for row in shown]))
         stands = {one.boundary.pk: one for one in found}
@@ -177,9 +176,14 @@ class BoundariesPage(LivePage, Verbs):
         shown += [skip] if row.alarm and row.alarm_offset is not None else []
         shown = [] if row.is_retired else [*shown, limits, retire]
         buffers = {buffer: links.facts(buffer, boundary=row.pk) for buffer in ("fact", "forwardedfact")}
-        return {"bar": bar(*shown), "buffers": buffers, "consumers_address": links.consumers(row), **self.live(row)}
+        return {
+            "bar": bar(*shown),
+            "buffers": buffers,
+            "consumers_address": links.consumers(row),
+            **self.live(request, row),
+        }
 
-    def live(self, row: Boundary) -> dict[str, Any]:
+    def live(self, request: HttpRequest, row: Boundary) -> dict[str, Any]:
         stand = health.of_boundaries(Boundary.objects.filter(pk=row.pk))[0]
         return {
             "boundary": stand.boundary,
@@ -193,7 +197,7 @@ class BoundariesPage(LivePage, Verbs):
                 {"one": one, "address": links.fact("forwardedfact", row.pk, one.offset)}
                 for one in row.skipped.order_by("-offset")[:SHOWN]
             ],
-            "unheard": amounts.span(stand.unheard) if stand.unheard else "",
+            "unheard": span(stand.unheard) if stand.unheard else "",
             "dedupe_days": remembering.dedupe_days(row),
             "arrived_address": links.facts("forwardedfact", boundary=row.pk),
             "alarmed": _alarmed(stand.boundary),
@@ -219,12 +223,12 @@ class BoundariesPage(LivePage, Verbs):
         through = None if row.alarm_last is None else min(row.alarm_last, offset + ledger.MOST_AT_ONCE - 1)
         told = f"Skipped {_skipped_words(offset, through)}: consumers get a notice in its place."
         skip = partial(ledger.skip, *zones, offset, through=through, **why(request, form))
-        return self.tried(request, skip, told, object_id)
+        return self.carry_out(request, skip, told, object_id)
 
     @dialog_action(description="Retire", url_path="retire", permissions=["change"], dialog=RETIRE)
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         zones, told = self.row(request, object_id).zones, "Retired: no facts are appended or handed over any more."
-        return self.tried(request, lambda: retiring.retire_boundary(*zones, **why(request, form)), told, object_id)
+        return self.carry_out(request, lambda: retiring.retire_boundary(*zones, **why(request, form)), told, object_id)
 
     @action(description="Limits and retention", url_path="limit", permissions=["change"])
     def limit(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -252,4 +256,9 @@ def _skipped_words(first: int, last: int | None) -> str:
 
 
 def _warned(text: str, *, is_beyond: bool) -> str:
-    return amounts.beyond(text) if is_beyond else unbroken(text)
+    return beyond(text) if is_beyond else unbroken(text)
+
+
+def _fill(number: float | None) -> str:
+    """How full a buffer is, as a bar and a number."""
+    return note("no limit") if number is None else meter(number, percentage(number), warning=FILL)

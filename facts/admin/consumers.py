@@ -10,14 +10,15 @@ from django.urls import reverse
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import anchor, beyond, column, two_lines, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import anchor, two_lines, words
-from ergon_site.access.pages import ReasonForm
 from facts import provisioning, retiring
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.admin.dialogs import Verbs, why
 from facts.admin.facts import all_boundaries
 from facts.admin.forms import PLAIN
@@ -75,6 +76,7 @@ RETIRE = {
 
 @admin.register(Consumer)
 class ConsumersPage(Verbs):
+    related = ("boundary__from_zone", "boundary__to_zone")
     actions_detail = ("retire",)
     detail_template = "console/fact_consumer.html"
     new_title = "New consumer"
@@ -94,9 +96,7 @@ class ConsumersPage(Verbs):
     def reader(self, row: Consumer) -> str:
         return two_lines(row.name, "retired") if row.is_retired else words(row.name)
 
-    @display(description="boundary", ordering="boundary")
-    def reads(self, row: Consumer) -> str:
-        return anchor(links.boundary(row.boundary), row.boundary)
+    reads = column("boundary", lambda row: anchor(links.boundary(row.boundary), row.boundary), ordering="boundary")
 
     @display(description="cursor")
     def place(self, row: Any) -> str:
@@ -105,25 +105,16 @@ class ConsumersPage(Verbs):
     @display(description="backlog")
     def backlog(self, row: Any) -> str:
         told = f"{row.standing.flow.backlog:,}"
-        told = amounts.beyond(told) if row.standing.worries else told
+        told = beyond(told) if row.standing.worries else told
         return anchor(links.facts(links.buffer(row.boundary), boundary=row.boundary_id), told)
 
-    @display(description="last fetch", ordering="fetched_at", empty_value="never")
-    def fetched(self, row: Consumer) -> Any:
-        return row.fetched_at
+    fetched = column("last fetch", lambda row: row.fetched_at, ordering="fetched_at", empty_value="never")
+    confirmed = column("last confirmation", lambda row: row.confirmed_at, ordering="confirmed_at", empty_value="never")
 
-    @display(description="last confirmation", ordering="confirmed_at", empty_value="never")
-    def confirmed(self, row: Consumer) -> Any:
-        return row.confirmed_at
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
-        rows: QuerySet[Consumer] = super().get_queryset(request)
-        return rows.select_related("boundary__from_zone", "boundary__to_zone")
-
-    def decorate(self, request: HttpRequest, rows: Any) -> list[Any]:
-        shown = list(rows)
-        found = health.of_consumers(Consumer.objects.filter(pk__in=[row.pk for row in shown]))
-        stands = {one.consumer.pk: one for one in found}
+    def decorate(self, request: HttpRequest, rows: Any) -> list[Consumer]:
+        keys = [row.pk for row in rows]
+        stands = {one.consumer.pk: one for one in health.of_consumers(Consumer.objects.filter(pk__in=keys))}
+        shown: list[Any] = [stands[key].consumer for key in keys]
         for row in shown:
             row.standing = stands[row.pk]
         return shown
@@ -134,11 +125,11 @@ class ConsumersPage(Verbs):
         retire = button(request, "Retire", reverse("admin:facts_consumer_retire", args=[row.pk]), right=Right.LEAD)
         return {
             "bar": bar(*([] if row.is_retired else [retire])),
-            "overdue": amounts.span(stand.overdue) if Worry.HOLDING in stand.worries else "",
+            "overdue": span(stand.overdue) if Worry.HOLDING in stand.worries else "",
             "consumer": row,
             "standing": stand,
             "following": address if stand.flow.backlog else "",
-            "lag": amounts.span(stand.flow.lag),
+            "lag": span(stand.flow.lag),
             "boundary": row.boundary,
         }
 
@@ -146,7 +137,9 @@ class ConsumersPage(Verbs):
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Consumer = self.row(request, object_id)
         told = f"Retired: nobody can read as {row} any more."
-        return self.tried(request, lambda: retiring.retire_consumer(row.name, **why(request, form)), told, object_id)
+        return self.carry_out(
+            request, lambda: retiring.retire_consumer(row.name, **why(request, form)), told, object_id
+        )
 
     def make_row(self, asked: dict[str, Any], **why: str) -> Consumer:
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=asked["boundary"])

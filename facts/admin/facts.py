@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import orjson
 from django.contrib import admin
 from django.http import HttpRequest
-from unfold.decorators import display
 
-from ergon_site.access import json_view
+from ergon_site.access.console import json_view
+from ergon_site.access.console.cells import column, size, two_lines, words
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.lists import KeysetPage, choice_of, typed
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, two_lines, typed, words
-from facts.admin import amounts, links
+from facts.admin import links
 from facts.core import drafts
 from facts.ledger import references
 from facts.models import Boundary, Fact, ForwardedFact, Written
@@ -28,13 +28,6 @@ def all_boundaries(request: Any) -> list[Boundary]:
         request.all_boundaries = list(Boundary.objects.select_related("from_zone", "to_zone"))
     found: list[Boundary] = request.all_boundaries
     return found
-
-
-class BoundaryFilter(Choice):
-    title = parameter_name = "boundary"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(one.pk), str(one)) for one in all_boundaries(request)]
 
 
 LATEST = 253_402_300_799_000
@@ -59,7 +52,7 @@ def _artifacts(fact: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{reference.bucket}/{reference.key}",
-            "size": amounts.size(reference.size),
+            "size": size(reference.size),
             "row": (row := rows.get(reference.name)),
             "address": links.artifact(row) if row else "",
         }
@@ -74,7 +67,8 @@ class WrittenPage(KeysetPage, DetailPage):
     longest_value: ClassVar[int] = 2000
     list_display: ClassVar = ("key", "about", "where", "correlated", "written_at")
     list_filter: ClassVar = [
-        *(BoundaryFilter, typed("message", "message id"), typed("subject"), typed("correlation", "correlation id"))
+        choice_of("boundary", lambda request: [(str(one.pk), str(one)) for one in all_boundaries(request)]),
+        *(typed("message", "message id"), typed("subject"), typed("correlation", "correlation id")),
     ]
     search_help_text = "A message id, subject or correlation id"
     export_fields: ClassVar[Sequence[str] | Mapping[str, Any]] = {
@@ -84,21 +78,10 @@ class WrittenPage(KeysetPage, DetailPage):
         **{name: name for name in ("digest", "written_at")},
     }
 
-    @display(description="message id")
-    def key(self, fact: Written) -> str:
-        return words(fact.message_id)
-
-    @display(description="subject and predicate")
-    def about(self, fact: Written) -> str:
-        return two_lines(fact.subject, fact.predicate)
-
-    @display(description="boundary and offset")
-    def where(self, fact: Written) -> str:
-        return two_lines(fact.boundary, f"{fact.offset:,}")
-
-    @display(description="correlation id")
-    def correlated(self, fact: Written) -> str:
-        return words(fact.correlation_id) if fact.correlation_id else "–"
+    key = column("message id", lambda fact: words(fact.message_id))
+    about = column("subject and predicate", lambda fact: two_lines(fact.subject, fact.predicate))
+    where = column("boundary and offset", lambda fact: two_lines(fact.boundary, f"{fact.offset:,}"))
+    correlated = column("correlation id", lambda fact: words(fact.correlation_id) if fact.correlation_id else "–")
 
     def key_of(self, row: Written) -> str:
         return f"{row.boundary_id}-{row.offset}"
@@ -138,7 +121,7 @@ class WrittenPage(KeysetPage, DetailPage):
             "produced_at": datetime.fromtimestamp(produced / 1000, UTC) if produced <= LATEST else None,
             "stated": {"tree": json_view.tree(fact["object_json"]), "text": json_view.text(fact["object_json"])},
             "canonical": json_view.text(content) if len(row.content) > json_view.LONGEST_DOCUMENT else row.content,
-            "size": amounts.size(len(row.content.encode())),
+            "size": size(len(row.content.encode())),
             "artifacts": _artifacts(fact),
             "causes": _relatives(family.causes, names),
             "has_more_causes": family.has_more_causes,

@@ -10,7 +10,7 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from ergon_site.access.pages import ReasonForm
+from ergon_site.access.console.pages import ReasonForm
 from facts.models import Zone
 from facts.provisioning import LARGEST, LONGEST_CONSUMER, Allowance
 

@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import column, two_lines, words
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import two_lines, words
-from ergon_site.access.pages import ReasonForm
 from facts import provisioning, retiring
 from facts.admin.dialogs import Verbs, why
 from facts.admin.forms import PLAIN
@@ -51,9 +51,7 @@ class ZonesPage(Verbs):
     def zone(self, row: Zone) -> str:
         return two_lines(row.name, "retired") if row.is_retired else words(row.name)
 
-    @display(description="this deployment")
-    def is_here(self, row: Zone) -> str:
-        return "yes" if row.name == settings.ERGON_ZONE else ""
+    is_here = column("this deployment", lambda row: "yes" if row.name == settings.ERGON_ZONE else "")
 
     def details(self, request: HttpRequest, row: Zone) -> dict[str, Any]:
         beside = Boundary.objects.filter(Q(from_zone=row) | Q(to_zone=row))
@@ -66,7 +64,7 @@ class ZonesPage(Verbs):
     def retire(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         row: Zone = self.row(request, object_id)
         told = "Retired: no boundary can be created from or to it."
-        return self.tried(request, lambda: retiring.retire_zone(row.name, **why(request, form)), told, object_id)
+        return self.carry_out(request, lambda: retiring.retire_zone(row.name, **why(request, form)), told, object_id)
 
     def make_row(self, asked: dict[str, Any], **why: str) -> Zone:
         return provisioning.create_zone(asked["name"], **why)

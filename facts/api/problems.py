@@ -1,10 +1,8 @@
 """Refusals of the boundary as problems: the only table of codes and HTTP statuses."""
 
-from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.http import JsonResponse
 from rest_framework.exceptions import (
     AuthenticationFailed,
     NotAuthenticated,
@@ -44,24 +42,22 @@ STATUSES = {
 UNREAD = (ParseError, UnsupportedMediaType, PayloadTooLarge)
 
 
-class Refusing:
+class Refusing(problems.Refusing):
     """A view whose verbs may refuse."""
 
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
-        return handle
+    required_scope: Any
 
-
-def handle(error: Exception, context: Mapping[str, Any]) -> JsonResponse | None:
-    if isinstance(error, FactError):
-        return problems.handle(problem_of(error), context)
-    if isinstance(error, NotAuthenticated | AuthenticationFailed | PermissionDenied):
-        telemetry.auth_failures.add(1)
-    if isinstance(error, UNREAD) and getattr(context["view"], "required_scope", None) == "facts:append":
-        telemetry.unread("invalid_fact" if isinstance(error, ParseError) else error.default_code)
-    if isinstance(error, ParseError):
-        # A body that is no JSON is no fact.
-        return problems.handle(Problem(HTTPStatus.BAD_REQUEST, "invalid_fact", str(error.detail)), context)
-    return problems.handle(error, context)
+    def translate(self, error: Exception) -> Exception:
+        if isinstance(error, FactError):
+            return problem_of(error)
+        if isinstance(error, NotAuthenticated | AuthenticationFailed | PermissionDenied):
+            telemetry.auth_failures.add(1)
+        if isinstance(error, UNREAD) and self.required_scope == "facts:append":
+            telemetry.unread("invalid_fact" if isinstance(error, ParseError) else error.default_code)
+        if isinstance(error, ParseError):
+            # A body that is no JSON is no fact.
+            return Problem(HTTPStatus.BAD_REQUEST, "invalid_fact", str(error.detail))
+        return error
 
 
 def problem_of(error: FactError) -> Problem:

@@ -7,7 +7,8 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from ergon_site.access.lists import tag, two_lines, typed
+from ergon_site.access.console.cells import column, milliseconds, tag, two_lines
+from ergon_site.access.console.lists import typed
 from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.models import Gate, ProviderExecutionMetric
@@ -34,25 +35,18 @@ class AttemptsPage(KeysetDetailPage):
         *("retryable", "retry_suppressed", "http_status", "policy_version", "task_execution_id", "created_at"),
     )
 
-    @display(description="made")
-    def made(self, row: ProviderExecutionMetric) -> Any:
-        return row.created_at
+    made = column("made", lambda row: row.created_at)
 
     @display(description="capability")
     def whose(self, row: ProviderExecutionMetric) -> str:
         return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
-    @display(description="operation")
-    def what(self, row: ProviderExecutionMetric) -> str:
-        return two_lines(row.operation, row.correlation_id)
-
-    @display(description="outcome")
-    def ended(self, row: ProviderExecutionMetric) -> str:
-        return _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or "")
+    what = column("operation", lambda row: two_lines(row.operation, row.correlation_id))
+    ended = column("outcome", lambda row: _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or ""))
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:
-        return _both(cells.milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
+        return _both(milliseconds(row.duration_ms), f"attempt {row.attempt_number} of {row.max_attempts}")
 
     def details(self, request: HttpRequest, row: ProviderExecutionMetric) -> dict[str, Any]:
         others = ProviderExecutionMetric.objects.filter(correlation_id=row.correlation_id).order_by("id")[:SHOWN]
@@ -60,8 +54,8 @@ class AttemptsPage(KeysetDetailPage):
         return {
             "attempt": row,
             "outcome": tag(row.outcome.replace("_", " "), KINDS),
-            "took": cells.milliseconds(row.duration_ms),
-            "budget": cells.milliseconds(row.timeout_budget_ms),
+            "took": milliseconds(row.duration_ms),
+            "budget": milliseconds(row.timeout_budget_ms),
             "gate_address": cells.address("providers_gate", gate),
             "task_address": cells.address("providers_taskexecution", row.task_execution_id),
             "correlation_address": cells.correlation_address(row.correlation_id),

@@ -7,37 +7,25 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 
-from engines.core.explanation import span
-from ergon_site.access.lists import FULL, meter, tag, unbroken
+from ergon_site.access.console.cells import FULL, UNKNOWN, meter, milliseconds, note, percentage, tag, unbroken
+from ergon_site.access.core.durations import span
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.models import ProviderExecutionMetric
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
-UNKNOWN = "–"
-SECOND = 1000.0
-FEW = 10.0
 LONGEST_UNBROKEN = 36
 KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
 
 
 def share(rate: float | None) -> str:
-    """A share of one; 99.96 % is not all."""
-    return UNKNOWN if rate is None else f"{int(rate * 1000) / 10:.1f} %"
-
-
-def milliseconds(number: float | None) -> str:
-    if number is None:
-        return UNKNOWN
-    if number >= SECOND:
-        return f"{number / SECOND:.3g} s"
-    return f"{number:.0f} ms" if number >= FEW or number == 0 else f"{number:.2g} ms"
+    return UNKNOWN if rate is None else percentage(100 * rate)
 
 
 def quota(one: QuotaStanding | None) -> str:
     """The used part of a quota, as a bar and in numbers."""
     if one is None:
-        return format_html('<span class="ergon-why">{}</span>', "no quota")
+        return note("no quota")
     return meter(one.percent, f"{one.used:,} of {one.limit:,}", warning=FULL * NEARLY)
 
 

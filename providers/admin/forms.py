@@ -11,8 +11,8 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from ergon_site.access.fields import WhyField
-from ergon_site.access.pages import ReasonForm
+from ergon_site.access.console.fields import WhyField
+from ergon_site.access.console.pages import ReasonForm
 from providers.calls.overrides import FORCED_FOR, LARGEST, LONGEST, LONGEST_NAME
 from providers.core.exchange import Who
 

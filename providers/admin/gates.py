@@ -7,23 +7,20 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.html import format_html
 from unfold.decorators import action, display
 
-from engines.core.explanation import span
-from ergon_site.access import drawing
-from ergon_site.access.buttons import bar, button
+from ergon_site.access.console import drawing
+from ergon_site.access.console.buttons import bar, button
+from ergon_site.access.console.cells import UNKNOWN, anchor, column, milliseconds, two_lines, unbroken, with_note
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds
+from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import LivePage
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.lists import two_lines, unbroken
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 from providers import calls
 from providers.admin import cells
 from providers.admin.forms import ForceForm, NewQuotaForm, QuotaForm
@@ -95,9 +92,9 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
         ("Refused, last hour", f"{rates.refusals:,}", failed),
         ("Success rate of attempts", cells.share(rates.success), all_of_them),
         ("Success rate of executions", cells.share(rates.execution), all_of_them),
-        ("p95 of attempts", cells.milliseconds(rates.p95), all_of_them),
+        ("p95 of attempts", milliseconds(rates.p95), all_of_them),
     ):
-        yield {"title": title, "value": value, "address": "" if value == cells.UNKNOWN else address}
+        yield {"title": title, "value": value, "address": "" if value == UNKNOWN else address}
 
 
 def _waiting(one: Standing) -> dict[str, Any]:
@@ -119,7 +116,7 @@ def _waiting(one: Standing) -> dict[str, Any]:
 
 
 @admin.register(Gate)
-class GatesPage(KeysetDetailPage, LivePage):
+class GatesPage(KeysetDetailPage):
     """Each number leads to the attempts behind it."""
 
     edit_right = Right.LEAD
@@ -129,6 +126,7 @@ class GatesPage(KeysetDetailPage, LivePage):
     detail_template = "console/provider.html"
     live_template = "console/provider_live.html"
     new_title = "Set quota"
+    new_form = NewQuotaForm
     empty_text = "Capabilities are listed after their first call, or once they have a quota."
     list_display: ClassVar = ("name", "breaker", "rate", "latency", "quota", "last_error")
     list_filter: ClassVar = [offered("breaker"), offered("quota", QUOTAS), TENANT, PROVIDER, CAPABILITY]
@@ -150,13 +148,7 @@ class GatesPage(KeysetDetailPage, LivePage):
     def name(self, row: Any) -> str:
         return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
-    @display(description="breaker")
-    def breaker(self, row: Any) -> str:
-        return format_html(
-            '<div class="ergon-cell">{}<div class="ergon-why">{}</div></div>',
-            cells.tags(row.standing),
-            cells.why(row.standing),
-        )
+    breaker = column("breaker", lambda row: with_note(cells.tags(row.standing), cells.why(row.standing)))
 
     @display(description="success (1 h)")
     def rate(self, row: Any) -> str:
@@ -164,22 +156,17 @@ class GatesPage(KeysetDetailPage, LivePage):
         told = cells.share(one.rates.success)
         if one.rates.success is None:
             return told
-        return unbroken(format_html('<a class="ergon-link" href="{}">{}</a>', cells.attempts_address(one.who), told))
+        return unbroken(anchor(cells.attempts_address(one.who), told))
 
-    @display(description="p95 (1 h)")
-    def latency(self, row: Any) -> str:
-        return unbroken(cells.milliseconds(row.standing.rates.p95))
-
-    @display(description="quota")
-    def quota(self, row: Any) -> str:
-        return cells.quota(row.standing.quota)
+    latency = column("p95 (1 h)", lambda row: unbroken(milliseconds(row.standing.rates.p95)))
+    quota = column("quota", lambda row: cells.quota(row.standing.quota))
 
     @display(description="last error")
     def last_error(self, row: Any) -> str:
         known = row.standing.health
         if known is None or known.last_error_code is None:
-            return cells.UNKNOWN
-        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else cells.UNKNOWN
+            return UNKNOWN
+        at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else UNKNOWN
         return two_lines(known.last_error_code, at)
 
     def details(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
@@ -195,9 +182,9 @@ class GatesPage(KeysetDetailPage, LivePage):
         # For all who may see the gate.
         entries = AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")
         history = {"history": list(entries[:SHOWN]), "may_audit": holds(request, Right.AUDIT)}
-        return {"bar": bar(*buttons), **history, **self.live(row)}
+        return {"bar": bar(*buttons), **history, **self.live(request, row)}
 
-    def live(self, row: Gate) -> dict[str, Any]:
+    def live(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
         stand = health.of_gates([row])[0]
         newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
         policies = ProviderPolicyRow.objects.select_related("active")
@@ -244,12 +231,11 @@ class GatesPage(KeysetDetailPage, LivePage):
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._change(request, form, object_id, calls.drop_quota, "Quota removed.")
 
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not holds(request, Right.LEAD):
-            raise PermissionDenied
-        form = NewQuotaForm(request.POST or None)
-        made = self.attempt(form, lambda: self._set(request, form.who(), form.terms()))
-        return made or self.page(request, "console/form.html", self.new_title, form=form, **SET)
+    def new_context(self, request: HttpRequest) -> dict[str, Any]:
+        return SET
+
+    def make(self, request: HttpRequest, form: NewQuotaForm) -> HttpResponse:
+        return self._set(request, form.who(), form.terms())
 
     def _set(self, request: HttpRequest, who: Who, terms: dict[str, Any]) -> HttpResponse:
         calls.set_quota(who, by=actor(request), **terms)

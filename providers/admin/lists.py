@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest
 
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.lists import Choice, KeysetPage, choice, typed
 from ergon_site.access.core.texts import is_key
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.lists import Choice, KeysetPage, typed
 from providers.reads.lists import OFFERED
 
 
@@ -28,8 +28,7 @@ class KeysetDetailPage(KeysetPage, DetailPage):
 
 def offered(name: str, words: Mapping[str, str] | None = None) -> type[Choice]:
     """A filter of the words that the lists know; `words` says how they are shown."""
-    shown = list((words or {word: word.replace("_", " ") for word in OFFERED[name]}).items())
-    return type("OfferedFilter", (Choice,), {"title": name, "parameter_name": name, "lookups": lambda *_: shown})
+    return choice(name, words or {word: word.replace("_", " ") for word in OFFERED[name]})
 
 
 TENANT, PROVIDER, CAPABILITY = typed("tenant"), typed("provider"), typed("capability")

@@ -6,8 +6,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from ergon_site.access import json_view
-from ergon_site.access.lists import tag, two_lines, words
+from ergon_site.access.console import json_view
+from ergon_site.access.console.cells import column, tag, two_lines, words
 from providers.admin import cells
 from providers.admin.lists import KeysetDetailPage, offered
 from providers.models import OutboxLetter
@@ -26,26 +26,16 @@ class OutboxPage(KeysetDetailPage):
     search_fields = ()
     export_fields = ("id", "payload", "dead_letter_id", "created_at", "published_at", "failures")
 
-    @display(description="written")
-    def made(self, row: OutboxLetter) -> Any:
-        return row.created_at
+    made = column("written", lambda row: row.created_at)
 
     @display(description="capability")
     def whose(self, row: OutboxLetter) -> str:
         told = row.payload
         return two_lines(f"{told.get('provider_name')} {told.get('capability')}", told.get("tenant_id"))
 
-    @display(description="reason")
-    def why(self, row: OutboxLetter) -> str:
-        return two_lines(row.payload.get("reason_code"), row.payload.get("error_type"))
-
-    @display(description="state")
-    def standing(self, row: OutboxLetter) -> str:
-        return tag("published" if row.published_at else "waiting", KINDS)
-
-    @display(description="task")
-    def task(self, row: OutboxLetter) -> str:
-        return words(str(row.payload.get("task_name")))
+    why = column("reason", lambda row: two_lines(row.payload.get("reason_code"), row.payload.get("error_type")))
+    standing = column("state", lambda row: tag("published" if row.published_at else "waiting", KINDS))
+    task = column("task", lambda row: words(str(row.payload.get("task_name"))))
 
     def details(self, request: HttpRequest, row: OutboxLetter) -> dict[str, Any]:
         told = row.payload

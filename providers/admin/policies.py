@@ -6,7 +6,8 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from engines.core.errors import PolicyError
-from engines.core.retry_preview import RetryPreview, Wait, span
+from engines.core.retry_preview import RetryPreview, Wait
+from ergon_site.access.core.durations import exact_span
 from ergon_site.access.policies.errors import PolicyRefusal
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.sections import Drawing, Layout
@@ -69,7 +70,7 @@ def _outlook(values: dict[str, Any]) -> RetryPreview:
     delays = [retry.delay(number, random=lambda: 0.5) for number in range(1, min(retry.max_attempts, DRAWN))]
     longest, sentence = max(delays, default=0.0), "One attempt, no retries."
     if retry.max_attempts > 1:
-        at_most, ratio = span(retry.max_delay_seconds * (1 + retry.jitter_ratio)), f"{retry.jitter_ratio:.0%}"
+        at_most, ratio = exact_span(retry.max_delay_seconds * (1 + retry.jitter_ratio)), f"{retry.jitter_ratio:.0%}"
         waits = f"each wait varies randomly by up to {ratio}, never above {at_most}"
         sentence = f"{retry.max_attempts:,} attempts at most; {waits}. Only retryable failures are retried."
     return RetryPreview(

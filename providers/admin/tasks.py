@@ -6,8 +6,9 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from engines.core.explanation import span
-from ergon_site.access.lists import tag, typed, unbroken, words
+from ergon_site.access.console.cells import UNKNOWN, column, tag, unbroken, words
+from ergon_site.access.console.lists import typed
+from ergon_site.access.core.durations import span
 from providers.admin import cells
 from providers.admin.lists import TENANT, KeysetDetailPage, offered
 from providers.models import ProviderExecutionMetric, TaskExecution
@@ -30,31 +31,18 @@ class TaskExecutionsPage(KeysetDetailPage):
     search_help_text = "A Celery task id"
     export_fields = ("id", "task_name", "celery_task_id", "tenant_id", "state", "started_at", "finished_at")
 
-    @display(description="started")
-    def begun(self, row: TaskExecution) -> Any:
-        return row.started_at
-
-    @display(description="task")
-    def task(self, row: TaskExecution) -> str:
-        return words(row.task_name)
-
-    @display(description="state")
-    def word(self, row: TaskExecution) -> str:
-        return tag(row.state, KINDS)
+    begun = column("started", lambda row: row.started_at)
+    task = column("task", lambda row: words(row.task_name))
+    word = column("state", lambda row: tag(row.state, KINDS))
 
     @display(description="lasted")
     def lasted(self, row: TaskExecution) -> str:
         if row.finished_at is None:
-            return cells.UNKNOWN
+            return UNKNOWN
         return unbroken(span((row.finished_at - row.started_at).total_seconds()))
 
-    @display(description="tenant")
-    def whose(self, row: TaskExecution) -> str:
-        return words(row.tenant_id)
-
-    @display(description="Celery id")
-    def celery_id(self, row: TaskExecution) -> str:
-        return words(row.celery_task_id)
+    whose = column("tenant", lambda row: words(row.tenant_id))
+    celery_id = column("Celery id", lambda row: words(row.celery_task_id))
 
     def details(self, request: HttpRequest, row: TaskExecution) -> dict[str, Any]:
         made = ProviderExecutionMetric.objects.filter(task_execution=row).order_by("id")[:SHOWN]

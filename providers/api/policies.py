@@ -96,12 +96,12 @@ class ProviderVersionsView(Refusing, APIView):
         responses={(201, "application/json"): ProviderPolicyVersionSerializer, **also_refuses(412, 428)},
     )
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
-        condition = preconditions.of_writing(request)
+        expected = preconditions.of_writing(request)
         asked, by = shaped(NewProviderVersionSerializer, request.data), api_identity.caller_of(request).actor
-        if not condition.is_for_new:
+        if expected != 0:
             active_policy.POLICIES.find(provider_name, capability)
         body = asked.pop("policy")
-        version = policies.write(provider_name, capability, body=body, by=by, expected=condition.expected, **asked)
+        version = policies.write(provider_name, capability, body=body, by=by, expected=expected, **asked)
         told, headers = ProviderPolicyVersionSerializer(version).data, preconditions.etag(version.number)
         return Response(told, status=HTTPStatus.CREATED, headers=headers)
 
@@ -118,8 +118,8 @@ class ActivateProviderVersionView(Refusing, APIView):
         responses={(200, "application/json"): ProviderPolicyVersionSerializer, **also_refuses(412, 428)},
     )
     def post(self, request: Request, provider_name: str, capability: str, number: int) -> Response:
-        condition = preconditions.of_change(request)
+        expected = preconditions.of_change(request)
         terms = {**shaped(DecisionSerializer, request.data), "by": api_identity.caller_of(request).actor}
-        version = policies.activate(provider_name, capability, number=number, expected=condition.expected, **terms)
+        version = policies.activate(provider_name, capability, number=number, expected=expected, **terms)
         told = ProviderPolicyVersionSerializer(version).data
         return Response(told, headers=preconditions.etag(version.number))

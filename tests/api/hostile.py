@@ -19,8 +19,8 @@ from engines.dead_letters import bulk
 from engines.dead_letters.bulk import Terms
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from ergon_site.access.console.lists import KeysetPage
 from ergon_site.access.core.scopes import SCOPES
-from ergon_site.access.lists import KeysetPage
 from facts import ledger, provisioning
 from providers import calls, policies
 from tests.console import records

@@ -18,7 +18,7 @@ from pytest_django.fixtures import Settings
 from ergon_site.access import api_identity, clients
 from ergon_site.access.api import schema, throttling
 from ergon_site.access.clients import CertificateTakenError, Grant
-from ergon_site.access.core.certificates import UnusableIdentityError
+from ergon_site.access.core.terms import UnusableIdentityError
 from ergon_site.access.models import ApiClient, AuditEntry
 from tests.api.api_clients import problem
 from tests.factories import ApiClientFactory

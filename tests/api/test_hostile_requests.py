@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from ergon_site.access.lists import KeysetPage
+from ergon_site.access.console.lists import KeysetPage
 from tests.api import hostile
 from tests.processes import LIMIT, Site
 

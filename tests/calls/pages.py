@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin
 from django.urls import path
 
-from ergon_site.access.fields import WhyField
+from ergon_site.access.console.fields import WhyField
 from ergon_site.access.policies.page import PolicyPage
 from ergon_site.access.policies.verbs import Policies
 from ergon_site.access.policies.version_page import VersionPage, activation

@@ -11,7 +11,7 @@ from django.test import Client, RequestFactory
 from engines import pipelines, schedules
 from engines.models import Schedule
 from engines.pipelines import Plan
-from ergon_site.access.pages import ConsoleList
+from ergon_site.access.console.pages import ConsoleList
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engines.models import WaitingSample
-from ergon_site.access import drawing, json_view
+from ergon_site.access.console import drawing, json_view
 from ergon_site.dashboard import charts
 
 pytestmark = pytest.mark.once

@@ -1,15 +1,15 @@
 import pytest
 
-from ergon_site.access.core import certificates
-from ergon_site.access.core.certificates import UnusableIdentityError
+from ergon_site.access.core import terms
+from ergon_site.access.core.terms import LONGEST_CERTIFICATE as LONGEST, UnusableIdentityError
 
 
-@pytest.mark.parametrize("text", ["CN=press,O=Plant A", "CN=J\\C3\\BCrgen", "AB:CD:01", "x" * certificates.LONGEST])
+@pytest.mark.parametrize("text", ["CN=press,O=Plant A", "CN=J\\C3\\BCrgen", "AB:CD:01", "x" * LONGEST])
 def test_an_identity_is_kept_letter_by_letter(text: str) -> None:
-    assert certificates.identity(f" {text}\t") == text
+    assert terms.certificate_identity(f" {text}\t") == text
 
 
-@pytest.mark.parametrize("text", ["", "  ", "x" * (certificates.LONGEST + 1), "CN=a\nb", "CN=a\x00", "CN=Jürgen"])
+@pytest.mark.parametrize("text", ["", "  ", "x" * (LONGEST + 1), "CN=a\nb", "CN=a\x00", "CN=Jürgen"])
 def test_what_no_proxy_tells_is_no_identity(text: str) -> None:
     with pytest.raises(UnusableIdentityError, match="1 to 500 printable ASCII characters"):
-        certificates.identity(text)
+        terms.certificate_identity(text)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ergon_site.access.core import lockout
-from ergon_site.access.core.lockout import Count, Counter
+from ergon_site.access.core import limits
+from ergon_site.access.core.limits import Count, Counter
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from ergon_site.access.core.lockout import Count, Counter
     ],
 )
 def test_a_login_waits_until_too_many_failures_are_forgotten(counter: Counter, attempts: int, seconds: float) -> None:
-    assert lockout.wait(Count(counter, attempts, 60.0), failures=10) == seconds
+    assert limits.wait(Count(counter, attempts, 60.0), failures=10) == seconds

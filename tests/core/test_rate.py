@@ -1,12 +1,12 @@
 from hypothesis import given, strategies as st
 
-from ergon_site.access.core import rate
+from ergon_site.access.core import limits
 
 
 def admitted(per_second: float, times: list[float]) -> int:
     busy_until, count = 0.0, 0
     for now in times:
-        verdict = rate.admit(busy_until, now, per_second)
+        verdict = limits.admit(busy_until, now, per_second)
         busy_until = verdict.busy_until
         count += verdict.is_admitted
     return count
@@ -26,13 +26,13 @@ def test_a_rate_below_one_a_second_still_admits_the_first_call() -> None:
 
 def test_a_first_call_is_admitted_whatever_the_clock_says() -> None:
     # Beyond 4,096 the numbers of a clock lie twice as far apart: a sum that crosses it is rounded.
-    assert all(rate.admit(0.0, 3996 + step / 97, 0.01).is_admitted for step in range(9_700))
+    assert all(limits.admit(0.0, 3996 + step / 97, 0.01).is_admitted for step in range(9_700))
 
 
 def test_a_refused_caller_is_told_when_to_come_back() -> None:
-    verdict = rate.admit(busy_until=101.0, now=100.0, per_second=10)
+    verdict = limits.admit(busy_until=101.0, now=100.0, per_second=10)
     assert not verdict.is_admitted
-    assert rate.admit(verdict.busy_until, 100.0 + verdict.retry_after + 1e-9, 10).is_admitted
+    assert limits.admit(verdict.busy_until, 100.0 + verdict.retry_after + 1e-9, 10).is_admitted
 
 
 @given(st.floats(0.1, 1000), st.lists(st.floats(0, 20), max_size=300))

@@ -9,6 +9,7 @@ import pytest
 from engines.core import naming, retry_preview
 from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.rules import Policy
+from ergon_site.access.core import durations
 
 
 def leaves(kind: Any) -> Iterator[Any]:
@@ -88,7 +89,7 @@ def test_the_end_is_said_in_words(retry: RetryPolicy, sentence: str) -> None:
     ],
 )
 def test_a_duration_is_told_in_units_that_read_well(seconds: float, told: str) -> None:
-    assert retry_preview.span(seconds) == told
+    assert durations.exact_span(seconds) == told
 
 
 @pytest.mark.parametrize(

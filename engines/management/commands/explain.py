@@ -4,11 +4,11 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from engines.core.explanation import span
 from engines.management.base import EngineCommand
 from engines.reads import explain
 from ergon_site.access.cli.commands import pretty
 from ergon_site.access.cli.tables import cell_text, printable
+from ergon_site.access.core.durations import span
 
 LEFT_OUT = {"state", "error", "is_ahead_capped", "result_note"}
 SPANS = {"paused_for", "lease_ends_in", "running_for", "ended_ago", "due_in"}

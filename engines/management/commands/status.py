@@ -5,10 +5,10 @@ from typing import Any
 
 from django.db import connection
 
-from engines.core.explanation import span
 from engines.management.base import EngineCommand
 from engines.reads.status import read_status
 from ergon_site.access.cli.tables import printable
+from ergon_site.access.core.durations import span
 from ergon_site.access.database.description import describe
 
 COUNTS = ("answered", "started", "died", "killed", "skipped")

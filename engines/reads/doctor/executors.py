@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from engines.conf import settings
-from engines.core.explanation import span
 from engines.executors.child import Child
 from engines.executors.errors import ExecutorStartError
 from engines.executors.settings import ExecutorSettings
 from engines.reads.doctor.finding import Finding, ok, problem, warning
 from engines.reads.executors import list_executors
+from ergon_site.access.core.durations import span
 
 # An executor waits for its first request; one that has ended by then never would have answered.
 MOMENT = 2.0

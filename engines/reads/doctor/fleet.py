@@ -6,10 +6,10 @@ from datetime import timedelta
 from django.db import connection
 
 from engines import workers
-from engines.core.explanation import span
 from engines.core.states import State, WorkerState
 from engines.models import BulkOperation, Pipeline, Schedule, TransactionRecord, Worker
 from engines.reads.doctor.finding import Finding, graded, ok, problem, warning
+from ergon_site.access.core.durations import span
 from ergon_site.access.database.clock import database_time
 
 RECENTLY = timedelta(days=1)

@@ -9,9 +9,9 @@ from kombu.connection import Connection
 
 from engines.conf import settings
 from engines.core.errors import headline
-from engines.core.explanation import span
 from engines.reads import old_snapshots
 from engines.reads.doctor.finding import Finding, graded, ok, problem, warning
+from ergon_site.access.core.durations import span
 from ergon_site.access.database import pooler
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.pending_migrations import migrations as waiting_migrations

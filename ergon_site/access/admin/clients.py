@@ -6,15 +6,16 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from unfold.admin import TabularInline
-from unfold.decorators import action, display
+from unfold.decorators import action
 
 from ergon_site.access import clients
 from ergon_site.access.admin.forms import GRANT, ClientForm, NewClientForm, RotationForm
 from ergon_site.access.clients import Issued
+from ergon_site.access.console.cells import column
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ConsolePage, ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right
-from ergon_site.access.dialogs import dialog_action
 from ergon_site.access.models import ApiClient, ApiToken
-from ergon_site.access.pages import ConsolePage, ReasonForm, actor, done, holds
 
 
 class TokensInline(TabularInline):
@@ -44,6 +45,7 @@ class StateFilter(admin.SimpleListFilter):
         return queryset.filter(disabled_at__isnull=self.value() == "enabled") if self.value() else queryset
 
 
+STATES = {"enabled": "success", "disabled": "danger"}
 DISABLE = {"title": "Disable the client", "description": "All tokens of this client are refused from the next call on."}
 ENABLE = {"title": "Enable the client", "description": "Tokens that have not expired work again."}
 
@@ -57,6 +59,10 @@ class ClientsPage(ConsolePage):
     export_fields = ("name", *GRANT[:-1], "certificate", "created_at")
     actions_detail = ("rotate", "disable", "enable")
     actions = None
+
+    scope_list = column("scopes", lambda client: ", ".join(client.scopes) or "none")
+    state = column("state", lambda client: "disabled" if client.disabled_at else "enabled", label=STATES)
+    last_used = column("last used", lambda client: client.last_used_at, ordering="last_used_at", empty_value="never")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiClient]:
         rows: QuerySet[ApiClient] = super().get_queryset(request)
@@ -117,18 +123,6 @@ class ClientsPage(ConsolePage):
         clients.enable(int(object_id), by=actor(request), reason=form.cleaned_data["reason"])
         messages.success(request, "Enabled: tokens that have not expired work again.")
         return done(self.address(object_id))
-
-    @display(description="scopes")
-    def scope_list(self, client: ApiClient) -> str:
-        return ", ".join(client.scopes) or "none"
-
-    @display(description="state", label={"enabled": "success", "disabled": "danger"})
-    def state(self, client: ApiClient) -> str:
-        return "disabled" if client.disabled_at else "enabled"
-
-    @display(description="last used", ordering="last_used_at", empty_value="never")
-    def last_used(self, client: Any) -> Any:
-        return client.last_used_at
 
     def _show_once(self, request: HttpRequest, issued: Issued) -> HttpResponse:
         return self.page(request, "console/token_issued.html", f"Token of {issued.client}", issued=issued)

@@ -15,9 +15,15 @@ from unfold.widgets import (
 )
 
 from ergon_site.access.clients import LIFETIME, OVERLAP, Grant
-from ergon_site.access.core import certificates
 from ergon_site.access.core.scopes import SCOPES
-from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError, check_items, check_name, check_rate
+from ergon_site.access.core.terms import (
+    LONGEST_TIME,
+    UnusableTermError,
+    certificate_identity,
+    check_items,
+    check_name,
+    check_rate,
+)
 from ergon_site.access.models import ApiClient
 
 GRANT = tuple(Grant.__dataclass_fields__)
@@ -105,7 +111,7 @@ class ClientForm(forms.ModelForm):
     def clean_certificate(self) -> str | None:
         told = self.cleaned_data["certificate"]
         with told_in_the_form():
-            return certificates.identity(told) if told else None
+            return certificate_identity(told) if told else None
 
     def clean(self) -> dict[str, Any]:
         super().clean()

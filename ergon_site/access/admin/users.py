@@ -12,9 +12,10 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
+from ergon_site.access.console.cells import UNKNOWN, column
+from ergon_site.access.console.pages import ConsolePage, actor
 from ergon_site.access.core.roles import ROLES, Right
 from ergon_site.access.models import Role
-from ergon_site.access.pages import ConsolePage, actor
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -50,6 +51,8 @@ class UsersPage(ConsolePage, UserAdmin):
     actions = None
     export_fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
 
+    full_name = column("name", lambda person: person.get_full_name() or UNKNOWN)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         users: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
         return users
@@ -66,10 +69,6 @@ class UsersPage(ConsolePage, UserAdmin):
         widget = UnfoldAdminCheckboxSelectMultipleWidget()
         label = {"label": "Roles", "help_text": "What this user can do in the console."}
         return super().formfield_for_manytomany(db_field, request, **options, widget=widget, **label)
-
-    @display(description="name")
-    def full_name(self, person: User) -> str:
-        return person.get_full_name() or "–"
 
     @display(description="roles")
     def roles(self, person: User) -> str:
@@ -107,13 +106,11 @@ class RolesPage(ConsolePage):
         roles: QuerySet[Role] = super().get_queryset(request)
         return roles.annotate(user_count=Count("user", filter=Q(user__is_active=True)))
 
+    users = column("active users", lambda role: int(role.user_count), ordering="user_count")
+
     @display(description="rights")
     def rights(self, role: Role) -> str:
         return ", ".join(right.value.replace("_", " ") for right in ROLES.get(role.name, ())) or "–"
-
-    @display(description="active users", ordering="user_count")
-    def users(self, role: Any) -> int:
-        return int(role.user_count)
 
 
 def _standing(person: User) -> dict[str, Any]:

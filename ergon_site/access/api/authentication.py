@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from ergon_site.access import api_identity
 from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.api_identity import Caller
-from ergon_site.access.core import addresses, certificates
+from ergon_site.access.core import addresses, terms
 
 SCHEME = "Bearer"
 
@@ -39,8 +39,8 @@ class CertificateAuthentication(BaseAuthentication):
         if not told or not addresses.is_among(request.META.get("REMOTE_ADDR", ""), settings.ERGON_TRUSTED_PROXIES):
             return None
         try:
-            caller = api_identity.recognise(certificates.identity(told))
-        except certificates.UnusableIdentityError:
+            caller = api_identity.recognise(terms.certificate_identity(told))
+        except terms.UnusableIdentityError:
             caller = None
         return (caller, caller) if caller else _refuse(request, "certificate")
 

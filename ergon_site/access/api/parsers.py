@@ -7,7 +7,6 @@ from typing import IO, Any
 import orjson
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import BaseParser
-from rest_framework.request import Request
 
 from ergon_site.access.api.problems import PayloadTooLarge
 from ergon_site.access.core import json_text
@@ -60,11 +59,6 @@ def quickly_parsed(body: bytes | bytearray) -> Any:
     return value
 
 
-def _announced(request: Request) -> int:
-    length = request.headers.get("content-length") or ""
-    return int(length) if length.isdecimal() else 0
-
-
 def _is_written_as(value: Any, body: bytes | bytearray) -> bool:
     if len(body) <= WRITTEN_AT_ONCE:
         return orjson.dumps(value) == body
@@ -111,7 +105,8 @@ class LimitedJSONParser(BaseParser):
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         limit = getattr(parser_context["view"] if parser_context else None, "body_limit", BODY_LIMIT)
-        announced = _announced(parser_context["request"]) if parser_context else 0
+        length = parser_context["request"].headers.get("content-length", "") if parser_context else ""
+        announced = int(length) if length.isdecimal() else 0
         if announced > WRITTEN_AT_ONCE:
             # Requests of the framework refer to themselves: large ones before this one may still be there.
             gc.collect()

@@ -1,6 +1,8 @@
-"""`If-Match` and `If-None-Match`: nobody overwrites what they have not read."""
+"""`If-Match` and `If-None-Match`: nobody overwrites what they have not read.
 
-from dataclasses import dataclass
+Both are told as the number of the version that must be in force: 0 if there must be none yet, None if any will do.
+"""
+
 from http import HTTPStatus
 
 from drf_spectacular.utils import OpenApiParameter
@@ -22,34 +24,23 @@ IF_NONE_MATCH = OpenApiParameter(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """The version that must be in force: 0 if there must be none, None if any will do."""
-
-    expected: int | None
-
-    @property
-    def is_for_new(self) -> bool:
-        return self.expected == 0
-
-
-def of_change(request: Request) -> Condition:
-    """The precondition of a change of something that exists."""
+def of_change(request: Request) -> int | None:
+    """The version that a change of something that exists expects."""
     tag = request.headers.get("If-Match")
     if tag is None:
         detail = "Send the version that you have read in If-Match; to create a policy, send If-None-Match: *."
         raise Problem(HTTPStatus.PRECONDITION_REQUIRED, "precondition_required", detail)
     if tag.strip() == "*":
-        return Condition(expected=None)
+        return None
     digits = tag.strip().removeprefix('"').removesuffix('"')
     is_ours = digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST and int(digits) > 0
-    return Condition(expected=int(digits) if is_ours else NONE_OF_OURS)
+    return int(digits) if is_ours else NONE_OF_OURS
 
 
-def of_writing(request: Request) -> Condition:
-    """The same, or that there is none yet."""
+def of_writing(request: Request) -> int | None:
+    """The same, or 0 for the first version."""
     if "If-Match" not in request.headers and request.headers.get("If-None-Match", "").strip() == "*":
-        return Condition(expected=0)
+        return 0
     return of_change(request)
 
 

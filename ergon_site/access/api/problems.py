@@ -1,7 +1,7 @@
 """Every error of the API as RFC 9457 `application/problem+json`, with a stable `code`."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, Unread
 from django.views import defaults
 from rest_framework import exceptions
 
+from ergon_site.access.core.texts import sentence
 from ergon_site.access.idempotency import InFlightError, KeyReusedError
+from ergon_site.access.policies.errors import StalePolicyError
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,27 @@ class Problem(exceptions.APIException):
         super().__init__(detail, code)
         self.status_code, self.default_code = status, code
         self.headers, self.members = dict(headers or {}), members
+
+
+class Refusing:
+    """A view whose verbs may refuse. Each app derives its own, which translates the errors of its verbs."""
+
+    def translate(self, error: Exception) -> Exception:
+        """The problem that an error is; any other error as it is."""
+        raise NotImplementedError
+
+    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, Any]], JsonResponse | None]:
+        return lambda error, context: handle(self.translate(error), context)
+
+
+def refusal(status: int, error: Any, pointer: str = "", **members: Any) -> Problem:
+    """What a verb has refused, under the code of its error; with a pointer, at that field."""
+    detail, headers = sentence(error), {}
+    if pointer:
+        members["errors"] = [fault(pointer, detail, error.code)]
+    if isinstance(error, StalePolicyError):
+        members["version"], headers["ETag"] = error.active, f'"{error.active}"'
+    return Problem(status, error.code, detail, headers=headers, **members)
 
 
 def handle(error: Exception, _context: Mapping[str, Any]) -> JsonResponse | None:
@@ -126,6 +149,11 @@ def _faults(detail: Any, pointer: str = "") -> Iterator[dict[str, str]]:
 
 def fault(pointer: str, detail: str, code: str) -> dict[str, str]:
     return {"pointer": pointer, "detail": detail, "code": code}
+
+
+def pointer_to(*names: object) -> str:
+    """The JSON Pointer that leads through these names."""
+    return "".join(f"/{escaped(name)}" for name in names)
 
 
 def escaped(name: object) -> str:

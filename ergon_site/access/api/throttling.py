@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from ergon_site.access import addresses, api_identity
-from ergon_site.access.core import rate
-from ergon_site.access.core.rate import Verdict
+from ergon_site.access.core import limits
+from ergon_site.access.core.limits import Verdict
 
 CALLERS_REMEMBERED = 10_000
 WRONG_TOKENS_PER_SECOND = 20.0
@@ -51,7 +51,7 @@ def refuse_guessing(request: Request) -> None:
 def admit(caller: str, per_second: float) -> Verdict:
     key = blake2b(caller.encode(), digest_size=16).digest()
     with _lock:
-        verdict = rate.admit(_busy_until.pop(key, 0.0), time.monotonic(), per_second)
+        verdict = limits.admit(_busy_until.pop(key, 0.0), time.monotonic(), per_second)
         _busy_until[key] = verdict.busy_until
         if len(_busy_until) > CALLERS_REMEMBERED:
             _busy_until.popitem(last=False)

@@ -18,6 +18,7 @@ from django.db import DatabaseError, InternalError, OperationalError, connection
 
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli import tables
+from ergon_site.access.core.texts import sentence
 
 EVERY = 0.2
 START_AND_CLEAR = "\r\x1b[2K"
@@ -124,7 +125,7 @@ class VerbsCommand(VerbCommand):
         raise NotImplementedError
 
     def add_verb(self, name: str, *, help: str) -> ArgumentParser:  # noqa: A002 (argparse calls it so)
-        parser: ArgumentParser = self._verbs.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.")
+        parser: ArgumentParser = self._verbs.add_parser(name, help=help, description=sentence(help))
         # Without a default of its own, or it would take back the option where that stands before the verb.
         parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print JSON, for programs")
         return parser

@@ -1,10 +1,11 @@
-"""The rules for an API client's name, grants, rate and lifetime."""
+"""The rules for an API client's name, certificate, grants, rate and lifetime."""
 
 from collections.abc import Iterable
 from datetime import timedelta
 
 LONGEST_NAME = 100
 LONGEST_ITEM = 256
+LONGEST_CERTIFICATE = 500
 LONGEST_TIME = timedelta(days=36_500)
 # A call in eleven days, and more than any machine answers: beyond that, numbers of seconds cease to be of use.
 SLOWEST, FASTEST = 1e-6, 1e9
@@ -14,8 +15,24 @@ class UnusableTermError(ValueError):
     """A value that no client can have."""
 
 
+class UnusableIdentityError(UnusableTermError):
+    """A text that no proxy tells."""
+
+
 def check_name(name: str) -> None:
     _check_text("A client's name", name, LONGEST_NAME)
+
+
+def certificate_identity(text: str) -> str:
+    """The subject or fingerprint of a certificate, letter by letter as the proxy that verified it tells it.
+
+    Nothing in it is folded or reordered. Web servers lose other characters than ASCII on the way; proxies escape them.
+    """
+    told = text.strip(" \t")
+    if not 0 < len(told) <= LONGEST_CERTIFICATE or not told.isascii() or not told.isprintable():
+        msg = f"A certificate's identity must be 1 to {LONGEST_CERTIFICATE} printable ASCII characters."
+        raise UnusableIdentityError(msg)
+    return told
 
 
 def check_items(what: str, items: Iterable[str]) -> None:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from django.db.migrations.operations.base import Operation
-from django.db.migrations.state import ProjectState
+from ergon_site.access.database.operations import Statements
 
 POSTGRESQL_REFUSAL = """
 CREATE OR REPLACE FUNCTION {prefix}_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -36,19 +35,16 @@ CREATE TRIGGER {table}_append_only_DELETE BEFORE DELETE ON {table}
   WHEN {condition}
   BEGIN SELECT RAISE(ABORT, '{table} is append-only: this {noun} {reason}'); END
 """
-Statements = dict[str, list[str]]
 
 
-class AppendOnly(Operation):
+class AppendOnly(Statements):
     """Refuse UPDATE, DELETE and TRUNCATE on a model's table from here on."""
 
-    reduces_to_sql = True
-    reversible = True
-    install: Statements = {
+    install = {
         "postgresql": [POSTGRESQL_REFUSAL + POSTGRESQL],
         "sqlite": [SQLITE_UPDATE, SQLITE_UPDATE.replace("UPDATE", "DELETE")],
     }
-    remove: Statements = {
+    remove = {
         "postgresql": ["DROP TRIGGER {table}_append_only ON {table}"],
         "sqlite": ["DROP TRIGGER {table}_append_only_UPDATE", "DROP TRIGGER {table}_append_only_DELETE"],
     }
@@ -56,26 +52,12 @@ class AppendOnly(Operation):
     def __init__(self, model_name: str) -> None:
         self.model_name = model_name
 
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Nothing that models can see changes."""
-
-    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._run(self.install, app_label, schema_editor, to_state)
-
-    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._run(self.remove, app_label, schema_editor, from_state)
-
     def describe(self) -> str:
         return f"Make {self.model_name} append-only"
 
-    def _run(self, statements: Statements, app_label: str, schema_editor: Any, state: Any) -> None:
-        table = state.apps.get_model(app_label, self.model_name)._meta.db_table  # noqa: SLF001 (Django's own way)
-        vendor = schema_editor.connection.vendor
-        for statement in statements[vendor]:
-            schema_editor.execute(statement.format(table=table, **self._terms(app_label, vendor)), params=None)
-
-    def _terms(self, app_label: str, vendor: str) -> dict[str, str]:
-        return {"prefix": "ergon"}
+    def terms(self, app_label: str, vendor: str, state: Any) -> dict[str, str]:
+        model = state.apps.get_model(app_label, self.model_name)
+        return {"table": model._meta.db_table, "prefix": "ergon"}  # noqa: SLF001 (Django's own way)
 
 
 class AppendOnlyWhile(AppendOnly):
@@ -85,11 +67,11 @@ class AppendOnlyWhile(AppendOnly):
     been truncated", from a `noun`, the column `key` and a `reason`.
     """
 
-    install: Statements = {
+    install = {
         "postgresql": [POSTGRESQL_REFUSAL + POSTGRESQL_REMOVABLE],
         "sqlite": [SQLITE_UPDATE, SQLITE_REMOVABLE],
     }
-    remove: Statements = {
+    remove = {
         **AppendOnly.remove,
         "postgresql": ["DROP TRIGGER {table}_append_only ON {table}; DROP TRIGGER {table}_{trigger} ON {table}"],
     }
@@ -98,5 +80,6 @@ class AppendOnlyWhile(AppendOnly):
         super().__init__(model_name)
         self.condition, self.words = condition, words
 
-    def _terms(self, app_label: str, vendor: str) -> dict[str, str]:
-        return {"prefix": app_label, "condition": self.condition[vendor], **self.words}
+    def terms(self, app_label: str, vendor: str, state: Any) -> dict[str, str]:
+        known = super().terms(app_label, vendor, state)
+        return {**known, "prefix": app_label, "condition": self.condition[vendor], **self.words}

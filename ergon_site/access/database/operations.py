@@ -1,5 +1,6 @@
 """Migration operations for what one database wants and the other has no words for."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.migrations.operations import AddIndex
@@ -7,30 +8,41 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 
-class OnPostgreSQL(Operation):
-    """Statements for PostgreSQL alone; nothing that models can see changes."""
+class Statements(Operation):
+    """Statements by database, to install something and to remove it again; nothing that models can see changes."""
 
     reduces_to_sql = True
     reversible = True
-
-    def __init__(self, forwards: list[str], backwards: list[str]) -> None:
-        self.forwards, self.backwards = forwards, backwards
+    install: Mapping[str, list[str]]
+    remove: Mapping[str, list[str]]
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None: ...
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._run(self.forwards, schema_editor)
+        self._run(self.install, app_label, schema_editor, to_state)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._run(self.backwards, schema_editor)
+        self._run(self.remove, app_label, schema_editor, from_state)
+
+    def terms(self, app_label: str, vendor: str, state: Any) -> dict[str, str]:
+        """What stands for the names in braces."""
+        return {}
+
+    def _run(self, statements: Mapping[str, list[str]], app_label: str, schema_editor: Any, state: Any) -> None:
+        vendor = schema_editor.connection.vendor
+        terms = self.terms(app_label, vendor, state)
+        for statement in statements.get(vendor, []):
+            schema_editor.execute(statement.format(**terms) if terms else statement, params=None)
+
+
+class OnPostgreSQL(Statements):
+    """Statements for PostgreSQL alone."""
+
+    def __init__(self, forwards: list[str], backwards: list[str]) -> None:
+        self.install, self.remove = {"postgresql": forwards}, {"postgresql": backwards}
 
     def describe(self) -> str:
         return "Tune PostgreSQL"
-
-    def _run(self, statements: list[str], schema_editor: Any) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            for statement in statements:
-                schema_editor.execute(statement, params=None)
 
 
 class AddIndexOnline(AddIndex):

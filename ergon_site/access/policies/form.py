@@ -8,9 +8,9 @@ from typing import Any
 from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
+from ergon_site.access.console.fields import WhyField, json_value
 from ergon_site.access.core import ruled
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.fields import WhyField, json_value
 from ergon_site.access.policies.models import PolicyRow
 
 LONGEST_NUMBER = 20

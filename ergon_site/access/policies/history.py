@@ -7,7 +7,7 @@ from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
 
-from ergon_site.access.buttons import Button, bar, button
+from ergon_site.access.console.buttons import Button, bar, button
 from ergon_site.access.core import differences
 from ergon_site.access.core.roles import Right
 from ergon_site.access.policies.models import PolicyRow, VersionRow

@@ -11,13 +11,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
-from unfold.decorators import display
 
+from ergon_site.access.console.cells import column
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.pages import actor
 from ergon_site.access.core.roles import Right, reason_missing
 from ergon_site.access.core.texts import sentence
-from ergon_site.access.detail import DetailPage
 from ergon_site.access.models import AuditEntry
-from ergon_site.access.pages import actor
 from ergon_site.access.policies import history
 from ergon_site.access.policies.errors import PolicyRefusal, StalePolicyError
 from ergon_site.access.policies.form import PolicyForm
@@ -39,6 +39,7 @@ class PolicyPage(DetailPage):
     new_title = "New policy"
     search_help_text = "Start of a name."
 
+    related = ("active",)
     verbs: Any
     new_form: ClassVar[type[forms.Form]]
     new_terms: ClassVar[dict[str, Any]] = NEW
@@ -46,6 +47,10 @@ class PolicyPage(DetailPage):
     effect: ClassVar[str] = ""
     refused_by: ClassVar[tuple[type[Exception], ...]] = (PolicyRefusal, ValueError)
     detail_template = "console/policy.html"
+
+    version = column("version", lambda policy: f"v{policy.active.number}", ordering="active__number")
+    changed_by = column("last changed by", lambda policy: str(policy.last_by), ordering="last_by")
+    changed_at = column("last changed", lambda policy: policy.last_at, ordering="last_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """With who changed each last: wrote or activated a version of it."""
@@ -56,19 +61,7 @@ class PolicyPage(DetailPage):
             "last_at": Coalesce(Subquery(newest.values("at")[:1]), F("active__created_at")),
         }
         annotated: QuerySet[Any] = rows.annotate(**last)
-        return annotated.select_related("active")
-
-    @display(description="version", ordering="active__number")
-    def version(self, policy: Any) -> str:
-        return f"v{policy.active.number}"
-
-    @display(description="last changed by", ordering="last_by")
-    def changed_by(self, policy: Any) -> str:
-        return str(policy.last_by)
-
-    @display(description="last changed", ordering="last_at")
-    def changed_at(self, policy: Any) -> Any:
-        return policy.last_at
+        return annotated
 
     def layout(self, policy: Any) -> Layout:
         """The layout of the form."""
@@ -86,12 +79,19 @@ class PolicyPage(DetailPage):
         view, name = self.admin_site.admin_view(self.preview_view), f"{self.opts.app_label}_{self.opts.model_name}"
         return [path("<path:object_id>/preview/", view, name=f"{name}_preview"), *super().get_urls()]
 
-    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        form = self.new_form(request.POST or None, initial=request.GET.dict())
-        made = self.attempt(form, lambda: self._begin(request, form.cleaned_data))
-        return made or self.page(request, "console/form.html", self.new_title, form=form, **self.new_terms)
+    def filled_form(self, request: HttpRequest) -> forms.Form:
+        return self.new_form(request.POST or None, initial=request.GET.dict())
+
+    def new_context(self, request: HttpRequest) -> dict[str, Any]:
+        return self.new_terms
+
+    def make(self, request: HttpRequest, form: forms.Form) -> HttpResponse:
+        new = form.cleaned_data
+        key = [new[column] for column in self.model.identity]
+        terms = {name: value for name, value in new.items() if name not in self.model.identity}
+        version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
+        messages.success(request, f"The policy {version.policy} was created. Set its fields here.")
+        return redirect(self.address(version.policy_id))
 
     def change_view(self, request: HttpRequest, object_id: str, *_: Any, **__: Any) -> HttpResponse:
         policy, may_edit = self.row(request, object_id), self.has_change_permission(request)
@@ -125,10 +125,3 @@ class PolicyPage(DetailPage):
         layout = self.layout(policy)
         preview = history.page(policy, "preview", policy.pk) if layout.drawings else ""
         return {"sections": list(sections(form, layout)), "preview_address": preview}
-
-    def _begin(self, request: HttpRequest, new: dict[str, Any]) -> HttpResponse:
-        key = [new[column] for column in self.model.identity]
-        terms = {name: value for name, value in new.items() if name not in self.model.identity}
-        version = self.verbs.write(*key, body=self.first_body(new), by=actor(request), expected=0, **terms)
-        messages.success(request, f"The policy {version.policy} was created. Set its fields here.")
-        return redirect(self.address(version.policy_id))

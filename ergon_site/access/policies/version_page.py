@@ -6,15 +6,17 @@ from typing import Any, ClassVar
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from unfold.decorators import display
 
-from ergon_site.access.buttons import bar
+from ergon_site.access.console.buttons import bar
+from ergon_site.access.console.cells import column
+from ergon_site.access.console.detail import DetailPage
+from ergon_site.access.console.dialogs import dialog_action
+from ergon_site.access.console.pages import ReasonForm, actor, done, holds
 from ergon_site.access.core.roles import Right
-from ergon_site.access.detail import DetailPage
-from ergon_site.access.dialogs import dialog_action
-from ergon_site.access.pages import ReasonForm, actor, done, holds
 from ergon_site.access.policies import history
 from ergon_site.access.policies.models import VersionRow
+
+ACTIVE = {"active": "success"}
 
 
 class ActivationForm(ReasonForm):
@@ -51,6 +53,7 @@ class VersionPage(DetailPage):
     """An app names its `verbs` (`Policies`, or functions alike) and its `activate`, an `activation`."""
 
     verbs: Any
+    related = ("policy__active",)
     detail_template = "console/policy_version.html"
     list_display = ("__str__", "is_active", "author", "created_at", "reason")
     list_filter: ClassVar = ["policy"]
@@ -58,13 +61,7 @@ class VersionPage(DetailPage):
     ordering = ("-id",)
     actions_detail = ("activate",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.select_related("policy__active")
-
-    @display(description="active", label={"active": "success"})
-    def is_active(self, version: Any) -> str | None:
-        return "active" if version.policy.active == version else None
+    is_active = column("active", lambda one: "active" if one.policy.active == one else None, label=ACTIVE)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         press = history.activation(request, row.policy, row)

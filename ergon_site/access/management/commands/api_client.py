@@ -10,8 +10,9 @@ from django.core.management.base import BaseCommand, CommandError
 from ergon_site.access import clients
 from ergon_site.access.cli.commands import actor, told_in_one_line
 from ergon_site.access.cli.options import add_reason
-from ergon_site.access.clients import Grant
-from ergon_site.access.core.scopes import SCOPES
+from ergon_site.access.clients import ClientUnknownError, Grant
+from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
+from ergon_site.access.core.terms import UnusableTermError
 from ergon_site.access.models import ApiClient
 
 SWITCHES = {"disable": clients.disable, "enable": clients.enable}
@@ -49,43 +50,36 @@ class Command(BaseCommand):
         amend.add_argument("--rate", type=float, help="requests a second; 0 for the deployment's rate")
 
     def handle(self, *, verb: str, **options: Any) -> None:
-        with told_in_one_line():
+        with told_in_one_line(ClientUnknownError, UnknownScopeError, UnusableTermError):
             if verb == "list":
-                rows = self._list()
+                rows: Any = clients.with_last_use(ApiClient.objects.all())
+                told = [
+                    {
+                        "name": client.name,
+                        "state": _state(client),
+                        "scopes": ",".join(client.scopes),
+                        "last_used_at": client.last_used_at and client.last_used_at.isoformat(),
+                    }
+                    for client in rows
+                ]
             else:
-                rows = [self._amend(**options) if verb == "amend" else self._switch(verb, **options)]
-        for row in rows:
+                told = [self._amend(**options) if verb == "amend" else self._switch(verb, **options)]
+        for row in told:
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(str, row.values())))
-
-    def _list(self) -> list[dict[str, Any]]:
-        rows: Any = clients.with_last_use(ApiClient.objects.all())
-        return [
-            {
-                "name": client.name,
-                "state": _state(client),
-                "scopes": ",".join(client.scopes),
-                "last_used_at": client.last_used_at and client.last_used_at.isoformat(),
-            }
-            for client in rows
-        ]
 
     def _amend(self, *, name: str, rate: float | None, **options: Any) -> dict[str, Any]:
         """Change the grants that options name; the others stay."""
-        client = _found(name)
+        client = clients.find(name)
         if rate is not None and not rate >= 0:
             msg = "--rate must be above 0, or 0 for the deployment's rate."
             raise CommandError(msg)
         lists = {one: getattr(client, one) if options[one] is None else options[one] for one in LISTS}
-        try:
-            grant = Grant(**lists, rate=client.rate if rate is None else rate or None)
-            clients.amend(client.pk, grant, by=actor())
-        except ValueError as error:
-            raise CommandError(str(error)) from None
+        clients.amend(client.pk, Grant(**lists, rate=client.rate if rate is None else rate or None), by=actor())
         client.refresh_from_db()
         return {"name": name, **{one: getattr(client, one) for one in (*LISTS, "rate")}}
 
     def _switch(self, verb: str, *, name: str, reason: str, **_: Any) -> dict[str, Any]:
-        client = _found(name)
+        client = clients.find(name)
         changed = SWITCHES[verb](client.pk, by=actor(), reason=reason)
         client.refresh_from_db()
         return {"name": name, "state": _state(client), "changed": changed}
@@ -93,11 +87,3 @@ class Command(BaseCommand):
 
 def _state(client: ApiClient) -> str:
     return "disabled" if client.disabled_at else "enabled"
-
-
-def _found(name: str) -> ApiClient:
-    client = ApiClient.objects.filter(name=name).first()
-    if client is None:
-        msg = f"There is no API client named {name!r}."
-        raise CommandError(msg)
-    return client

@@ -10,12 +10,11 @@ from django.core.management.base import BaseCommand, CommandError
 from ergon_site.access import clients
 from ergon_site.access.cli import options
 from ergon_site.access.cli.commands import actor, told_in_one_line
-from ergon_site.access.clients import CertificateTakenError, Grant, Issued, NameTakenError
+from ergon_site.access.clients import CertificateTakenError, ClientUnknownError, Grant, NameTakenError
 from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError
-from ergon_site.access.models import ApiClient
 
-REFUSALS = (NameTakenError, CertificateTakenError, UnknownScopeError, UnusableTermError)
+REFUSALS = (ClientUnknownError, NameTakenError, CertificateTakenError, UnknownScopeError, UnusableTermError)
 NOT_ROTATED = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate", "certificate")
 
 
@@ -64,22 +63,16 @@ class Command(BaseCommand):
         parser.add_argument("--overlap", type=seconds, default=clients.OVERLAP, metavar="SECONDS", help=overlap)
 
     def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
+        if rotate and any(given[option] is not None and given[option] != [] for option in NOT_ROTATED):
+            msg = "--rotate changes the token alone; what the client may do, and its certificate, in the console."
+            raise CommandError(msg)
         with told_in_one_line(*REFUSALS):
             if rotate:
-                issued = self._rotate(name, given)
+                terms = {"overlap": given["overlap"], "lifetime": given["expires"]}
+                issued = clients.rotate(clients.find(name).pk, by=actor(), **terms)
             else:
                 names = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant")
                 grant = Grant(**{f"{one}s": given[one] for one in names}, rate=given["rate"])
                 terms = {"lifetime": given["expires"], "certificate": given["certificate"]}
                 issued = clients.create(name, grant, by=actor(), **terms)
         self.stdout.write(issued.token.text)
-
-    def _rotate(self, name: str, given: dict[str, Any]) -> Issued:
-        if any(given[name] is not None and given[name] != [] for name in NOT_ROTATED):
-            msg = "--rotate changes the token alone; what the client may do, and its certificate, in the console."
-            raise CommandError(msg)
-        client = ApiClient.objects.filter(name=name).first()
-        if client is None:
-            msg = f"There is no API client named {name!r}."
-            raise CommandError(msg)
-        return clients.rotate(client.pk, by=actor(), overlap=given["overlap"], lifetime=given["expires"])

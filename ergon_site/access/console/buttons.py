@@ -5,8 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from ergon_site.access.console.pages import holds
 from ergon_site.access.core.roles import Right, reason_missing
-from ergon_site.access.pages import holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

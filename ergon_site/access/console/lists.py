@@ -1,6 +1,6 @@
 """Lists of the console that stay fast however long they are, and the filters above them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -14,19 +14,17 @@ from django.contrib.admin.utils import label_for_field
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import conditional_escape, escape, format_html
+from django.utils.html import conditional_escape, escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from unfold.templatetags.unfold_list import LINK_CLASSES, ROW_CLASSES
 
 from ergon_site.access import keyset
-from ergon_site.access.keyset import KeysetQuery
-from ergon_site.access.pages import ConsoleList, ConsolePage
+from ergon_site.access.console.pages import ConsoleList, ConsolePage
+from ergon_site.access.keyset import KeysetQuery, ListingError
 
 AT = "at"
 LONGEST_VALUE = 300
-LONGEST_TITLE = 500
-FULL = 100.0
 
 # The classes of the theme's rows.
 BODY = "block relative lg:table-row-group"
@@ -62,7 +60,7 @@ class KeysetList(ConsoleList):
         self.has_active_filters = len(wanted) > 1
         try:
             self.keyset_query = self.model_admin.keyset_query(request, wanted)
-        except keyset.ListingError as error:
+        except ListingError as error:
             raise IncorrectLookupParameters from error
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
         rows: QuerySet[Any] = self.keyset_query.all()
@@ -140,59 +138,17 @@ class KeysetPage(ConsolePage):
         return row.pk
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        """The keyset query for the filters and the search (`q`); `ListingError` if a filter has no such value."""
+        """The keyset query for the filters and the search (`q`); a ListingError if there is none."""
         raise NotImplementedError
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[KeysetList]:
         return KeysetList
 
 
-def words(text: str) -> str:
-    """A longer text in a column: wrapped, and cut after two lines."""
-    return format_html('<span class="ergon-words" title="{}">{}</span>', text[:LONGEST_TITLE], text[:LONGEST_TITLE])
-
-
-def tag(word: str, kinds: Mapping[str, str]) -> str:
-    """A state as a small coloured word."""
-    return format_html('<span class="ergon-tag ergon-tag-{}">{}</span>', kinds.get(word, "plain"), word)
-
-
-def two_lines(text: object, small: object) -> str:
-    """A column with a smaller line below."""
-    both = '<span class="ergon-two"><span title="{}">{}</span><span class="ergon-small">{}</span></span>'
-    return format_html(both, text, text, small)
-
-
-def identifier(text: str) -> str:
-    """An id: on one line if it is as long as ids usually are."""
-    return format_html('<span class="ergon-id">{}</span>', text)
-
-
-def unbroken(text: object) -> str:
-    """A word that stays on one line."""
-    return format_html('<span class="ergon-when">{}</span>', text)
-
-
-def anchor(address: str, text: object) -> str:
-    return format_html('<a class="ergon-link" href="{}">{}</a>', address, text)
-
-
-def meter(percent: float, text: str, *, warning: float) -> str:
-    """A bar of how full something is, and a text beside it; it changes colour at the warning line."""
-    kind = "bad" if percent >= FULL else "warning" if percent >= warning else "good"
-    bar = '<span class="ergon-meter ergon-meter-{}"><span class="ergon-lane" aria-hidden="true">'
-    whole = bar + '<span style="left:0;width:{}%"></span></span><span>{}</span></span>'
-    return format_html(whole, kind, f"{min(percent, FULL):.1f}", text)
-
-
 class Choice(SimpleListFilter):
     """A filter that offers words; the keyset query does the filtering."""
 
     template = "console/filter_choice.html"
-    offered: ClassVar[Mapping[str, str]] = {}
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return list(self.offered.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset
@@ -214,6 +170,22 @@ class Typed(Choice):
     template = "console/filter_text.html"
     help_text = ""
 
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return []
+
+
+def choice(name: str, offered: Iterable[str] | Mapping[str, str], title: str = "") -> type[Choice]:
+    """A filter that offers these words, or words under other titles."""
+    titles = offered if isinstance(offered, Mapping) else {str(word): str(word) for word in offered}
+    return choice_of(name, lambda _: list(titles.items()), title)
+
+
+def choice_of(name: str, find: Callable[[HttpRequest], list[tuple[str, str]]], title: str = "") -> type[Choice]:
+    """A filter that offers what is there when somebody asks: words and their titles."""
+    named = {"title": title or name, "parameter_name": name}
+    return type("ChoiceFilter", (Choice,), {**named, "lookups": lambda _, request, __: find(request)})
+
 
 def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
+    """A filter that is typed in."""
     return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})

@@ -20,8 +20,8 @@ from unfold.admin import ModelAdmin
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList
 
+from ergon_site.access.console.fields import WhyField
 from ergon_site.access.core.roles import Right
-from ergon_site.access.fields import WhyField
 
 # Full-width signs too: spreadsheets take them for the plain ones.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -58,7 +58,7 @@ class ConsoleList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        self.result_list = self.model_admin.decorate(request, self.result_list)
+        self.result_list: Any = self.model_admin.decorate(request, self.result_list)
 
 
 class ConsolePage(ModelAdmin):
@@ -73,6 +73,7 @@ class ConsolePage(ModelAdmin):
     list_per_page = 50
     list_fullwidth = True
     list_filter_submit = True
+    list_after_template = "console/list_after.html"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -108,7 +109,7 @@ class ConsolePage(ModelAdmin):
         return ConsoleList
 
     def decorate(self, request: HttpRequest, rows: Any) -> Any:
-        """The rows of one page, with what their columns need besides."""
+        """The rows of one page of the list, with what their columns need besides."""
         return rows
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -126,8 +127,6 @@ class ConsolePage(ModelAdmin):
 
     def address(self, object_id: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
-
-    list_after_template = "console/list_after.html"
 
     def export_view(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
         """The list as filtered, streamed as a file."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from unfold.decorators import action
 
-from ergon_site.access.pages import ReasonForm
+from ergon_site.access.console.pages import ConsolePage, ReasonForm
 
 
 def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable[..., HttpResponse]], Any]:
@@ -21,7 +20,7 @@ def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable
 
     def decorate(act: Callable[..., HttpResponse]) -> Any:
         @wraps(act)
-        def ask(page: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+        def ask(page: ConsolePage, request: HttpRequest, object_id: str) -> HttpResponse:
             row = page.get_object(request, object_id)
             if row is None:
                 raise Http404
@@ -34,13 +33,10 @@ def dialog_action(*, dialog: dict[str, Any], **terms: Any) -> Callable[[Callable
                     return answer
                 # A browser without script follows a redirection instead of the script's header.
                 return HttpResponseRedirect(address, headers={"HX-Redirect": address})
-            address = reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[row.pk])
-            context = {"dialog": dialog, "form": form, "address": address}
+            context = {"dialog": dialog, "form": form, "address": page.address(row.pk)}
             if is_scripted:
                 return TemplateResponse(request, "console/dialog.html", context)
-            shared = {"opts": page.opts, "original": row, "title": dialog["title"], **context}
-            whole = {**page.admin_site.each_context(request), **shared}
-            return TemplateResponse(request, "console/dialog_page.html", whole)
+            return page.page(request, "console/dialog_page.html", dialog["title"], row, **context)
 
         decorated = action(**terms)(ask)
         decorated.dialog = dialog
