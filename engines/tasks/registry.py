@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engines.connectors.base import Connector
 from engines.core.steps import Stage
@@ -76,11 +76,22 @@ class Task(Stoppable):
 
     def __init__(self, connectors: Mapping[str, Any] | None = None, services: Mapping[str, Any] | None = None) -> None:
         self.connectors: Mapping[str, Any] = dict(connectors or {})
-        self.services = dict(services or {})
+        self.services: Mapping[str, Any] = {} if services is None else services
         for name, connector in self.connectors.items():
             setattr(self, f"{name}_connector", connector)
-        for name, service in self.services.items():
-            setattr(self, f"{name}_service", service)
+        for name in self.services:
+            if hasattr(type(self), f"{name}_service"):  # a default of the class, which would hide the service
+                setattr(self, f"{name}_service", self.services[name])
+
+    if not TYPE_CHECKING:  # a type checker would take every attribute for a service
+
+        def __getattr__(self, name: str) -> Any:
+            """`self.<name>_service`, looked up when it is used: some services are made when first asked for."""
+            service = name.removesuffix("_service")
+            if service != name and service in self.__dict__.get("services", ()):
+                return self.services[service]
+            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(msg, name=name, obj=self)
 
 
 def hooks_of(

@@ -10,6 +10,7 @@ import pytest
 from engines import conf
 from engines.tasks import discovery, registry
 from engines.tasks.discovery import DiscoveryError
+from engines.tasks.registry import Task
 
 pytestmark = pytest.mark.once
 
@@ -121,6 +122,28 @@ def test_services_are_made_when_they_are_asked_for_and_only_once(given: Any, mod
     assert discovery.services()["mail"] is services["mail"]
     assert services["letters"] is not services["mail"]
     assert len(postal.made) == 2
+
+
+def test_a_task_has_a_service_made_when_it_asks_for_it_and_no_other(given: Any, module: Module) -> None:
+    module("depot.py", "made = []", "def post():", "    made.append('post')", "    return 'post'", "def rail(): 1/0")
+    given(ERGON_SERVICES={"post": "depot:post", "rail": "depot:rail"})
+    task: Any = Task(services=discovery.services())
+
+    import depot  # type: ignore[import-not-found]
+
+    assert depot.made == []
+    assert (task.post_service, task.services["post"], depot.made) == ("post", "post", ["post"])
+    with pytest.raises(DiscoveryError, match="the service 'rail' cannot be made"):
+        _ = task.rail_service
+    assert not hasattr(task, "road_service")
+
+
+def test_a_service_takes_the_place_of_a_default_of_the_class() -> None:
+    class Sender(Task):
+        mail_service = None
+
+    assert Sender(services={"mail": "fast"}).mail_service == "fast"
+    assert Sender().mail_service is None
 
 
 def test_a_service_of_the_settings_takes_the_place_of_one_registered_in_code(given: Any, module: Module) -> None:
