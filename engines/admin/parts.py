@@ -10,7 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from engines.conf import settings
-from engines.core import redaction, timeline
+from engines.core import redaction
+from engines.core.attempt import bars
 from engines.core.errors import EngineError, ExceptionType
 from engines.models import Pipeline
 from engines.reads import executors
@@ -27,7 +28,7 @@ from ergon_site.access.core.roles import Right, reason_missing
 def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[dict[str, Any]]:
     """Attempts with a bar for each on one line of time, and a way to its trace."""
     found = [{**one, "began": datetime.fromisoformat(one["started_at"])} for one in told]
-    bars = timeline.bars([(one["began"].timestamp(), one["duration"]) for one in found])
+    places = bars([(one["began"].timestamp(), one["duration"]) for one in found])
     return [
         {
             **one,
@@ -36,7 +37,7 @@ def attempts(told: Iterable[dict[str, Any]], pipeline: Pipeline | None) -> list[
             "trace": trace_link(one["trace_id"]),
             "details": details_title(pipeline, one["error_type"], one["traceback"]),
         }
-        for one, bar in zip(found, bars, strict=True)
+        for one, bar in zip(found, places, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from engines.connectors.base import OnArrival, OnLost
 from engines.connectors.pipeline import Adjust, PipelineConnector
 from engines.core.attempt import AttemptRecord
 from engines.core.outcome import Outcome
-from engines.core.prefetch import Prefetch
+from engines.core.pacing import Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
 from engines.tasks.transaction import Transaction

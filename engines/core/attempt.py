@@ -1,9 +1,12 @@
-"""The record of one attempt."""
+"""The record of one attempt, and its bar on a time axis."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engines.core.outcome import Outcome
 from engines.core.steps import Stage
+
+NARROWEST = 0.6  # percent
 
 
 class AttemptRecord(NamedTuple):
@@ -15,3 +18,26 @@ class AttemptRecord(NamedTuple):
     started: float
     duration: float
     outcome: Outcome
+
+
+class Bar(NamedTuple):
+    """A place on a time axis, in percent."""
+
+    left: float
+    width: float
+
+
+def bars(spans: Sequence[tuple[float, float]]) -> list[Bar]:
+    """A bar for each beginning and duration, over all the time that they cover; none is too narrow to be seen."""
+    if not spans:
+        return []
+    first = min(start for start, _ in spans)
+    whole = max(start + duration for start, duration in spans) - first
+    if whole <= 0:
+        return [Bar(0.0, 100.0) for _ in spans]
+    return [_bar((start - first) / whole, duration / whole) for start, duration in spans]
+
+
+def _bar(left: float, width: float) -> Bar:
+    wide = max(width * 100, NARROWEST)
+    return Bar(round(min(left * 100, 100 - wide), 2), round(wide, 2))

@@ -1,7 +1,9 @@
-"""Turns an exception into the texts of an attempt, a dead letter or a span, without secrets."""
+"""Turns a failure into the texts of an attempt, a dead letter or a span, without secrets, and into its fingerprint."""
 
+import re
 import traceback
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 from engines.core.attempt import AttemptRecord
@@ -13,8 +15,15 @@ from engines.core.text_redaction import redact_text
 LONGEST_MESSAGE = 10_000
 LONGEST_TRACEBACK = 50_000
 LONGEST_TYPE = 200
+LONGEST_PATTERN = 300
 # A text is cut to so many times its length before secrets are looked for, which may make it shorter.
 SPARE = 2
+
+_QUOTED = re.compile(r"'[^']{0,200}'|\"[^\"]{0,200}\"|`[^`]{0,200}`")
+_IDENTIFIER = re.compile(
+    r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{16,}\b", re.IGNORECASE
+)
+_NUMBER = re.compile(r"(?<!\w)[-+]?\d+(?:[.,:]\d+)*|\d+(?:[.,:]\d+)*")
 
 
 def summary(failure: Failure, attempts: Iterable[AttemptRecord]) -> dict[str, Any]:
@@ -79,3 +88,17 @@ def without_secrets(text: str) -> str:
 def storable(text: str) -> str:
     """A text that every column takes: no U+0000, no half of a surrogate pair."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def normalise(message: str) -> str:
+    """A message without what differs from case to case: quoted values, identifiers, numbers."""
+    line = message.strip().partition("\n")[0]
+    for pattern, stand_in in ((_QUOTED, "'…'"), (_IDENTIFIER, "…"), (_NUMBER, "#")):
+        line = pattern.sub(stand_in, line)
+    return line[:LONGEST_PATTERN]
+
+
+def fingerprint(source: str, step: str, error_type: str, message: str) -> str:
+    """The key of a kind of failure: who failed, in which step, with what, saying what in general."""
+    parts = "\x1f".join((source, step, error_type, normalise(message)))
+    return sha256(parts.encode("utf-8", "replace")).hexdigest()[:32]

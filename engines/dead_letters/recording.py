@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from engines import telemetry
 from engines.core import failures
 from engines.core.errors import ExceptionType
-from engines.core.fingerprint import fingerprint, normalise
+from engines.core.failures import fingerprint, normalise
 from engines.core.outcome import Failure
 from engines.core.states import GroupState
 from engines.models import DeadLetter, DeadLetterGroup, DeadLetterHour, Pipeline, TransactionRecord

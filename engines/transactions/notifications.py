@@ -20,7 +20,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from engines.core.errors import headline
-from engines.core.throttle import Throttle
+from engines.core.pacing import Throttle
 
 # In seconds: how long a submission is taken to last where that was not measured.
 USUAL = 0.005

@@ -18,7 +18,7 @@ from engines import dead_letters, schedules, transactions, workers
 from engines.conf import settings
 from engines.core.backoff import exponential
 from engines.core.errors import headline
-from engines.core.intervals import Intervals
+from engines.core.pacing import Intervals
 from engines.dead_letters import bulk
 from engines.reads import depth
 from engines.workers import MAINTENANCE

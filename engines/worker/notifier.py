@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from engines.conf import settings
 from engines.core.errors import headline
-from engines.core.throttle import GLANCE, WATCH
+from engines.core.pacing import GLANCE, WATCH
 from engines.transactions.statements.postgresql import BURST, CHANNEL, due
 from ergon_site.access.database import pooler
 from ergon_site.access.database.calls import time_limit

@@ -7,11 +7,11 @@ import pytest
 from engines.core import explanation, failures, states
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionException, category_in, wrap, wrapped
-from engines.core.fingerprint import fingerprint, normalise
+from engines.core.failures import fingerprint, normalise
 from engines.core.lifecycle import plan_of
 from engines.core.outcome import Failure, Success
+from engines.core.pacing import FIRST, Prefetch
 from engines.core.policy import ConsumerPolicy, ConsumerSteps, ProcessPolicy, ProducerPolicy, RetryPolicy
-from engines.core.prefetch import FIRST, Prefetch
 from engines.core.states import State
 from engines.core.steps import Stage
 from ergon_site.access.core import differences

@@ -1,7 +1,7 @@
 """Chores: when each is due."""
 
 from engines.core.errors import headline
-from engines.core.intervals import Intervals
+from engines.core.pacing import Intervals
 
 
 def test_everything_is_due_at_first_and_again_one_interval_after_it_was_done() -> None:

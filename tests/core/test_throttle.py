@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.core.throttle import APART, GLANCE, REPEAT, WATCH, Throttle
+from engines.core.pacing import APART, GLANCE, REPEAT, WATCH, Throttle
 
 ORDERS, MAIL = 1, 2
 

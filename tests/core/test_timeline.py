@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from engines.core.timeline import NARROWEST, Bar, bars
+from engines.core.attempt import NARROWEST, Bar, bars
 
 
 def test_bars_lie_where_their_time_was() -> None:

@@ -13,7 +13,7 @@ from django.core.management.base import OutputWrapper
 from django.db import IntegrityError, connection
 
 from engines import transactions, workers
-from engines.core.throttle import GLANCE
+from engines.core.pacing import GLANCE
 from engines.models import Worker
 from engines.transactions.statements.postgresql import BURST, CHANNEL
 from engines.worker.heartbeat import Heartbeat
