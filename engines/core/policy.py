@@ -16,7 +16,7 @@ from engines.core.rules import (
     WHOLE_OR_NONE,
     Policy,
     means,
-    part,
+    nested,
 )
 
 RESERVED = "Reserved: validated, not used yet."
@@ -106,12 +106,16 @@ class EmptyQueuePolicy(Policy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPolicy(Policy):
+class StepPolicy(Policy):
+    """The retries of a step."""
+
+    retry: RetryPolicy = nested(RetryPolicy, "Attempts, time limit and delays.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPolicy(StepPolicy):
     """The fetch of a consumer."""
 
-    retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
-    )
     extra: Mapping[str, Any] = field(
         default_factory=dict, metadata=OBJECT | means("Keyword arguments for the connector's fetch.")
     )
@@ -121,112 +125,68 @@ class FetchPolicy(Policy):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessPolicy(Policy):
-    retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
-    )
+class ProcessPolicy(StepPolicy):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducePolicy(Policy):
-    retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
-    )
+class ProducePolicy(StepPolicy):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuccessPolicy(Policy):
-    retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
-    )
+class SuccessPolicy(StepPolicy):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExceptionPolicy(Policy):
-    retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts, time limit and delays.")
-    )
+class ExceptionPolicy(StepPolicy):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSteps(Policy):
-    fetch: FetchPolicy = field(
-        default_factory=FetchPolicy, metadata=part(FetchPolicy, "Fetches the next batch from the connector.")
-    )
-    process: ProcessPolicy = field(
-        default_factory=ProcessPolicy, metadata=part(ProcessPolicy, "Runs the task's process_transaction.")
-    )
-    success: SuccessPolicy = field(
-        default_factory=SuccessPolicy, metadata=part(SuccessPolicy, "Runs handle_transaction_success after a success.")
-    )
-    exception: ExceptionPolicy = field(
-        default_factory=ExceptionPolicy,
-        metadata=part(ExceptionPolicy, "Runs handle_transaction_exception after a failure."),
-    )
+    fetch: FetchPolicy = nested(FetchPolicy, "Fetches the next batch from the connector.")
+    process: ProcessPolicy = nested(ProcessPolicy, "Runs the task's process_transaction.")
+    success: SuccessPolicy = nested(SuccessPolicy, "Runs handle_transaction_success after a success.")
+    exception: ExceptionPolicy = nested(ExceptionPolicy, "Runs handle_transaction_exception after a failure.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSteps(Policy):
-    produce: ProducePolicy = field(
-        default_factory=ProducePolicy, metadata=part(ProducePolicy, "Runs the task's produce_transaction.")
-    )
-    success: SuccessPolicy = field(
-        default_factory=SuccessPolicy, metadata=part(SuccessPolicy, "Runs handle_produce_success after a success.")
-    )
-    exception: ExceptionPolicy = field(
-        default_factory=ExceptionPolicy,
-        metadata=part(ExceptionPolicy, "Runs handle_produce_exception after a failure."),
-    )
+    produce: ProducePolicy = nested(ProducePolicy, "Runs the task's produce_transaction.")
+    success: SuccessPolicy = nested(SuccessPolicy, "Runs handle_produce_success after a success.")
+    exception: ExceptionPolicy = nested(ExceptionPolicy, "Runs handle_produce_exception after a failure.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerLoopPolicy(Policy):
-    """The loop's own limits: its time, its count, the time of each transaction, and whether it waits for more."""
+class LoopPolicy(Policy):
+    """The limits of a loop: its time, its count, and the time of each transaction."""
 
-    batch: BatchPolicy = field(
-        default_factory=BatchPolicy, metadata=part(BatchPolicy, "Number of transactions per batch.")
-    )
-    concurrency: ConcurrencyPolicy = field(
-        default_factory=ConcurrencyPolicy, metadata=part(ConcurrencyPolicy, "Number of transactions that run at once.")
-    )
+    batch: BatchPolicy = nested(BatchPolicy, "Number of transactions per batch.")
+    concurrency: ConcurrencyPolicy = nested(ConcurrencyPolicy, "Number of transactions that run at once.")
     timeout: float | None = field(default=None, metadata=TIME_LIMIT | LOOP_TIME)
     limit: int | None = field(default=None, metadata=WHOLE_OR_NONE | LOOP_LIMIT)
     transaction_timeout: float | None = field(default=None, metadata=TIME_LIMIT | TRANSACTION_TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerLoopPolicy(LoopPolicy):
+    """The limits of a loop, and whether it waits for more."""
+
     streaming: bool = field(
         default=False, metadata=FLAG | means("Whether the loop waits for transactions when there are none.")
     )
-    empty_queue: EmptyQueuePolicy = field(
-        default_factory=EmptyQueuePolicy, metadata=part(EmptyQueuePolicy, "Delays between empty fetches.")
-    )
+    empty_queue: EmptyQueuePolicy = nested(EmptyQueuePolicy, "Delays between empty fetches.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerLoopPolicy(Policy):
-    """The loop's own limits: its time, its count, and the time of each transaction."""
-
-    batch: BatchPolicy = field(
-        default_factory=BatchPolicy, metadata=part(BatchPolicy, "Number of transactions per batch.")
-    )
-    concurrency: ConcurrencyPolicy = field(
-        default_factory=ConcurrencyPolicy, metadata=part(ConcurrencyPolicy, "Number of transactions that run at once.")
-    )
-    timeout: float | None = field(default=None, metadata=TIME_LIMIT | LOOP_TIME)
-    limit: int | None = field(default=None, metadata=WHOLE_OR_NONE | LOOP_LIMIT)
-    transaction_timeout: float | None = field(default=None, metadata=TIME_LIMIT | TRANSACTION_TIME)
+class ProducerLoopPolicy(LoopPolicy):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerPolicy(Policy):
     """Everything about how a consumer runs."""
 
-    loop: ConsumerLoopPolicy = field(
-        default_factory=ConsumerLoopPolicy,
-        metadata=part(ConsumerLoopPolicy, "Batches, concurrency and limits of the loop."),
-    )
-    steps: ConsumerSteps = field(
-        default_factory=ConsumerSteps, metadata=part(ConsumerSteps, "Attempts, time limit and delays of each step.")
-    )
+    loop: ConsumerLoopPolicy = nested(ConsumerLoopPolicy, "Batches, concurrency and limits of the loop.")
+    steps: ConsumerSteps = nested(ConsumerSteps, "Attempts, time limit and delays of each step.")
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
     retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)
 
@@ -235,12 +195,7 @@ class ConsumerPolicy(Policy):
 class ProducerPolicy(Policy):
     """Everything about how a producer runs."""
 
-    loop: ProducerLoopPolicy = field(
-        default_factory=ProducerLoopPolicy,
-        metadata=part(ProducerLoopPolicy, "Batches, concurrency and limits of the loop."),
-    )
-    steps: ProducerSteps = field(
-        default_factory=ProducerSteps, metadata=part(ProducerSteps, "Attempts, time limit and delays of each step.")
-    )
+    loop: ProducerLoopPolicy = nested(ProducerLoopPolicy, "Batches, concurrency and limits of the loop.")
+    steps: ProducerSteps = nested(ProducerSteps, "Attempts, time limit and delays of each step.")
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
     retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from typing import Any, NoReturn, Self
 
 from engines.core import backoff as waits
@@ -95,6 +95,11 @@ def part(kind: type[Policy], meaning: str) -> dict[str, Any]:
     """A policy within a policy."""
     is_one = rule(f"a {kind.__name__}", lambda value: isinstance(value, kind))
     return {**is_one, "kind": kind, **means(meaning)}
+
+
+def nested(kind: type[Policy], meaning: str) -> Any:
+    """The field of a policy within a policy, by default one with defaults only."""
+    return field(default_factory=kind, metadata=part(kind, meaning))
 
 
 def means(meaning: str, unit: str = "") -> dict[str, Any]:
