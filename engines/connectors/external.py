@@ -178,23 +178,18 @@ class ExternalConnector(PipelineConnector):
             self._paused.clear()
 
     def _count(self, transaction: Transaction, outcome: Outcome, *, is_stale: bool = False) -> None:
-        if is_stale:
-            self._count_stale(transaction)
-            return
         self._forget([transaction])
         counts = self._heartbeat.completer.counts[self.pipeline.pk]
+        if is_stale:
+            counts.stale += 1
+            hint = "another worker has received it meanwhile"
+            log.warning("outcome_came_too_late", transaction=transaction.id, hint=hint)
+            return
         if isinstance(outcome, Success):
             counts.succeeded += 1
         else:
             counts.failed += 1
         self._heartbeat.tally(self.pipeline.pk, is_success=isinstance(outcome, Success))
-
-    def _count_stale(self, transaction: Transaction) -> None:
-        self._forget([transaction])
-        self._heartbeat.completer.counts[self.pipeline.pk].stale += 1
-        log.warning(
-            "outcome_came_too_late", transaction=transaction.id, hint="another worker has received it meanwhile"
-        )
 
     def _forget(self, transactions: Sequence[Transaction]) -> None:
         for transaction in transactions:

@@ -287,7 +287,9 @@ class FactsConnector(Connector):
             patience = self._term.total_seconds() + 4 * LOOK
             self._patient_until = self._patient_until or time.monotonic() + patience
         self._held_at = asked_at if is_held else None
-        self._start_heart()
+        if self._heart is None:
+            self._heart = threading.Thread(target=self._beat, name="ergon-facts-heart", daemon=True)
+            self._heart.start()
         return is_held
 
     def _is_known(self) -> bool:
@@ -315,11 +317,6 @@ class FactsConnector(Connector):
             self._noted.clear()
         if lost and self._on_lost is not None:
             self._on_lost(lost)
-
-    def _start_heart(self) -> None:
-        if self._heart is None:
-            self._heart = threading.Thread(target=self._beat, name="ergon-facts-heart", daemon=True)
-            self._heart.start()
 
     def _beat(self) -> None:
         """Handlers may take long, and nothing is fetched meanwhile."""

@@ -35,9 +35,5 @@ def bars(spans: Sequence[tuple[float, float]]) -> list[Bar]:
     whole = max(start + duration for start, duration in spans) - first
     if whole <= 0:
         return [Bar(0.0, 100.0) for _ in spans]
-    return [_bar((start - first) / whole, duration / whole) for start, duration in spans]
-
-
-def _bar(left: float, width: float) -> Bar:
-    wide = max(width * 100, NARROWEST)
-    return Bar(round(min(left * 100, 100 - wide), 2), round(wide, 2))
+    places = [((start - first) / whole * 100, max(duration / whole * 100, NARROWEST)) for start, duration in spans]
+    return [Bar(round(min(left, 100 - width), 2), round(width, 2)) for left, width in places]

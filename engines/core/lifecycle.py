@@ -46,7 +46,9 @@ def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = Fa
 
 def lifecycle(plan: Plan, spent: int = 0) -> Steps[Outcome]:
     """Work; settle a success; handle a failure, once. `spent` attempts were made before, and count."""
-    outcome = yield from run_work(plan, spent)
+    yield Enter(plan.work, plan.retry)
+    outcome = yield from attempts(plan.work, plan.retry, spent=spent, plan=plan)
+    yield Leave(outcome)
     if isinstance(outcome, Success):
         settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value, is_system=plan.work is Stage.PRODUCE)
         if isinstance(settled, Success):
@@ -54,14 +56,6 @@ def lifecycle(plan: Plan, spent: int = 0) -> Steps[Outcome]:
         outcome = settled
     if isinstance(outcome, Failure):
         return (yield from give_up(outcome, plan.exception))
-    return outcome
-
-
-def run_work(plan: Plan, spent: int = 0) -> Steps[Outcome]:
-    """All attempts of the work; one that asks for a later attempt may have it outside, where it keeps no slot."""
-    yield Enter(plan.work, plan.retry)
-    outcome = yield from attempts(plan.work, plan.retry, spent=spent, plan=plan)
-    yield Leave(outcome)
     return outcome
 
 

@@ -96,11 +96,13 @@ def _holds(outer: Sequence[str], inner: Sequence[str]) -> bool:
     return not _is_number(first) and (_is_number(place) or place == EVERY) and _holds(outer, inner[1:])
 
 
-def _below(path: str, key: str) -> str:
-    """The rest of a path below a key; nothing if it does not lead there. Keys may hold dots themselves."""
+def _below(path: str, key: str) -> str | None:
+    """What is left of a path below a key: "" if it is hidden, None if the path passes it by. Keys may hold dots."""
+    if key == path:
+        return ""
     if path.startswith(f"{key}["):
         return path[len(key) :]
-    return path[len(key) + 1 :] if path.startswith(f"{key}.") else ""
+    return path[len(key) + 1 :] or None if path.startswith(f"{key}.") else None
 
 
 def _place(path: str) -> tuple[str, str]:
@@ -121,23 +123,16 @@ def _hide(value: Any, path: str, depth: int) -> Any:
     if depth == 0:
         return HIDDEN
     if isinstance(value, list):
-        return [_hide_item(item, rest, depth) for item, rest in zip(value, _into(value, path), strict=True)]
-    if not isinstance(value, dict):
-        return value
-    return {key: _hide_in(key, inner, path, depth) for key, inner in value.items()}
+        return [_hide_in(item, rest, depth) for item, rest in zip(value, _into(value, path), strict=True)]
+    if isinstance(value, dict):
+        return {key: _hide_in(inner, _below(path, key), depth) for key, inner in value.items()}
+    return value
 
 
-def _hide_item(item: Any, rest: str | None, depth: int) -> Any:
+def _hide_in(inner: Any, rest: str | None, depth: int) -> Any:
     if rest is None:
-        return item
-    return _hide(item, rest, depth - 1) if rest else HIDDEN
-
-
-def _hide_in(key: str, inner: Any, path: str, depth: int) -> Any:
-    if key == path:
-        return HIDDEN
-    below = _below(path, key)
-    return _hide(inner, below, depth - 1) if below else inner
+        return inner
+    return _hide(inner, rest, depth - 1) if rest else HIDDEN
 
 
 def _put_back(edited: Any, original: Any, path: str, depth: int) -> Any:
@@ -145,27 +140,21 @@ def _put_back(edited: Any, original: Any, path: str, depth: int) -> Any:
         return original if edited == HIDDEN else edited
     if isinstance(edited, list) and isinstance(original, list) and len(edited) == len(original):
         pairs = zip(edited, original, _into(edited, path), strict=True)
-        return [_put_back_item(new, old, rest, depth) for new, old, rest in pairs]
+        return [_put_back_in(new, old, rest, depth) for new, old, rest in pairs]
     if isinstance(edited, dict) and isinstance(original, dict):
-        return {key: _put_back_in(key, new, original, path, depth) for key, new in edited.items()}
+        return {
+            key: _put_back_in(new, original[key], _below(path, key), depth) if key in original else new
+            for key, new in edited.items()
+        }
     return edited
 
 
-def _put_back_item(new: Any, old: Any, rest: str | None, depth: int) -> Any:
+def _put_back_in(new: Any, old: Any, rest: str | None, depth: int) -> Any:
     if rest is None:
         return new
     if rest:
         return _put_back(new, old, rest, depth - 1)
     return old if new == HIDDEN else new
-
-
-def _put_back_in(key: str, new: Any, original: dict[str, Any], path: str, depth: int) -> Any:
-    if key not in original:
-        return new
-    if key == path:
-        return original[key] if new == HIDDEN else new
-    below = _below(path, key)
-    return _put_back(new, original[key], below, depth - 1) if below else new
 
 
 def _at(value: Any, path: str, depth: int) -> Iterator[Any]:
@@ -178,7 +167,6 @@ def _at(value: Any, path: str, depth: int) -> Iterator[Any]:
             yield from _at(item, rest, depth - 1) if rest else (item,)
     elif isinstance(value, dict):
         for key, inner in value.items():
-            if key == path:
-                yield inner
-            elif below := _below(path, key):
-                yield from _at(inner, below, depth - 1)
+            below = _below(path, key)
+            if below is not None:
+                yield from _at(inner, below, depth - 1) if below else (inner,)

@@ -51,12 +51,8 @@ def _sentence(retry: RetryPolicy) -> str:
     waited = sum(islice(_delays(retry), COUNTED))
     least = "at least " if retry.max_attempts > COUNTED else ""
     counted = f"{retry.max_attempts:,} attempts of {limit}, {least}{exact_span(waited)} of waiting in between."
-    return f"{counted} {_end(retry, waited)}"
-
-
-def _end(retry: RetryPolicy, waited: float) -> str:
     if retry.max_attempts > COUNTED:
-        return "It practically never gives up."
+        return f"{counted} It practically never gives up."
     if retry.timeout is None:
-        return "The total time depends on how long the attempts take."
-    return f"It gives up after at most {exact_span(waited + retry.max_attempts * retry.timeout)}."
+        return f"{counted} The total time depends on how long the attempts take."
+    return f"{counted} It gives up after at most {exact_span(waited + retry.max_attempts * retry.timeout)}."

@@ -1,7 +1,7 @@
 """Message bodies: a transaction as `Transaction.to_json` writes it, or as `manage.py submit` takes it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -97,21 +97,17 @@ def _parsed(delivery: Delivery) -> Transaction:
         raise ValueError(msg)
     values = json.loads(delivery.body)
     if isinstance(values, dict):
-        _refuse_a_later_time(values.pop("available_at", None))
-        values = {"id": _id_of(delivery), **dict(_said(values))}
+        available_at = values.pop("available_at", None)
+        if available_at is not None and datetime.fromisoformat(available_at) > datetime.now(UTC):
+            msg = f"it is available only at {available_at}, and a broker cannot delay messages"
+            raise ValueError(msg)
+        said = {
+            name: value
+            for name, value in values.items()
+            if name == "payload" or (value is not None and name not in _WITHOUT_MEANING)
+        }
+        values = {"id": _id_of(delivery), **said}
     return Transaction.from_dict(values)
-
-
-def _said(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if name == "payload" or (value is not None and name not in _WITHOUT_MEANING):
-            yield name, value
-
-
-def _refuse_a_later_time(available_at: Any) -> None:
-    if available_at is not None and datetime.fromisoformat(available_at) > datetime.now(UTC):
-        msg = f"it is available only at {available_at}, and a broker cannot delay messages"
-        raise ValueError(msg)
 
 
 def _id_of(delivery: Delivery) -> str:

@@ -233,7 +233,10 @@ class Owner:
                 self._line.drop()  # who knows what state it is in
                 raise
             else:
-                self._find_again()
+                if self._lost_at is not None:
+                    after = round(time.monotonic() - self._lost_at, 1)
+                    log.info("broker_found_again", broker=str(self._line), after=after)
+                self._lost_at, self._hopeless_until = None, 0.0
                 return value
         return None
 
@@ -244,11 +247,6 @@ class Owner:
             log.warning("broker_lost", broker=str(self._line), error=error_text(error), hint=hint)
         self._line.drop()
         self._tick_at = 0.0  # what is held is renewed first thing on the next connection
-
-    def _find_again(self) -> None:
-        if self._lost_at is not None:
-            log.info("broker_found_again", broker=str(self._line), after=round(time.monotonic() - self._lost_at, 1))
-        self._lost_at, self._hopeless_until = None, 0.0
 
     def _may_try_again(self, failures: int, until: float | None, unwanted: threading.Event) -> bool:
         now = time.monotonic()
