@@ -47,7 +47,7 @@ def _contenders() -> dict[str, Callable[[], object]]:
         def get(self, request: Request) -> Response:
             return Response({"name": api_identity.caller_of(request).name})
 
-    token = clients.create("benchmark", Grant(), by="benchmark").token.text
+    token = clients.create("benchmark", Grant(scopes=["transactions:read"]), by="benchmark").token.text
     request = RequestFactory().get
     guarded, bare = Guarded.as_view(), Bare.as_view()
     return {

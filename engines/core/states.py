@@ -34,10 +34,6 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
-def state_named(word: str) -> State:
-    return State[word.upper()]
-
-
 class AttemptOutcome(IntEnum):
     """The outcome of an attempt."""
 

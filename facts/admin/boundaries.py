@@ -28,7 +28,7 @@ from ergon_site.access.console.cells import (
     words,
 )
 from ergon_site.access.console.dialogs import dialog_action
-from ergon_site.access.console.pages import ReasonForm, done, holds
+from ergon_site.access.console.pages import ReasonForm, holds
 from ergon_site.access.core.durations import span
 from ergon_site.access.core.roles import Right, reason_missing
 from facts import ledger, provisioning, retiring
@@ -206,15 +206,13 @@ class BoundariesPage(Verbs):
 
     @dialog_action(description="Open the gate", url_path="open", permissions=["operate"], dialog=OPEN)
     def open_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        opened = provisioning.open_gate(*self.row(request, object_id).zones, **why(request, form))
-        messages.success(request, f"Open: the boundary is {opened.gate}.")
-        return done(self.address(object_id))
+        open_it = partial(provisioning.open_gate, *self.row(request, object_id).zones, **why(request, form))
+        return self.carry_out(request, open_it, lambda row: f"Open: the boundary is {row.gate}.", object_id)
 
     @dialog_action(description="Close the gate", url_path="close", permissions=["operate"], dialog=CLOSE)
     def close_gate(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        provisioning.close_gate(*self.row(request, object_id).zones, **why(request, form))
-        messages.success(request, "Closed: handoff stops until the gate is opened.")
-        return done(self.address(object_id))
+        close = partial(provisioning.close_gate, *self.row(request, object_id).zones, **why(request, form))
+        return self.carry_out(request, close, "Closed: handoff stops until the gate is opened.", object_id)
 
     @dialog_action(description="Skip", url_path="skip", permissions=["administer"], dialog=SKIP)
     def skip(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:

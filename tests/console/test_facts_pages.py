@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.messages import get_messages
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from ergon_site.access.models import AuditEntry
-from facts import ledger, provisioning
+from facts import ledger, provisioning, retiring
 from facts.models import Artifact, Boundary, Consumer, Fact, Zone
 from tests.console import records
 from tests.factories import ArtifactFactory, FactFactory, ForwardedFactFactory
@@ -195,6 +196,16 @@ def test_consumers_boundaries_and_zones_are_retired_in_this_order(browse: Client
     assert "Nothing needs attention." in records.read(browse, "/admin/")
     actions = AuditEntry.objects.filter(action__endswith=".retire", actor="ada").order_by("id")
     assert [one.action for one in actions] == ["consumer.retire", "boundary.retire", "zone.retire"]
+
+
+@pytest.mark.parametrize("verb", ["open", "close"])
+def test_the_gate_of_a_boundary_that_was_retired_meanwhile_stays_as_it_is(
+    browse: Client, boundary: Boundary, verb: str
+) -> None:
+    retiring.retire_boundary(*boundary.zones, by="bob", reason="the line moves")
+    browse.post(page(boundary, verb), DIALOG)
+    assert "retired" in next(iter(get_messages(browse.get(page(boundary)).wsgi_request))).message
+    assert not AuditEntry.objects.filter(action=f"boundary.{verb}").exists()
 
 
 def test_a_consumer_that_holds_back_truncation_is_a_concern_with_a_way_out(browse: Client, boundary: Boundary) -> None:

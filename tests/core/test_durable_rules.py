@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engines.core import explanation, failures, states
+from engines.core import explanation, failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionException, category_in, wrap, wrapped
 from engines.core.failures import fingerprint, normalise
@@ -19,7 +19,6 @@ from ergon_site.access.core import differences
 
 def test_states_have_words_and_ends() -> None:
     assert [state.word for state in State if state.is_final] == ["succeeded", "failed", "cancelled"]
-    assert states.state_named("running") is State.RUNNING
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,9 @@ class DetailPage(ConsolePage):
             form.add_error(field if field in form.fields else None, sentence(error))
         return None
 
-    def carry_out(self, request: HttpRequest, verb: Callable[[], object], success: str, object_id: Any) -> HttpResponse:
+    def carry_out(
+        self, request: HttpRequest, verb: Callable[[], Any], success: str | Callable[[Any], str], object_id: Any
+    ) -> HttpResponse:
         """Do what a dialog asked for, and show the page again, or the one whose address the verb returns."""
         address = self.address(object_id)
         try:
@@ -115,6 +117,6 @@ class DetailPage(ConsolePage):
         except self.refused_by as error:
             messages.error(request, sentence(error))
         else:
-            messages.success(request, success)
+            messages.success(request, success if isinstance(success, str) else success(told))
             address = told if isinstance(told, str) else address
         return done(address)
