@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def blocks(page: str, changes: Mapping[str, str] | None = None) -> list[Block]:
 
 
 def clone(folder: Path) -> Path:
-    """A copy of the repository without anything that a run has left in it, with the packages installed."""
+    """A copy of the repository without data or settings of any run, with the packages installed."""
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -69,8 +70,11 @@ def clone(folder: Path) -> Path:
     copy = folder / "ergon"
     for name in filter(None, names.split("\0")):
         if not name.startswith(("tests/", "benchmarks/")) and (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name)
+            # To compile everything anew takes seconds, and tells nothing of the page.
+            for one in (Path(name), Path(cache_from_source(name))):
+                if (ROOT / one).is_file():
+                    (copy / one).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(ROOT / one, copy / one)
     (copy / ".venv").symlink_to(sys.prefix)
     return copy
 
