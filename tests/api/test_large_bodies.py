@@ -29,12 +29,6 @@ def token() -> str:
     return clients.create("press", grant, by="tests").token.text
 
 
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with serve() as made:
-        yield made
-
-
 def post(site: Site, token: str, path: str, body: bytes | Iterator[bytes]) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     return httpx.post(f"{site.url}{path}", content=body, headers=headers, timeout=120)
