@@ -229,19 +229,28 @@ def require_connector(candidate: Any, *, is_async: bool) -> Connector:
     return cast("Connector", candidate)  # an async task calls only what both have
 
 
-def collect(fetched: Any, size: int, *, into: list[Any]) -> None:
-    """Put what a connector returned into a list, one by one, so that none is lost if it fails midway; then check it."""
+def collect(fetched: Any, size: int) -> tuple[list[Transaction], BaseException | None]:
+    """The transactions that a connector returned, and what is wrong with them: then they are to be given back."""
     if not isinstance(fetched, Iterable) or isinstance(fetched, str | bytes | Mapping):
         hint = "; where there are none, return an empty list" if fetched is None else ""
         msg = f"the connector returned {type(fetched).__name__} where a list of transactions was expected{hint}"
         raise FetchException(msg)
-    into.extend(fetched)
-    for item in into:
+    batch: list[Any] = []
+    try:
+        batch.extend(fetched)  # one by one, so that none is lost if it fails midway
+        _check(batch, size)
+    except BaseException as error:  # noqa: BLE001 (raised once the transactions are given back)
+        return transactions_in(batch), error
+    return batch, None
+
+
+def _check(batch: list[Any], size: int) -> None:
+    for item in batch:
         if not isinstance(item, Transaction):
             msg = f"the connector returned {type(item).__name__} in a list of transactions"
             raise FetchException(msg)
-    if len(into) > size:
-        msg = f"the connector returned {len(into)} transactions where at most {size} were asked for"
+    if len(batch) > size:
+        msg = f"the connector returned {len(batch)} transactions where at most {size} were asked for"
         raise FetchException(msg)
 
 

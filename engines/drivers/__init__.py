@@ -2,12 +2,14 @@
 
 **How a step travels.** A loop of `core.loops` and a lifecycle of `core.lifecycle` are generators: each yields a step
 and is sent what came of it. The loop yields `Call` (fetch a batch), `Start` (hand it to the slots), `Await` (until
-there is room, or until all have ended), `Sleep`, `Flush` and `Drain`. `loop.Loop` performs these for both drivers and
-asks them for two things only, to call the connector and to wait, in the caller's thread or task. Each transaction has a
-lifecycle of its own in a slot (`slots`), which yields `Call` (one attempt of a handler) and `Sleep` (the delay before
-the next one), and whose outcome is acknowledged to the connector: that part is a `send` loop and a `match` in each
-driver. `run.Run` is what both know and decide alike: deadlines, classification, the backlog, what is given back, the
-report. Spans and metrics are in `tracing`, around every step.
+there is room, or until all have ended), `Sleep`, `Flush` and `Drain`; `loop.Loop` performs these. Each transaction has
+a lifecycle of its own in a slot (`slots`), which yields `Call` (one attempt of a handler) and `Sleep` (the delay
+before the next one), and whose outcome is acknowledged to the connector; `run.Run` performs these. Both do for threads
+and for asyncio all that is alike: deadlines, classification, the backlog, what is given back, the report. What is not
+alike they ask their driver for, again as generators, with the `requests`: `Ask` (call this function within this
+limit), `Wait` and `Pause`. So a driver is one `send` loop and one `match`: it serves the requests of the loop in the
+caller's thread or task, those of a lifecycle in the thread or task of its slot. Spans and metrics are in `tracing`,
+around every step.
 
 **Who may block.** In `threads`, everybody but whoever holds the lock of the driver's condition: the caller's thread
 waits on that condition, slots block in handlers and in the connector. In `aio`, nobody: handlers and `_async` methods

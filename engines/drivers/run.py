@@ -1,28 +1,31 @@
 """The state and the rules of one running loop, shared by both drivers."""
 
 import math
+import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from threading import TIMEOUT_MAX, Lock
 from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
-from engines.connectors.base import overrides
+from engines.connectors.base import OnArrival, OnLost, overrides
 from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, error_text, headline
-from engines.core.lifecycle import classify, classify_fetch
-from engines.core.outcome import CUT, Cut, Failure, Outcome, Success
+from engines.core.lifecycle import Plan, classify, classify_fetch
+from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import FailedTransaction, Report
-from engines.core.steps import WORK, Call, Stop
-from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce
+from engines.core.steps import WORK, Call, Sleep, Stop
+from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, checked_result
+from engines.drivers.requests import Ask, Driver, LetEnd, Pause, Raised, Requests, functions_of
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
-from engines.drivers.tracing import observer_of
-from engines.drivers.work import Work
+from engines.drivers.tracing import Trace, observer_of
+from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
 from engines.tasks.transaction import Transaction
 
 FAILURES_KEPT = 1000
@@ -73,40 +76,29 @@ class Entry(NamedTuple):
     run: Callable[[Any], Any]
 
 
-class Attempt(NamedTuple):
-    """A call of a handler, and its limit."""
-
-    call: Call
-    transaction: Transaction
-    handler: Callable[..., Any]
-    deadlines: Deadlines
-    limit: Limit | None
-
-
 class Run:
     """The state of one loop on its way, and the account at its end."""
 
-    def __init__(
-        self, work: Work, *, wake: Callable[[], None], resume: Callable[[], None], release: Callable[[Any], None]
-    ) -> None:
-        self.work = work
-        self._wake, self._resume, self._release = wake, resume, release
+    def __init__(self, work: Work, driver: Driver, *, is_async: bool) -> None:
+        self.work, self.driver, self._is_async = work, driver, is_async
+        self.functions = functions_of(work.connector, is_async=is_async)
         self.tally = Tally()
         self.backlog = Backlog()
         self.observer = observer_of(work)
         self.is_stopping = self.is_late = self.is_over = self.is_cut = False
         self.given_back: list[Any] = []
         self.in_hand: list[Any] = []  # fetched, and not yet handed to the slots
-        self._settling = Lock()
+        self._settling = threading.Lock()
         self._settled: set[str] = set()
         self.left_behind = work.task.abandoned_counter()  # by all loops of the task
-        self.abandoned = Abandoned(self.left_behind, self._leave_behind, work.task.cancel_grace)
-        self.overdue: dict[str, Running] = {}  # calls that have outlived their limit and may still run
+        self._abandoned = Abandoned(self.left_behind, self._leave_behind, work.task.cancel_grace)
+        self.late_calls = Abandoned()  # of the connector: they count for no attempts
+        self._overdue: dict[str, Running] = {}  # calls that have outlived their limit and may still run
         self._left_running: set[str] = set()  # when the loop's time was up
         self.elsewhere = work.elsewhere
         # What the connector leaves as it is need not be called for each transaction.
-        self.is_asked = overrides(work.connector, "begin", "begin_async")
-        self.is_acknowledged = overrides(work.connector, "acknowledge", "acknowledge_async")
+        self._is_asked = overrides(work.connector, "begin", "begin_async")
+        self._is_acknowledged = overrides(work.connector, "acknowledge", "acknowledge_async")
         self._is_noted = overrides(work.connector, "note")
         self._is_lending = overrides(work.connector, "is_lost")
         self.is_holding_back = False  # slots are idle although transactions wait
@@ -116,6 +108,22 @@ class Run:
         self.timeout = work.policy.loop.timeout
         self.ends_at = None if self.timeout is None else self.started_at + self.timeout
 
+    @contextmanager
+    def attached(self, arrive: OnArrival, lose: OnLost, take_slot: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile the connector tells of new and of lost transactions, and of shared slots that may be free."""
+        connector = self.work.connector
+        connector.on_arrival(arrive)
+        connector.on_lost(lose)
+        if connector.slots is not None:
+            connector.slots.wake = take_slot
+        try:
+            with self.observer.loop(self.timeout_error):
+                yield
+        finally:
+            self._decline_slots()
+            connector.on_arrival(None)
+            connector.on_lost(None)
+
     def adopt(self) -> bool:
         """Go on under the policy that is in force by now; True if it has changed."""
         before, self.work = self.work, self.work.renewed()
@@ -124,7 +132,7 @@ class Run:
         self.observer.adopt(self.work)
         return True
 
-    def deadlines(self, work: Work) -> Deadlines:
+    def _deadlines(self, work: Work) -> Deadlines:
         """The deadlines of a transaction that starts now."""
         seconds = work.policy.loop.transaction_timeout
         if seconds is None:
@@ -156,32 +164,120 @@ class Run:
         self.backlog.add(entries)
         self.in_hand = []
 
-    def announce(self, call: Call, transaction: Transaction, limit: Limit | None) -> tuple[Any, ...]:
-        """Set the current attempt of the handler, and return the handler's arguments."""
-        announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else None)
-        return (transaction,) if call.stage in WORK else (transaction, call.argument)
+    def entries(self, transactions: list[Transaction]) -> list[Entry]:
+        """Transactions ready for the slots, each to be run under the policy and in the context of now."""
+        lifecycle = partial(self._lifecycle, self.work, self.work.plan)
+        run = self.driver.bind(self.observer.batch(lifecycle, len(transactions)))
+        return [Entry(transaction.id, transaction, run) for transaction in transactions]
 
-    def attempt_failed(self, attempt: Attempt, error: BaseException) -> Outcome:
-        """The outcome of an attempt that raised an error, or that did not return within its limit."""
-        call, transaction = attempt.call, attempt.transaction
-        if not isinstance(error, LimitReached):
-            is_cut = self.is_over or self.work.connector.is_lost(transaction)
-            return CUT if is_cut else classify(error, call, transaction.id)
-        is_killed = isinstance(error, Killed)
-        if attempt.limit is None or not (is_killed or error.function is attempt.handler):
-            return classify(error, call, transaction.id)  # raised by the handler, of some limit of its own
-        if error.call is not None:
-            self.overdue[transaction.id] = error.call
-        outcome = attempt.deadlines.reached(attempt.limit, call, transaction.id)
-        if isinstance(outcome, Failure) and isinstance(error, Killed) and error.details:
-            outcome.error.details = error.details
+    def _lifecycle(
+        self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None
+    ) -> Requests[Outcome]:
+        """Perform a lifecycle from its first step to the acknowledgement, as requests to the driver."""
+        deadlines, steps, reply = self._deadlines(work), work.lifecycle(plan, transaction), None
+        elsewhere = self.elsewhere
+        while True:
+            try:
+                step = steps.send(reply)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                break
+            if trace is not None:
+                trace.before(step)
+            match step:
+                case Call() if elsewhere is not None and step.stage in WORK:
+                    reply, deadlines = yield from self._call_elsewhere(elsewhere, step, transaction, deadlines, plan)
+                case Call():
+                    reply = yield from self._call(step, transaction, deadlines)
+                case Sleep():
+                    limit = deadlines.limit(step.seconds, is_bounded=step.is_bounded)
+                    is_over = yield Pause(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0.0)
+                    reply = CUT if is_over else deadlines.slept(limit, transaction.id)
+                case _:
+                    reply = None
+            if trace is not None:
+                trace.after(step, reply)
+        if isinstance(outcome, Cut) or not self._settle(transaction.id):
+            return CUT
+        if self._is_acknowledged:
+            reply = yield Ask(self.functions.acknowledge, (transaction, outcome), None, self.late_calls)
+            if isinstance(reply, Raised):
+                self.blame_connector(reply.error, "take an outcome")
         return outcome
 
-    def note(self, call: Call, transaction: Transaction, started: float, outcome: Outcome) -> None:
-        """Report an attempt to the connector."""
+    def _call_elsewhere(
+        self, task: RunsElsewhere, call: Call, transaction: Transaction, deadlines: Deadlines, plan: Plan
+    ) -> Requests[tuple[Outcome, Deadlines]]:
+        """Call a handler in another process. Waiting for a place there does not count against its time."""
+        waiting_since = time.monotonic()
+        waiting = Waiting(partial(self._is_wanted, transaction), self.driver.slots.aside, plan.is_postponing)
+        with task.hold(transaction, waiting) as held:
+            if isinstance(held, Postponed):
+                return Later(held.seconds, call.attempt, Failure(held.error)), deadlines
+            if not held:
+                return CUT, deadlines
+            deadlines = deadlines.postponed(time.monotonic() - waiting_since)
+            return (yield from self._call(call, transaction, deadlines)), deadlines
+
+    def _is_wanted(self, transaction: Transaction) -> bool:
+        return self.interruption() is None and not self.is_over and not self.work.connector.is_lost(transaction)
+
+    def _call(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
+        """Make one attempt, and report it to the connector."""
+        started = time.monotonic()
+        outcome = yield from self._attempt(call, transaction, deadlines)
         if self._is_noted and self.work.is_noted(call.stage, outcome):
             number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
             self.work.connector.note(transaction, AttemptRecord(call.stage, number, of, started, duration, outcome))
+        return outcome
+
+    def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
+        is_work = call.stage in WORK
+        if is_work and transaction.id in self._overdue:
+            grace = deadlines.limit(self.work.task.cancel_grace, is_bounded=True)
+            yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
+        if self.is_over:
+            return CUT
+        if self._is_asked:
+            may_begin = yield Ask(self.functions.begin, (transaction,), None, self.late_calls)
+            if isinstance(may_begin, Raised):
+                raise may_begin.error
+            if not may_begin:
+                return CUT
+        limit, handler = deadlines.limit_of(call), self.work.handlers[call.stage]
+        if limit is not None and limit.seconds <= 0:
+            return deadlines.reached(limit, call, transaction.id)
+        announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else None)
+        arguments = (transaction,) if is_work else (transaction, call.argument)
+        # An executor ends by itself what runs there for too long.
+        seconds = None if limit is None or (is_work and self.elsewhere is not None) else limit.seconds
+        reply = yield Ask(handler, arguments, seconds, self._abandoned)
+        if isinstance(reply, Raised):
+            return self._failed(reply.error, call, transaction, deadlines, limit)
+        try:
+            return Success(checked_result(reply, call.stage, is_async=self._is_async))
+        except TypeError as error:
+            return self._failed(error, call, transaction, deadlines, limit)
+
+    def _failed(
+        self, error: BaseException, call: Call, transaction: Transaction, deadlines: Deadlines, limit: Limit | None
+    ) -> Outcome:
+        """The outcome of an attempt that raised an error, or that did not return within its limit."""
+        if isinstance(error, KeyboardInterrupt) and _is_raised_by_signals():
+            self.blame(error)
+            return CUT
+        if not isinstance(error, LimitReached):
+            is_cut = self.is_over or self.work.connector.is_lost(transaction)
+            return CUT if is_cut else classify(error, call, transaction.id)
+        is_ours = isinstance(error, Killed) or error.function is self.work.handlers[call.stage]
+        if limit is None or not is_ours:
+            return classify(error, call, transaction.id)  # raised by the handler, of some limit of its own
+        if error.call is not None:
+            self._overdue[transaction.id] = error.call
+        outcome = deadlines.reached(limit, call, transaction.id)
+        if isinstance(outcome, Failure) and isinstance(error, Killed) and error.details:
+            outcome.error.details = error.details
+        return outcome
 
     def left(self, seconds: float | None = None) -> float | None:
         """The shorter of these seconds and what is left of the loop's time."""
@@ -209,8 +305,8 @@ class Run:
             is_crowded = self._look_at_the_abandoned()
             if self.is_holding_back and not is_crowded:
                 self.is_holding_back = False
-                self._resume()
-            left = None if until is None else min(until - time.monotonic(), TIMEOUT_MAX)
+                self.driver.slots.fill()
+            left = None if until is None else min(until - time.monotonic(), threading.TIMEOUT_MAX)
             if is_over() or (left is not None and left <= 0):
                 return
             if is_crowded:
@@ -236,7 +332,7 @@ class Run:
     def _leave_behind(self) -> None:
         self.observer.abandoned()
         if self.is_crowded:
-            self._wake()
+            self.driver.wake()
 
     def _look_at_the_abandoned(self) -> bool:
         """Whether there are too many; after a grace nothing that runs is waited for any longer."""
@@ -255,7 +351,7 @@ class Run:
         self.look_at_the_clock()
         return CUT if self.is_stopping or self.is_late else None
 
-    def settle(self, transaction_id: str) -> bool:
+    def _settle(self, transaction_id: str) -> bool:
         """Whether its outcome still counts; from then on it is not given back, whatever happens."""
         with self._settling:
             if not self.is_over:
@@ -275,7 +371,7 @@ class Run:
         self.leave_slot()
         self.tally.count(entry, outcome)
         self._settled.discard(entry.id)
-        call = self.overdue.pop(entry.id, None) if self.overdue else None
+        call = self._overdue.pop(entry.id, None) if self._overdue else None
         if not isinstance(outcome, Cut) or self.is_lost(entry):
             return
         if not self.is_over:
@@ -293,18 +389,18 @@ class Run:
 
     def _release_after(self, transaction: Any, call: Running | None) -> None:
         if call is None:
-            self._release(transaction)
+            self.driver.release_late([transaction])
         else:
-            call.add_done_callback(lambda _: self._release(transaction))
+            call.add_done_callback(lambda _: self.driver.release_late([transaction]))
 
     def next_entry(self) -> Entry | None:
         """The transaction for a free slot; None if none may begin."""
         is_crowded = self.left_behind.occupied > 0 and self.is_crowded
         if is_crowded:
             self.is_holding_back = True
-            self._wake()
+            self.driver.wake()
         if is_crowded or self.is_stopping:
-            self.decline_slots()
+            self._decline_slots()
             return None
         return self._take()
 
@@ -314,7 +410,7 @@ class Run:
         if slots is None:
             return self.backlog.take()
         if not self.backlog.waiting:
-            self.decline_slots()
+            self._decline_slots()
             return None
         if not slots.take(self.work.concurrency):
             return None
@@ -323,7 +419,7 @@ class Run:
             slots.give()
         return entry
 
-    def decline_slots(self) -> None:
+    def _decline_slots(self) -> None:
         """Nothing is to begin here at present: loops that share the slots need not let this one go first."""
         if self.work.connector.slots is not None:
             self.work.connector.slots.decline()
@@ -355,7 +451,7 @@ class Run:
         with self._settling:
             self.is_over = self.is_stopping = True
         self.withdraw()
-        kept = set(self.overdue) if isinstance(self.fault, AbandonedAttemptsError) else self._left_running
+        kept = set(self._overdue) if isinstance(self.fault, AbandonedAttemptsError) else self._left_running
         running = [entry for entry in self.backlog.running if not self.is_settled(entry) and entry.id not in kept]
         return self.given_back + [entry.transaction for entry in running] + self.in_hand
 
@@ -408,3 +504,9 @@ class Run:
         if isinstance(error, EngineError):
             error.report = report
         raise error
+
+
+def _is_raised_by_signals() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt in whatever code this thread happens to run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

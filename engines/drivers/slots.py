@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from engines.core.outcome import CUT, Outcome
 from engines.drivers.run import Entry, Run
@@ -168,6 +168,9 @@ class AsyncSlots:
 
     def withdraw(self) -> None:
         self._run.withdraw()
+
+    def aside(self) -> AbstractContextManager[bool]:
+        return nullcontext(enter_result=False)
 
     def fill(self) -> None:
         """Put idle slots to work."""

@@ -1,24 +1,17 @@
 """The thread driver: the caller's thread fetches and waits, a pool of slots runs the lifecycles."""
 
 import threading
-import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from engines.connectors.base import collect, transactions_in
-from engines.core.lifecycle import Plan
-from engines.core.loops import take
-from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
+from engines.connectors.base import collect
 from engines.core.report import Report
-from engines.core.steps import WORK, Call, Sleep
-from engines.drivers.attempts import Deadlines, checked_result
-from engines.drivers.loop import Ask, Calls, Loop, Raised, Requests, Wait
-from engines.drivers.run import Attempt, Entry, Run
+from engines.drivers.loop import Loop
+from engines.drivers.requests import Ask, LetEnd, Lifecycle, Pause, Raised, Requests, Wait
+from engines.drivers.run import Run
 from engines.drivers.slots import ThreadSlots
-from engines.drivers.timeouts import Abandoned, run_with_timeout, with_context
-from engines.drivers.tracing import Trace
-from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
+from engines.drivers.timeouts import run_with_timeout, with_context
+from engines.drivers.work import Work
 from engines.tasks.transaction import Transaction
 
 
@@ -28,19 +21,10 @@ class ThreadDriver:
     def __init__(self, work: Work) -> None:
         # Reentrant: a signal handler may ask this very thread to stop while it holds the lock.
         self._changed = threading.Condition(threading.RLock())
-        self._run = Run(work, wake=self._wake, resume=self._fill, release=lambda one: self._release([one]))
-        self._slots = ThreadSlots(self._run, self._changed)
-        connector = work.connector
-        calls = Calls(
-            self._fetch, connector.release, self._release, connector.count, connector.flush, take, self._entries
-        )
-        self._loop = Loop(self._run, self._slots, calls)
-        self._late = Abandoned()  # calls of the connector: they count for no attempts
         self._over = threading.Event()
-
-    @property
-    def work(self) -> Work:
-        return self._run.work
+        self._run = Run(work, self, is_async=False)
+        self.slots = ThreadSlots(self._run, self._changed)
+        self._loop = Loop(self._run)
 
     def stop(self) -> None:
         """Begin no more; let what runs end."""
@@ -56,34 +40,23 @@ class ThreadDriver:
 
     def run(self) -> Report:
         """Run the loop to its end and account for it."""
-        connector = self.work.connector
-        connector.on_arrival(self._arrive)
-        connector.on_lost(self._lose)
-        if connector.slots is not None:
-            connector.slots.wake = self._slots.fill_one
         try:
-            with self._run.observer.loop(self._run.timeout_error):
-                ending = self._serve(self._loop.run(self.work.loop(lambda: self.work.policy)))
+            with self._run.attached(self._arrive, self._lose, self.slots.fill_one):
+                ending = self._serve(self._loop.run())
         except BaseException:
             self._give_everything_back()
             raise
         finally:
-            self._slots.close()
-            self._run.decline_slots()
-            connector.on_arrival(None)
-            connector.on_lost(None)
+            self.slots.close()
         if self._run.is_cut:
             self._give_everything_back()
         else:
             self._serve(self._loop.finish())
         return self._run.conclude(ending)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
-
-    def _fill(self) -> None:
-        self._slots.fill()
 
     def _arrive(self) -> None:
         """There may be work: look before the wait is over."""
@@ -101,131 +74,49 @@ class ThreadDriver:
                 self._run.elsewhere.halt_one(transaction)
 
     def _serve(self, requests: Requests[Any]) -> Any:
-        """Do what the loop asks for, in the calling thread."""
+        """Do what the loop asks for in the caller's thread, what a lifecycle asks for in the thread of its slot."""
         reply: Any = None
         while True:
             try:
                 request = requests.send(reply)
             except StopIteration as end:
                 return end.value
-            reply = None
             match request:
-                case Wait():
-                    self._wait(request)
                 case Ask():
                     reply = self._ask(request)
+                case Wait():
+                    self._wait(request)
+                    reply = None
+                case Pause(seconds):
+                    reply = seconds > 0 and self._over.wait(seconds)
+                case LetEnd():
+                    reply = None  # a thread cannot be cancelled: the next attempt begins beside it
 
     def _ask(self, ask: Ask) -> Any:
+        function, arguments, seconds, abandoned, late = ask
         try:
-            return run_with_timeout(ask.function, ask.seconds, *ask.arguments, abandoned=self._late, late=ask.late)
-        except BaseException as error:  # noqa: BLE001 (the loop knows what to do about it)
+            return run_with_timeout(function, seconds, *arguments, abandoned=abandoned, late=late)
+        except BaseException as error:  # noqa: BLE001 (the loop or lifecycle knows what to do about it)
             return Raised(error)
 
-    def _wait(self, request: Wait) -> None:
+    def _wait(self, wait: Wait) -> None:
         with self._changed:
-            for left in self._run.waits(request.is_over, request.seconds):
+            for left in self._run.waits(wait.is_over, wait.seconds):
                 self._changed.wait(left)
 
-    def _fetch(self, size: int) -> list[Transaction]:
-        connector = self.work.connector
-        batch: list[Transaction] = []
-        try:
-            collect(connector.fetch_transactions(size, **self._run.fetch_extra()), size, into=batch)
-        except BaseException:
-            if batch:
-                connector.release(transactions_in(batch))
-            raise
+    def fetch(self, size: int) -> list[Transaction]:
+        connector = self._run.work.connector
+        batch, error = collect(connector.fetch_transactions(size, **self._run.fetch_extra()), size)
+        if error is not None:
+            connector.release(batch)
+            raise error
         return batch
 
-    def _release(self, transactions: list[Transaction]) -> None:
+    def release_late(self, transactions: list[Transaction]) -> None:
         self._serve(self._loop.release(transactions))
 
-    def _entries(self, transactions: list[Transaction]) -> list[Entry]:
-        one = partial(self._run_one, self.work, self.work.plan)
-        run = with_context(self._run.observer.batch(one, len(transactions)))
-        return [Entry(transaction.id, transaction, run) for transaction in transactions]
-
-    def _run_one(self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None) -> Outcome:
-        """Run a lifecycle, from its first step to the acknowledgement, under the policy of its batch."""
-        outcome = self._live(work, plan, transaction, trace)
-        if isinstance(outcome, Cut) or not self._run.settle(transaction.id):
-            return CUT
-        if not self._run.is_acknowledged:
-            return outcome
-        try:
-            work.connector.acknowledge(transaction, outcome)
-        except BaseException as error:  # noqa: BLE001 (told at the loop's end)
-            self._run.blame_connector(error, "take an outcome")
-        return outcome
-
-    def _live(self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None) -> Outcome:
-        deadlines, steps, reply = self._run.deadlines(work), work.lifecycle(plan, transaction), None
-        elsewhere = self._run.elsewhere
-        while True:
-            try:
-                step = steps.send(reply)
-            except StopIteration as end:
-                return CUT if self._run.is_over else end.value
-            if trace is not None:
-                trace.before(step)
-            match step:
-                case Call() if elsewhere is not None and step.stage in WORK:
-                    waiting = Waiting(partial(self._is_wanted, transaction), self._slots.aside, plan.is_postponing)
-                    reply, deadlines = self._call_elsewhere(elsewhere, waiting, step, transaction, deadlines)
-                case Call():
-                    reply = self._call(step, transaction, deadlines)
-                case Sleep():
-                    reply = self._sleep(step, transaction, deadlines)
-                case _:
-                    reply = None
-            if trace is not None:
-                trace.after(step, reply)
-
-    def _call_elsewhere(
-        self, task: RunsElsewhere, waiting: Waiting, call: Call, transaction: Transaction, deadlines: Deadlines
-    ) -> tuple[Outcome, Deadlines]:
-        """Call a handler in another process. Waiting for a place there does not count against its time."""
-        waiting_since = time.monotonic()
-        with task.hold(transaction, waiting) as held:
-            if isinstance(held, Postponed):
-                return Later(held.seconds, call.attempt, Failure(held.error)), deadlines
-            if not held:
-                return CUT, deadlines
-            deadlines = deadlines.postponed(time.monotonic() - waiting_since)
-            return self._call(call, transaction, deadlines), deadlines
-
-    def _is_wanted(self, transaction: Transaction) -> bool:
-        run = self._run
-        return run.interruption() is None and not run.is_over and not run.work.connector.is_lost(transaction)
-
-    def _call(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Outcome:
-        started = time.monotonic()
-        outcome = self._attempt(call, transaction, deadlines)
-        self._run.note(call, transaction, started, outcome)
-        return outcome
-
-    def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Outcome:
-        run = self._run
-        if run.is_over or (run.is_asked and not self.work.connector.begin(transaction)):
-            return CUT
-        limit, handler = deadlines.limit_of(call), self.work.handlers[call.stage]
-        if limit is not None and limit.seconds <= 0:
-            return deadlines.reached(limit, call, transaction.id)
-        arguments = run.announce(call, transaction, limit)
-        try:
-            if limit is None or (run.elsewhere is not None and call.stage in WORK):
-                value = handler(*arguments)
-            else:
-                value = run_with_timeout(handler, limit.seconds, *arguments, abandoned=run.abandoned)
-            return Success(checked_result(value, call.stage))
-        except BaseException as error:  # noqa: BLE001 (classified: one that asks to end the process, too)
-            return run.attempt_failed(Attempt(call, transaction, handler, deadlines, limit), error)
-
-    def _sleep(self, sleep: Sleep, transaction: Transaction, deadlines: Deadlines) -> Outcome | None:
-        limit = deadlines.limit(sleep.seconds, is_bounded=sleep.is_bounded)
-        if limit is not None and limit.seconds > 0 and self._over.wait(min(limit.seconds, threading.TIMEOUT_MAX)):
-            return CUT
-        return deadlines.slept(limit, transaction.id)
+    def bind(self, lifecycle: Lifecycle) -> Callable[[Transaction], Any]:
+        return with_context(lambda transaction: self._serve(lifecycle(transaction)))
 
     def _give_everything_back(self) -> None:
         """An error of the caller's own thread: nothing that runs counts any more, and all of it is given back."""

@@ -1,7 +1,7 @@
 """The one wrapper of spans and metrics around what the drivers perform; nothing at all where nobody listens."""
 
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -15,10 +15,10 @@ from engines.core.errors import category_in
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage, Step
+from engines.drivers.requests import Lifecycle, Requests
 from engines.drivers.work import Work
 
 Attributes = dict[str, Any]
-AsyncRun = Callable[..., Coroutine[Any, Any, Outcome]]
 
 
 def observer_of(work: Work) -> "Observer":
@@ -114,11 +114,8 @@ class Observer:
 
     def after(self, step: Step, reply: Any) -> None: ...
 
-    def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
-        return run
-
-    def batch_async(self, run: AsyncRun, count: int) -> AsyncRun:
-        return run
+    def batch(self, lifecycle: Callable[..., Requests[Outcome]], count: int) -> Lifecycle:
+        return lifecycle
 
     def abandoned(self) -> None: ...
 
@@ -191,28 +188,15 @@ class Recorder(Observer):
         if isinstance(step, Sleep) and step.is_for_work:
             telemetry.empty_waits.add(1, self._labels)
 
-    def batch(self, run: Callable[..., Outcome], count: int) -> Callable[[Any], Outcome]:
+    def batch(self, lifecycle: Callable[..., Requests[Outcome]], count: int) -> Lifecycle:
+        """The lifecycles of a batch, each with a trace of its own."""
         cycle = self._begin(count)
 
-        def observed(transaction: Any) -> Outcome:
+        def observed(transaction: Any) -> Requests[Outcome]:
             trace, started = self._start(transaction), time.perf_counter()
             outcome: Outcome = CUT
             try:
-                outcome = run(transaction, trace)
-            finally:
-                self._end(trace, outcome, cycle, time.perf_counter() - started)
-            return outcome
-
-        return observed
-
-    def batch_async(self, run: AsyncRun, count: int) -> AsyncRun:
-        cycle = self._begin(count)
-
-        async def observed(transaction: Any) -> Outcome:
-            trace, started = self._start(transaction), time.perf_counter()
-            outcome: Outcome = CUT
-            try:
-                outcome = await run(transaction, trace)
+                outcome = yield from lifecycle(transaction, trace)
             finally:
                 self._end(trace, outcome, cycle, time.perf_counter() - started)
             return outcome
