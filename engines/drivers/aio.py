@@ -11,7 +11,7 @@ from engines.drivers.loop import Loop
 from engines.drivers.requests import Ask, LetEnd, Lifecycle, Pause, Raised, Requests, Wait
 from engines.drivers.run import Run
 from engines.drivers.slots import AsyncSlots
-from engines.drivers.timeouts import CANCELLING, run_with_timeout_async, with_context_async
+from engines.drivers.timeouts import CANCELLING, awaitable, run_with_timeout_async, with_context_async
 from engines.drivers.work import Work
 from engines.tasks.transaction import Transaction
 
@@ -96,6 +96,8 @@ class AsyncDriver:
     async def _ask(self, ask: Ask) -> Any:
         function, arguments, seconds, abandoned, late = ask
         try:
+            if seconds is None:
+                return await awaitable(function(*arguments))
             return await run_with_timeout_async(function, seconds, *arguments, abandoned=abandoned, late=late)
         except BaseException as error:
             # Who cancels the caller's task ends the loop. Any other error came from what was called.

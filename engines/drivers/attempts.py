@@ -44,14 +44,14 @@ class Deadlines(NamedTuple):
 
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
-        seconds, is_bounded = call.retry.timeout, call.is_bounded
-        limit = self.limit(seconds, is_bounded=is_bounded)
-        is_first = call.stage is Stage.EXCEPTION and call.attempt == 0
-        if is_first and limit is not None and limit.scope is Scope.TRANSACTION and limit.seconds <= 0:
-            is_bounded = False
-        if call.stage is Stage.EXCEPTION and not is_bounded:
-            return self.limit(LAST_WORDS if seconds is None else seconds, is_bounded=False)
-        return limit
+        seconds = call.retry.timeout
+        limit = self.limit(seconds, is_bounded=call.is_bounded)
+        if call.stage is not Stage.EXCEPTION:
+            return limit
+        is_too_late = limit is not None and limit.scope is Scope.TRANSACTION and limit.seconds <= 0
+        if call.is_bounded and not (is_too_late and call.attempt == 0):
+            return limit
+        return self.limit(LAST_WORDS if seconds is None else seconds, is_bounded=False)
 
     def limit(self, seconds: float | None, *, is_bounded: bool) -> Limit | None:
         """The nearest of three limits that never add up: the step's own, the transaction's, the loop's."""
@@ -106,7 +106,7 @@ class CurrentAttempt(NamedTuple):
     number: int  # from 1, for people
     of: int
     ends_at: float | None = None
-    asks_whether_lost: Callable[[], bool] = lambda: False
+    asks_whether_lost: Callable[[], bool] = bool
 
     @property
     def remaining(self) -> float | None:
@@ -128,26 +128,24 @@ def current_attempt() -> CurrentAttempt:
     return _current.get()
 
 
-def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool] | None = None) -> None:
+def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool]) -> None:
     """Set the current attempt, for the handler that is called next."""
     ends_at = None if limit is None else time.monotonic() + limit.seconds
-    attempt = CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at)
-    _current.set(attempt if is_lost is None else attempt._replace(asks_whether_lost=is_lost))
+    _current.set(CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at, is_lost))
 
 
-def checked_result(value: Any, stage: Stage, *, is_async: bool = False) -> Any:
-    """The result of a handler; refused if it is a generator or coroutine, which is never run."""
+def refusal_of(value: Any, stage: Stage, *, is_async: bool) -> TypeError | None:
+    """Why the result of a handler cannot be taken: a generator or coroutine is never run. None if it can."""
     if type(value) in PLAIN or not (inspect.isawaitable(value) or isinstance(value, UNRUN)):
-        return value
+        return None
     if isinstance(value, UNRUN):
         msg = f"the {stage.value} handler returned a generator, which is never run; return its values instead"
-        raise TypeError(msg)
+        return TypeError(msg)
     kind = type(value).__name__
     if inspect.iscoroutine(value):
         value.close()
         kind = "coroutine"
     if is_async:
-        msg = f"the {stage.value} handler returned a {kind} that was not awaited"
-    else:
-        msg = f"the {stage.value} handler of a threaded task returned a {kind}; derive the task from an Async class"
-    raise TypeError(msg)
+        return TypeError(f"the {stage.value} handler returned a {kind} that was not awaited")
+    msg = f"the {stage.value} handler of a threaded task returned a {kind}; derive the task from an Async class"
+    return TypeError(msg)

@@ -38,7 +38,7 @@ class Loop:
             case Call():
                 return (yield from self._fetch(step))
             case Take(source, size):
-                taken = yield self._ask(self._functions.take, source, size, seconds=run.left())
+                taken = yield Ask(self._functions.take, (source, size), run.left())
                 if not isinstance(taken, Raised):
                     return taken
                 if not isinstance(taken.error, LimitReached):
@@ -86,7 +86,7 @@ class Loop:
 
     def _tell(self, verb: str, function: Callable[..., Any], *arguments: Any) -> Requests[None]:
         """Call the connector within the loop's time; an error ends the loop and is raised at its end."""
-        reply = yield self._ask(function, *arguments, seconds=self._run.left_to_give_back())
+        reply = yield Ask(function, arguments, self._run.left_to_give_back())
         if isinstance(reply, Raised):
             self._run.blame_connector(reply.error, verb)
 
@@ -98,8 +98,7 @@ class Loop:
             return CUT
         limit = run.fetch_limit(call)
         self.has_arrived = False
-        seconds = limit and limit.seconds
-        batch = yield self._ask(fetch, call.argument, seconds=seconds, late=self._driver.release_late)
+        batch = yield Ask(fetch, (call.argument,), limit and limit.seconds, late=self._driver.release_late)
         if isinstance(batch, Raised):
             if is_request_to_end(batch.error):
                 raise batch.error
@@ -112,18 +111,9 @@ class Loop:
     def _depth(self) -> Requests[int | None]:
         if not self._run.observer.is_recording:
             return None
-        depth: int | Raised | None = yield self._ask(self._functions.depth, seconds=self._run.left())
+        depth: int | Raised | None = yield Ask(self._functions.depth, (), self._run.left())
         if not isinstance(depth, Raised):
             return depth
         if is_request_to_end(depth.error):
             raise depth.error
         return None  # a number for a chart is not worth a batch
-
-    def _ask(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        seconds: float | None,
-        late: Callable[[Any], Any] | None = None,
-    ) -> Ask:
-        return Ask(function, arguments, seconds, self._run.late_calls, late)

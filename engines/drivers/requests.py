@@ -17,9 +17,9 @@ class Ask(NamedTuple):
     """Call a function within a time limit. Answer: its result, or what it raised."""
 
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    seconds: float | None
-    abandoned: Abandoned  # counts the call while it runs on after the limit
+    arguments: tuple[Any, ...] = ()
+    seconds: float | None = None
+    abandoned: Abandoned = Abandoned()  # counts the call while it runs on after the limit
     late: Callable[[Any], Any] | None = None  # takes a result that comes after the limit
 
 

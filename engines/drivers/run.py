@@ -21,7 +21,7 @@ from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import FailedTransaction, Report
 from engines.core.steps import WORK, Call, Sleep, Stop
-from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, checked_result
+from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, refusal_of
 from engines.drivers.requests import Ask, Driver, LetEnd, Pause, Raised, Requests, functions_of
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
 from engines.drivers.tracing import Trace, observer_of
@@ -92,7 +92,6 @@ class Run:
         self._settled: set[str] = set()
         self.left_behind = work.task.abandoned_counter()  # by all loops of the task
         self._abandoned = Abandoned(self.left_behind, self._leave_behind, work.task.cancel_grace)
-        self.late_calls = Abandoned()  # of the connector: they count for no attempts
         self._overdue: dict[str, Running] = {}  # calls that have outlived their limit and may still run
         self._left_running: set[str] = set()  # when the loop's time was up
         self.elsewhere = work.elsewhere
@@ -188,7 +187,7 @@ class Run:
                 case Call() if elsewhere is not None and step.stage in WORK:
                     reply, deadlines = yield from self._call_elsewhere(elsewhere, step, transaction, deadlines, plan)
                 case Call():
-                    reply = yield from self._call(step, transaction, deadlines)
+                    reply = yield from self._attempt(step, transaction, deadlines)
                 case Sleep():
                     limit = deadlines.limit(step.seconds, is_bounded=step.is_bounded)
                     is_over = yield Pause(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0.0)
@@ -200,7 +199,7 @@ class Run:
         if isinstance(outcome, Cut) or not self._settle(transaction.id):
             return CUT
         if self._is_acknowledged:
-            reply = yield Ask(self.functions.acknowledge, (transaction, outcome), None, self.late_calls)
+            reply = yield Ask(self.functions.acknowledge, (transaction, outcome))
             if isinstance(reply, Raised):
                 self.blame_connector(reply.error, "take an outcome")
         return outcome
@@ -217,47 +216,40 @@ class Run:
             if not held:
                 return CUT, deadlines
             deadlines = deadlines.postponed(time.monotonic() - waiting_since)
-            return (yield from self._call(call, transaction, deadlines)), deadlines
+            return (yield from self._attempt(call, transaction, deadlines)), deadlines
 
     def _is_wanted(self, transaction: Transaction) -> bool:
         return self.interruption() is None and not self.is_over and not self.work.connector.is_lost(transaction)
 
-    def _call(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
-        """Make one attempt, and report it to the connector."""
-        started = time.monotonic()
-        outcome = yield from self._attempt(call, transaction, deadlines)
+    def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
+        """Call a handler once, and report that to the connector."""
+        started, is_work = time.monotonic(), call.stage in WORK
+        if is_work and transaction.id in self._overdue:
+            grace = deadlines.limit(self.work.task.cancel_grace, is_bounded=True)
+            yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
+        is_wanted = not self.is_over
+        if is_wanted and self._is_asked:
+            is_wanted = yield Ask(self.functions.begin, (transaction,))
+            if isinstance(is_wanted, Raised):
+                raise is_wanted.error
+        limit = deadlines.limit_of(call)
+        if not is_wanted:
+            outcome: Outcome = CUT
+        elif limit is not None and limit.seconds <= 0:
+            outcome = deadlines.reached(limit, call, transaction.id)
+        else:
+            announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else bool)
+            arguments = (transaction,) if is_work else (transaction, call.argument)
+            # An executor ends by itself what runs there for too long.
+            seconds = None if limit is None or (is_work and self.elsewhere is not None) else limit.seconds
+            reply = yield Ask(self.work.handlers[call.stage], arguments, seconds, self._abandoned)
+            is_raised = isinstance(reply, Raised)
+            error = reply.error if is_raised else refusal_of(reply, call.stage, is_async=self._is_async)
+            outcome = Success(reply) if error is None else self._failed(error, call, transaction, deadlines, limit)
         if self._is_noted and self.work.is_noted(call.stage, outcome):
             number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
             self.work.connector.note(transaction, AttemptRecord(call.stage, number, of, started, duration, outcome))
         return outcome
-
-    def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
-        is_work = call.stage in WORK
-        if is_work and transaction.id in self._overdue:
-            grace = deadlines.limit(self.work.task.cancel_grace, is_bounded=True)
-            yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
-        if self.is_over:
-            return CUT
-        if self._is_asked:
-            may_begin = yield Ask(self.functions.begin, (transaction,), None, self.late_calls)
-            if isinstance(may_begin, Raised):
-                raise may_begin.error
-            if not may_begin:
-                return CUT
-        limit, handler = deadlines.limit_of(call), self.work.handlers[call.stage]
-        if limit is not None and limit.seconds <= 0:
-            return deadlines.reached(limit, call, transaction.id)
-        announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else None)
-        arguments = (transaction,) if is_work else (transaction, call.argument)
-        # An executor ends by itself what runs there for too long.
-        seconds = None if limit is None or (is_work and self.elsewhere is not None) else limit.seconds
-        reply = yield Ask(handler, arguments, seconds, self._abandoned)
-        if isinstance(reply, Raised):
-            return self._failed(reply.error, call, transaction, deadlines, limit)
-        try:
-            return Success(checked_result(reply, call.stage, is_async=self._is_async))
-        except TypeError as error:
-            return self._failed(error, call, transaction, deadlines, limit)
 
     def _failed(
         self, error: BaseException, call: Call, transaction: Transaction, deadlines: Deadlines, limit: Limit | None

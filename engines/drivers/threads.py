@@ -95,6 +95,8 @@ class ThreadDriver:
     def _ask(self, ask: Ask) -> Any:
         function, arguments, seconds, abandoned, late = ask
         try:
+            if seconds is None:
+                return function(*arguments)
             return run_with_timeout(function, seconds, *arguments, abandoned=abandoned, late=late)
         except BaseException as error:  # noqa: BLE001 (the loop or lifecycle knows what to do about it)
             return Raised(error)
