@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from engines.core.lifecycle import classify_fetch
 from engines.core.outcome import CUT, Failure, Outcome, Success
 from engines.core.steps import Await, Call, Drain, Flush, Skip, Sleep, Start, Step, Stop, Take, Withdraw
+from engines.drivers.attempts import Deadlines
 from engines.drivers.requests import Ask, Raised, Requests, Wait
 from engines.drivers.run import Run
 from engines.drivers.timeouts import LimitReached, is_request_to_end
@@ -96,13 +98,18 @@ class Loop:
             yield Wait(lambda: run.is_stopping or not run.is_crowded, run.left())
         if run.interruption() is not None:
             return CUT
-        limit = run.fetch_limit(call)
+        deadlines = Deadlines(None, run.ends_at)
+        limit = deadlines.limit(call.retry.timeout, is_bounded=False)
         self.has_arrived = False
         batch = yield Ask(fetch, (call.argument,), limit and limit.seconds, late=self._driver.release_late)
         if isinstance(batch, Raised):
-            if is_request_to_end(batch.error):
-                raise batch.error
-            return run.fetch_failed(batch.error, fetch, call, limit)
+            error = batch.error
+            if is_request_to_end(error):
+                raise error
+            if limit is None or not isinstance(error, LimitReached) or error.function is not fetch:
+                return classify_fetch(error)
+            run.look_at_the_clock()
+            return deadlines.reached(limit, call, None)
         if run.take_batch(batch):
             self._driver.slots.resize()
         run.observer.fetched(batch, (yield from self._depth()))

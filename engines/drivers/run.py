@@ -16,7 +16,7 @@ from engines.connectors.base import OnArrival, OnLost, overrides
 from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, error_text, headline
-from engines.core.lifecycle import Plan, classify, classify_fetch
+from engines.core.lifecycle import Plan, classify
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import FailedTransaction, Report
@@ -142,16 +142,6 @@ class Run:
         """The keyword arguments of the next fetch, by the policy that is in force by now."""
         policy = self.work.renewed().policy
         return policy.steps.fetch.extra if isinstance(policy, ConsumerPolicy) else {}
-
-    def fetch_limit(self, call: Call) -> Limit | None:
-        return Deadlines(None, self.ends_at).limit(call.retry.timeout, is_bounded=False)
-
-    def fetch_failed(self, error: BaseException, fetch: Callable[..., Any], call: Call, limit: Limit | None) -> Outcome:
-        """The outcome of a fetch that raised an error, or that did not return within its limit."""
-        if limit is None or not isinstance(error, LimitReached) or error.function is not fetch:
-            return classify_fetch(error)
-        self.look_at_the_clock()
-        return Deadlines(None, self.ends_at).reached(limit, call, None)
 
     def take_batch(self, batch: list[Transaction]) -> bool:
         """A batch was fetched: go on under its policy. True if that is another one than before."""
@@ -330,7 +320,8 @@ class Run:
         """Whether there are too many; after a grace nothing that runs is waited for any longer."""
         seconds, grace = self.left_behind.crowded_for(self._ceiling()), self.work.task.abandoned_grace
         if seconds is not None and seconds >= grace and not self.is_stopping:
-            self.blame(self.left_behind.complaint(grace))
+            count = self.left_behind.occupied
+            self.blame(AbandonedAttemptsError(f"{count} abandoned attempts have not ended within {grace:g} s"))
             self.is_cut = True
         return seconds is not None
 

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from engines.core.errors import AbandonedAttemptsError, headline
+from engines.core.errors import headline
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,10 +84,10 @@ class Abandoned:
 
     def begin_to_leave(self) -> None:
         """A coroutine was cancelled and tidies up: it occupies the machine, but is not abandoned."""
-        self._count_leaving(1)
+        self._count(0, leaving=1)
 
     def leave(self) -> None:
-        self._count_leaving(-1)
+        self._count(0, leaving=-1)
 
     @property
     def occupied(self) -> int:
@@ -104,20 +104,12 @@ class Abandoned:
             self._crowded_since = self._crowded_since or now
             return now - self._crowded_since
 
-    def complaint(self, grace: float) -> AbandonedAttemptsError:
-        return AbandonedAttemptsError(f"{self.occupied} abandoned attempts have not ended within {grace:g} s")
-
-    def _count(self, change: int) -> None:
+    def _count(self, change: int, *, leaving: int = 0) -> None:
         if self._within is not None:
-            self._within._count(change)  # noqa: SLF001 (of its own kind)
+            self._within._count(change, leaving=leaving)  # noqa: SLF001 (of its own kind)
         with self._lock:
             self.count += change
-
-    def _count_leaving(self, change: int) -> None:
-        if self._within is not None:
-            self._within._count_leaving(change)  # noqa: SLF001 (of its own kind)
-        with self._lock:
-            self._leaving += change
+            self._leaving += leaving
 
 
 def log_late_error(error: BaseException) -> None:
