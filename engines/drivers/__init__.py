@@ -6,10 +6,11 @@ there is room, or until all have ended), `Sleep`, `Flush` and `Drain`; `loop.Loo
 a lifecycle of its own in a slot (`slots`), which yields `Call` (one attempt of a handler) and `Sleep` (the delay
 before the next one), and whose outcome is acknowledged to the connector; `run.Run` performs these. Both do for threads
 and for asyncio all that is alike: deadlines, classification, the backlog, what is given back, the report. What is not
-alike they ask their driver for, again as generators, with the `requests`: `Ask` (call this function within this
-limit), `Wait` and `Pause`. So a driver is one `send` loop and one `match`: it serves the requests of the loop in the
-caller's thread or task, those of a lifecycle in the thread or task of its slot. Spans and metrics are in `tracing`,
-around every step.
+alike they ask their driver for, again as generators, with the `requests`: a `partial` (call it), `Ask` (call this
+function within this limit), `Wait` and `Pause`. So a driver is one `send` loop with a branch for each request: it
+serves those of the loop in the caller's thread or task, those of a lifecycle in the thread or task of its slot. What
+every transaction passes is told apart by `isinstance`: a `match` of classes takes several times as long. Spans and
+metrics are in `tracing`, around every step.
 
 **Who may block.** In `threads`, everybody but whoever holds the lock of the driver's condition: the caller's thread
 waits on that condition, slots block in handlers and in the connector. In `aio`, nobody: handlers and `_async` methods

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from engines.connectors.base import collect
@@ -81,34 +82,39 @@ class AsyncDriver:
                 except StopIteration as end:
                     return end.value
                 reply = None
-                match request:
-                    case Ask():
-                        reply = await self._ask(request)
-                    case Wait(is_over, seconds):
-                        await self._wait(is_over, seconds)
-                    case Pause(seconds):
-                        await asyncio.sleep(seconds)
-                    case LetEnd(call, seconds):
-                        await asyncio.wait({call}, timeout=seconds)
+                if isinstance(request, partial):
+                    try:
+                        reply = await awaitable(request())
+                    except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
+                        reply = self._raised(error)
+                elif isinstance(request, Ask):
+                    reply = await self._ask(request)
+                elif isinstance(request, Wait):
+                    await self._wait(request)
+                elif isinstance(request, Pause):
+                    await asyncio.sleep(request.seconds)
+                elif isinstance(request, LetEnd):
+                    await asyncio.wait({request.call}, timeout=request.seconds)
         finally:
             requests.close()  # here and now, whoever has cancelled this task
 
     async def _ask(self, ask: Ask) -> Any:
         function, arguments, seconds, abandoned, late = ask
         try:
-            if seconds is None:
-                return await awaitable(function(*arguments))
             return await run_with_timeout_async(function, seconds, *arguments, abandoned=abandoned, late=late)
-        except BaseException as error:
-            # Who cancels the caller's task ends the loop. Any other error came from what was called.
-            caller = self._caller
-            if caller is not None and caller is asyncio.current_task() and caller.cancelling():
-                raise
-            return Raised(error)
+        except BaseException as error:  # noqa: BLE001 (the loop or lifecycle knows what to do about it)
+            return self._raised(error)
 
-    async def _wait(self, is_over: Callable[[], bool], seconds: float | None) -> None:
+    def _raised(self, error: BaseException) -> Raised:
+        """The answer to a call that failed. Who cancels the caller's task, however, ends the loop."""
+        caller = self._caller
+        if caller is not None and caller is asyncio.current_task() and caller.cancelling():
+            raise error
+        return Raised(error)
+
+    async def _wait(self, wait: Wait) -> None:
         await asyncio.sleep(0)  # a wait of nothing still lets others run
-        for left in self._run.waits(is_over, seconds):
+        for left in self._run.waits(wait.is_over, wait.seconds):
             self._changed.clear()
             timer = None if left is None else asyncio.get_running_loop().call_later(left, self._changed.set)
             try:

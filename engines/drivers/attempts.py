@@ -131,7 +131,7 @@ def current_attempt() -> CurrentAttempt:
 def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool]) -> None:
     """Set the current attempt, for the handler that is called next."""
     ends_at = None if limit is None else time.monotonic() + limit.seconds
-    _current.set(CurrentAttempt(call.stage.value, call.attempt + 1, call.retry.max_attempts, ends_at, is_lost))
+    _current.set(CurrentAttempt(str(call.stage), call.attempt + 1, call.retry.max_attempts, ends_at, is_lost))
 
 
 def refusal_of(value: Any, stage: Stage, *, is_async: bool) -> TypeError | None:

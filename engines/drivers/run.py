@@ -173,23 +173,22 @@ class Run:
                 break
             if trace is not None:
                 trace.before(step)
-            match step:
-                case Call() if elsewhere is not None and step.stage in WORK:
+            reply = None
+            if isinstance(step, Call):
+                if elsewhere is not None and step.stage in WORK:
                     reply, deadlines = yield from self._call_elsewhere(elsewhere, step, transaction, deadlines, plan)
-                case Call():
+                else:
                     reply = yield from self._attempt(step, transaction, deadlines)
-                case Sleep():
-                    limit = deadlines.limit(step.seconds, is_bounded=step.is_bounded)
-                    is_over = yield Pause(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0.0)
-                    reply = CUT if is_over else deadlines.slept(limit, transaction.id)
-                case _:
-                    reply = None
+            elif isinstance(step, Sleep):
+                limit = deadlines.limit(step.seconds, is_bounded=step.is_bounded)
+                is_over = yield Pause(min(limit.seconds, threading.TIMEOUT_MAX) if limit else 0.0)
+                reply = CUT if is_over else deadlines.slept(limit, transaction.id)
             if trace is not None:
                 trace.after(step, reply)
         if isinstance(outcome, Cut) or not self._settle(transaction.id):
             return CUT
         if self._is_acknowledged:
-            reply = yield Ask(self.functions.acknowledge, (transaction, outcome))
+            reply = yield partial(self.functions.acknowledge, transaction, outcome)
             if isinstance(reply, Raised):
                 self.blame_connector(reply.error, "take an outcome")
         return outcome
@@ -219,7 +218,7 @@ class Run:
             yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
         is_wanted = not self.is_over
         if is_wanted and self._is_asked:
-            is_wanted = yield Ask(self.functions.begin, (transaction,))
+            is_wanted = yield partial(self.functions.begin, transaction)
             if isinstance(is_wanted, Raised):
                 raise is_wanted.error
         limit = deadlines.limit_of(call)
@@ -229,10 +228,13 @@ class Run:
             outcome = deadlines.reached(limit, call, transaction.id)
         else:
             announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else bool)
+            handler = self.work.handlers[call.stage]
             arguments = (transaction,) if is_work else (transaction, call.argument)
             # An executor ends by itself what runs there for too long.
-            seconds = None if limit is None or (is_work and self.elsewhere is not None) else limit.seconds
-            reply = yield Ask(self.work.handlers[call.stage], arguments, seconds, self._abandoned)
+            if limit is None or (is_work and self.elsewhere is not None):
+                reply = yield partial(handler, *arguments)
+            else:
+                reply = yield Ask(handler, arguments, limit.seconds, self._abandoned)
             is_raised = isinstance(reply, Raised)
             error = reply.error if is_raised else refusal_of(reply, call.stage, is_async=self._is_async)
             outcome = Success(reply) if error is None else self._failed(error, call, transaction, deadlines, limit)

@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from engines.connectors.base import collect
 from engines.core.report import Report
 from engines.drivers.loop import Loop
-from engines.drivers.requests import Ask, LetEnd, Lifecycle, Pause, Raised, Requests, Wait
+from engines.drivers.requests import Ask, Lifecycle, Pause, Raised, Requests, Wait
 from engines.drivers.run import Run
 from engines.drivers.slots import ThreadSlots
 from engines.drivers.timeouts import run_with_timeout, with_context
@@ -81,22 +82,20 @@ class ThreadDriver:
                 request = requests.send(reply)
             except StopIteration as end:
                 return end.value
-            match request:
-                case Ask():
-                    reply = self._ask(request)
-                case Wait():
-                    self._wait(request)
-                    reply = None
-                case Pause(seconds):
-                    reply = seconds > 0 and self._over.wait(seconds)
-                case LetEnd():
-                    reply = None  # a thread cannot be cancelled: the next attempt begins beside it
+            reply = None
+            if isinstance(request, (partial, Ask)):
+                reply = self._ask(request)
+            elif isinstance(request, Wait):
+                self._wait(request)
+            elif isinstance(request, Pause):
+                reply = request.seconds > 0 and self._over.wait(request.seconds)
+            # Nothing for LetEnd: a thread cannot be cancelled, the next attempt begins beside it.
 
-    def _ask(self, ask: Ask) -> Any:
-        function, arguments, seconds, abandoned, late = ask
+    def _ask(self, ask: partial[Any] | Ask) -> Any:
         try:
-            if seconds is None:
-                return function(*arguments)
+            if isinstance(ask, partial):
+                return ask()
+            function, arguments, seconds, abandoned, late = ask
             return run_with_timeout(function, seconds, *arguments, abandoned=abandoned, late=late)
         except BaseException as error:  # noqa: BLE001 (the loop or lifecycle knows what to do about it)
             return Raised(error)
