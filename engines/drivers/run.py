@@ -212,7 +212,8 @@ class Run:
 
     def _attempt(self, call: Call, transaction: Transaction, deadlines: Deadlines) -> Requests[Outcome]:
         """Call a handler once, and report that to the connector."""
-        started, is_work = time.monotonic(), call.stage in WORK
+        stage, started = call.stage, time.monotonic()
+        is_work = stage in WORK
         if is_work and transaction.id in self._overdue:
             grace = deadlines.limit(self.work.task.cancel_grace, is_bounded=True)
             yield LetEnd(self._overdue[transaction.id], grace and grace.seconds)
@@ -228,7 +229,7 @@ class Run:
             outcome = deadlines.reached(limit, call, transaction.id)
         else:
             announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else bool)
-            handler = self.work.handlers[call.stage]
+            handler = self.work.handlers[stage]
             arguments = (transaction,) if is_work else (transaction, call.argument)
             # An executor ends by itself what runs there for too long.
             if limit is None or (is_work and self.elsewhere is not None):
@@ -236,11 +237,11 @@ class Run:
             else:
                 reply = yield Ask(handler, arguments, limit.seconds, self._abandoned)
             is_raised = isinstance(reply, Raised)
-            error = reply.error if is_raised else refusal_of(reply, call.stage, is_async=self._is_async)
+            error = reply.error if is_raised else refusal_of(reply, stage, is_async=self._is_async)
             outcome = Success(reply) if error is None else self._failed(error, call, transaction, deadlines, limit)
-        if self._is_noted and self.work.is_noted(call.stage, outcome):
+        if self._is_noted and self.work.is_noted(stage, outcome):
             number, of, duration = call.attempt + 1, call.retry.max_attempts, time.monotonic() - started
-            self.work.connector.note(transaction, AttemptRecord(call.stage, number, of, started, duration, outcome))
+            self.work.connector.note(transaction, AttemptRecord(stage, number, of, started, duration, outcome))
         return outcome
 
     def _failed(
