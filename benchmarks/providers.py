@@ -29,6 +29,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +52,8 @@ Call = Callable[[], Any]
 
 def main() -> None:
     options = _options()
+    if find_spec("pybreaker") is None:
+        sys.exit("compares with pybreaker, which is not installed here: make bench ARGS=providers")
     logging.disable(logging.WARNING)
     rounds, seconds = (1, 0.5) if options.quick else (ROUNDS, SECONDS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
