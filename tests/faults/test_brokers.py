@@ -501,6 +501,7 @@ def test_an_outage_of_most_of_a_minute_is_waited_out_with_the_connector_that_com
             server.start()
         publish(server.address, pipeline, {"n": 2})
         eventually(lambda: ended(pipeline) == (2, 0), "it works again")
+        eventually(lambda: watched.has_said("broker_found_again") == int(processes), "all have found it again")
         assert watched.stop() == 0
     assert watched.has_said("broker_lost") == watched.has_said("broker_found_again") == int(processes)
 
