@@ -28,6 +28,15 @@ from engines.drivers.tracing import Trace, observer_of
 from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
 from engines.tasks.transaction import Transaction
 
+log = structlog.get_logger("ergon.engines")
+
+# How often a loop that is full of abandoned attempts looks whether some have ended.
+PATIENCE = 0.05
+# How long what is cut at the loop's end may take to leave its slot, before it is left behind.
+LINGER = 0.03
+# How long a connector may take, once the loop's time is up, to take back what was cut.
+GIVING_BACK = 5.0
+# The last failures that a report names.
 FAILURES_KEPT = 1000
 
 
@@ -56,16 +65,6 @@ class Tally:
             stopped_by=stopped_by.value,
             failures=tuple(self.failures),
         )
-
-
-log = structlog.get_logger("ergon.engines")
-
-# How often a loop that is full of abandoned attempts looks whether some have ended.
-PATIENCE = 0.05
-# How long what is cut at the loop's end may take to leave its slot, before it is left behind.
-LINGER = 0.03
-# How long a connector may take, once the loop's time is up, to take back what was cut.
-GIVING_BACK = 5.0
 
 
 class Entry(NamedTuple):
