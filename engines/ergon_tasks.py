@@ -10,13 +10,31 @@ from django_tasks.base import TaskContext, TaskError, TaskResult, TaskResultStat
 from django_tasks.signals import task_finished, task_started
 from django_tasks.utils import get_exception_traceback, get_module_path, normalize_json
 
-import engines.connectors.builtin  # noqa: F401 (it registers them)
-from engines.core.errors import ExceptionType, TransactionException, raised
+from engines.conf import settings
+from engines.connectors.broker import BrokerConnector
+from engines.connectors.facts import FactsConnector
+from engines.core.errors import ExceptionType, TransactionException, UnrunnableError, raised
 from engines.drivers.attempts import current_attempt
 from engines.task_backend import RUNNER, UnregisteredTaskError, call_in, make_result
 from engines.tasks.consumer import ConsumerTask
-from engines.tasks.registry import task
+from engines.tasks.registry import connector, task
 from engines.tasks.transaction import Transaction
+
+
+@connector("broker")
+def broker(pipeline: str) -> BrokerConnector:
+    """The queue of the broker that has the pipeline's name."""
+    url = settings().broker_url
+    if url is None:
+        msg = f"the pipeline {pipeline!r} takes its transactions from a broker: set CELERY_BROKER_URL to its address"
+        raise UnrunnableError(msg)
+    return BrokerConnector(url, pipeline)
+
+
+@connector("facts")
+def facts(pipeline: str) -> FactsConnector:
+    """The consumer of a boundary that has the pipeline's name; a task may append to any boundary with it."""
+    return FactsConnector(pipeline)
 
 
 @task(RUNNER)

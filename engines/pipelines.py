@@ -71,12 +71,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Pipeline:
         raise PipelineTakenError(name)
     pipeline = Pipeline(name=name, direction=plan.direction or "inbound")
     _apply(pipeline, plan)
-    try:
-        with transaction.atomic():
-            pipeline.save()
-    except IntegrityError:
-        # Somebody made one in this very moment.
-        raise PipelineTakenError(name) from None
+    save_new(pipeline, PipelineTakenError)
     audit.record(actor=by, action="pipeline.create", target=f"pipeline {name}", reason=reason, after=_as_dict(pipeline))
     return pipeline
 
@@ -157,6 +152,15 @@ def named(rows: QuerySet[Row], name: str, unknown: Callable[[str], EngineError])
     if row is None:
         raise unknown(name)
     return row
+
+
+def save_new(row: Row, taken: Callable[[str], EngineError]) -> None:
+    """Save a new row; somebody may have made one of its name in this very moment."""
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:
+        raise taken(row.name) from None
 
 
 def _apply(pipeline: Pipeline, plan: Plan) -> None:

@@ -56,10 +56,6 @@ def activate(name: str, number: int, *, by: str, reason: str, expected: int | No
     return POLICIES.activate(name, number=number, by=by, reason=reason, expected=expected)
 
 
-def find(name: str) -> Policy:
-    return POLICIES.find(name)
-
-
 def in_force(policy_id: int) -> InForce:
     """The active version of a policy."""
     return Policy.objects.select_related("active").get(pk=policy_id).in_force
@@ -69,7 +65,7 @@ def in_force(policy_id: int) -> InForce:
 def of_version(version_id: int) -> ConsumerPolicy | ProducerPolicy:
     """A version of a policy; read once, because versions never change."""
     version = PolicyVersion.objects.select_related("policy").get(pk=version_id)
-    return version.policy.value_class.from_dict(version.body)
+    return version.policy.value_class.from_stored(version.body)
 
 
 def _check(complete: dict[str, Any]) -> None:
@@ -82,3 +78,4 @@ def _check(complete: dict[str, Any]) -> None:
 POLICIES: Policies[Policy, PolicyVersion] = Policies(
     model=Policy, check=_check, unknown=PolicyUnknownError, version_unknown=VersionUnknownError, stale=StalePolicyError
 )
+find = POLICIES.find

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
-from django.db import IntegrityError, connection, transaction
+from django.db import connection, transaction
 
 from engines import pipelines, transactions
 from engines.conf import settings
@@ -91,12 +91,7 @@ def create(name: str, plan: Plan, *, by: str, reason: str = "") -> Schedule:
         raise ScheduleError(str(error)) from None
     schedule = Schedule(name=name, created_by=by, **asdict(plan) | {"pipeline": pipelines.find(plan.pipeline)})
     schedule.next_run_at = _next(schedule, database_time())
-    try:
-        with transaction.atomic():
-            schedule.save()
-    except IntegrityError:
-        # Somebody made one in this very moment.
-        raise ScheduleTakenError(name) from None
+    pipelines.save_new(schedule, ScheduleTakenError)
     told = {"pipeline": plan.pipeline, "cron": plan.cron, "time_zone": plan.time_zone, "catch_up": plan.catch_up}
     audit.record(actor=by, action="schedule.create", target=f"schedule {name}", reason=reason, after=told)
     return schedule

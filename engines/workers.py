@@ -28,25 +28,10 @@ def enrol(pipelines: list[str]) -> Worker:
     return worker
 
 
-def beat(
-    worker_id: int,
-    *,
-    in_flight: int,
-    abandoned: int,
-    settled: int,
-    is_stopping: bool,
-    executors: Sequence[dict[str, Any]] = (),
-) -> None:
-    """Record a heartbeat and the work in hand. A worker that was thought dead is alive again."""
+def beat(worker_id: int, *, is_stopping: bool, **in_hand: Any) -> None:
+    """Record a heartbeat and the work in hand, by column. A worker that was thought dead is alive again."""
     state = WorkerState.STOPPING if is_stopping else WorkerState.RUNNING
-    Worker.objects.filter(pk=worker_id).update(
-        heartbeat_at=Now(),
-        in_flight=in_flight,
-        abandoned=abandoned,
-        settled=settled,
-        executors=list(executors),
-        state=state.value,
-    )
+    Worker.objects.filter(pk=worker_id).update(heartbeat_at=Now(), state=state.value, **in_hand)
 
 
 def retire(

@@ -10,5 +10,4 @@ from ergon_site import telemetry
 
 telemetry.start(web=True)
 application = get_asgi_application()
-telemetry.count_from_zero()
-telemetry.export_gauges()
+telemetry.begin_to_serve()

@@ -1,30 +1,24 @@
 """The console: Django's admin as the one place for operators."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
+from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import InvalidPage
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.templatetags.static import static
 from django.urls import URLPattern, path, reverse_lazy
 from django.utils import timezone
 from unfold.sites import UnfoldAdminSite
 
 from engines.reads import executors
+from ergon_site.access import addresses
 from ergon_site.access.console.pages import holds
-from ergon_site.access.console.password_forms import LoginForm, PasswordPage
+from ergon_site.access.console.password_forms import LoginForm, PasswordForm
 from ergon_site.access.core.roles import Right
 from ergon_site.dashboard import page as dashboard
-
-
-def style_sheet(_request: HttpRequest) -> str:
-    return static("ergon/console.css")
-
-
-def favicon(_request: HttpRequest) -> str:
-    return static("ergon/favicon.svg")
 
 
 class Entry(NamedTuple):
@@ -98,8 +92,11 @@ class Console(UnfoldAdminSite):
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         request.current_app = self.name
-        context = {**self.each_context(request), **(extra_context or {})}
-        page = PasswordPage.as_view(success_url=reverse_lazy("admin:password_change_done"), extra_context=context)
+        page = PasswordChangeView.as_view(
+            form_class=partial(PasswordForm, address=addresses.client_address(request)),
+            success_url=reverse_lazy("admin:password_change_done"),
+            extra_context={**self.each_context(request), **(extra_context or {})},
+        )
         return page(request)
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -34,13 +34,23 @@ def database(url: str) -> dict[str, Any]:
         "must look like postgresql://user:password@host:5432/name or sqlite:////path/file.sqlite3, "
         "with special characters of the password percent-encoded"
     )
+    if url.partition("://")[0] in postgresql_address.SCHEMES:
+        try:
+            parsed = postgresql_address.parse(url)
+        except postgresql_address.AddressError:
+            raise ValueError(msg) from None
+        return {"ENGINE": POSTGRESQL, **parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
     try:
-        if url.partition("://")[0] not in postgresql_address.SCHEMES:
-            return _other(url)
-        parsed = postgresql_address.parse(url)
-    except (postgresql_address.AddressError, UserWarning):
+        with warnings.catch_warnings(action="error"):
+            parsed = Env.db_url_config(url)
+    except (ValueError, UserWarning):
         raise ValueError(msg) from None
-    return {"ENGINE": POSTGRESQL, **parsed, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+    if not parsed.get("NAME"):
+        raise ValueError(msg)
+    if parsed["ENGINE"] != SQLITE:
+        msg = "must start with postgresql:// or sqlite://"
+        raise ValueError(msg)
+    return _sqlite(parsed)
 
 
 def in_folder(folder: Path) -> dict[str, Any]:
@@ -91,20 +101,6 @@ def _file(connection: Any) -> tuple[int, int] | None:
 
 
 _opened: WeakKeyDictionary[Any, tuple[int, int] | None] = WeakKeyDictionary()
-
-
-def _other(url: str) -> dict[str, Any]:
-    try:
-        with warnings.catch_warnings(action="error"):
-            parsed: Mapping[str, Any] = Env.db_url_config(url)
-    except ValueError:
-        raise postgresql_address.AddressError from None
-    if not parsed.get("NAME"):
-        raise postgresql_address.AddressError
-    if parsed["ENGINE"] != SQLITE:
-        msg = "must start with postgresql:// or sqlite://"
-        raise ValueError(msg)
-    return _sqlite(parsed)
 
 
 def _sqlite(parsed: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,7 +58,13 @@ def parse(url: str) -> dict[str, Any]:
     settings |= {SETTINGS[option]: options.pop(option) for option in SETTINGS if option in options}
     if not settings["NAME"]:
         raise AddressError
-    _check(options)
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | CHOICES.keys() | {"prepared"}
+    for option, value in options.items():
+        require(option in known, f"has the option {option!r}, which PostgreSQL's client library does not know")
+        is_number = value.isascii() and value.isdecimal()
+        require(option not in DEFAULTS or is_number, f"must have a whole number as {option}, not {value!r}")
+        choices = CHOICES.get(option, (value,))
+        require(value in choices, f"must have one of {', '.join(choices)} as {option}, not {value!r}")
     pooling = _pooling(options)
     given = {name: int(value) if name in DEFAULTS else value for name, value in options.items()}
     # Of several hosts one is the primary, and nothing here works without writing.
@@ -77,16 +83,6 @@ def _hosts(text: str) -> tuple[str, str]:
         hosts.append(host)
         ports.append(one["port"] or "")
     return ",".join(hosts), ",".join(ports) if any(ports) else ""
-
-
-def _check(options: dict[str, str]) -> None:
-    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | CHOICES.keys() | {"prepared"}
-    for name, value in options.items():
-        require(name in known, f"has the option {name!r}, which PostgreSQL's client library does not know")
-        is_number = value.isascii() and value.isdecimal()
-        require(name not in DEFAULTS or is_number, f"must have a whole number as {name}, not {value!r}")
-        choices = CHOICES.get(name, (value,))
-        require(value in choices, f"must have one of {', '.join(choices)} as {name}, not {value!r}")
 
 
 def _pooling(options: dict[str, str]) -> dict[str, Any]:

@@ -8,15 +8,16 @@ from ipaddress import ip_address
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from rest_framework.exceptions import APIException, MethodNotAllowed, Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ergon_site import telemetry
 from ergon_site.access import api_identity, pending_migrations
 from ergon_site.access.api import problems, throttling
 from ergon_site.access.api.throttling import ClientRate
+from ergon_site.gauges import Gauges
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -91,8 +92,10 @@ class MetricsView(APIView):
 
 
 def _exposition() -> HttpResponse:
-    body, content_type = telemetry.exposition()
-    return HttpResponse(body, content_type=content_type)
+    """The instruments of this process and the gauges of the database, as Prometheus reads them."""
+    shared = CollectorRegistry()
+    shared.register(Gauges())
+    return HttpResponse(generate_latest() + generate_latest(shared), content_type=CONTENT_TYPE_LATEST)
 
 
 def _refuse(error: APIException, **headers: str) -> JsonResponse:

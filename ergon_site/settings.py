@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.management.utils import get_random_secret_key
+from django.templatetags.static import static
 
 from ergon_site import databases, environment
 from ergon_site.telemetry import logging_to
@@ -78,7 +79,6 @@ ERGON_METRICS_PORT = read("ERGON_METRICS_PORT", environment.optional(environment
 ERGON_GRACE = read("ERGON_GRACE", environment.duration, default="25")
 ERGON_CANCEL_GRACE = read("ERGON_CANCEL_GRACE", environment.seconds, default="1")
 ERGON_ABANDONED_GRACE = read("ERGON_ABANDONED_GRACE", environment.seconds, default="30")
-ERGON_METRICS_SERVER = "ergon_site.telemetry.serve"
 # What other apps give `maintain` to do: every so many seconds, by a function that counts what it did.
 ERGON_CHORES = {
     "artifacts_swept": (3600.0, "facts.artifacts.sweep"),
@@ -87,8 +87,10 @@ ERGON_CHORES = {
     "providers_rated": (60.0, "providers.calls.rollup"),
     "providers_pruned": (600.0, "providers.calls.prune_old"),
     "dead_letters_published": (15.0, "providers.outbox.publish"),
+    "provider_outcomes_settled": (15.0, "providers.calls.journal.replay"),
 }
 ERGON_CELERY_APP = "ergon_site.celery.app"
+ERGON_PROVIDER_JOURNAL = DATA_DIR / "provider-journal.sqlite3"
 ERGON_API_RATE = read("ERGON_API_RATE", environment.rate, default="1000/s")
 ERGON_METRICS_RATE = read("ERGON_METRICS_RATE", environment.rate, default="10/s")
 ERGON_CERTIFICATE_HEADER = read("ERGON_CERTIFICATE_HEADER", environment.header)
@@ -259,7 +261,7 @@ REST_FRAMEWORK = {
         "ergon_site.access.api.authentication.TokenAuthentication",
         "ergon_site.access.api.authentication.CertificateAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["ergon_site.access.api.permissions.HasScope"],
+    "DEFAULT_PERMISSION_CLASSES": ["ergon_site.access.api.authentication.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["ergon_site.access.api.parsers.LimitedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "ergon_site.access.api.pagination.NewestFirst",
@@ -294,8 +296,8 @@ UNFOLD = {
     "SITE_SUBHEADER": "Work that must not get lost",
     "SITE_SYMBOL": "conveyor_belt",
     "SITE_URL": None,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "ergon_site.console.favicon"}],
-    "STYLES": ["ergon_site.console.style_sheet"],
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("ergon/favicon.svg")}],
+    "STYLES": [lambda _: static("ergon/console.css")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {

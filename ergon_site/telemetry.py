@@ -6,7 +6,7 @@ always keeps its instruments readable for `/metrics`.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from opentelemetry import metrics, trace
@@ -16,18 +16,17 @@ from engines.core.text_redaction import redact_text
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.export import SpanExportResult
 
 SERVICE_NAME = "ergon"
 # The fields of log lines that repeat what exceptions, executors or other servers said.
 SAID = ("alarm", "error", "exception", "fault", "line", "reason", "traceback", "why")
 
-
 _is_started = False
 
 
 def start(*, web: bool = False, metrics: bool = False) -> None:
-    """Wire the SDK behind the API for this process, once, as its settings ask; `metrics` are kept for `serve`."""
+    """Wire the SDK behind the API for this process, once, as its settings ask; `metrics` are kept for a port."""
     from django.conf import settings
 
     global _is_started  # noqa: PLW0603 (a process has one SDK)
@@ -47,29 +46,19 @@ def _export_traces(*, web: bool) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    class RedactingExporter(OTLPSpanExporter):
+        """Sends spans without the secrets that exceptions may hold: libraries record exceptions as they are."""
+
+        def export(self, spans: Sequence["ReadableSpan"]) -> "SpanExportResult":
+            return super().export([_without_secrets(span) for span in spans])
+
     provider = TracerProvider(resource=_resource())
-    provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", RedactingExporter(OTLPSpanExporter()))))
+    provider.add_span_processor(BatchSpanProcessor(RedactingExporter()))
     trace.set_tracer_provider(provider)
     if web:
         DjangoInstrumentor().instrument()
     # Statements are recorded as written, with placeholders: their parameters never leave the process.
     PsycopgInstrumentor().instrument(skip_dep_check=True)
-
-
-class RedactingExporter:
-    """Sends spans without the secrets that exceptions may hold: libraries record exceptions as they are."""
-
-    def __init__(self, inner: "SpanExporter") -> None:
-        self._inner = inner
-
-    def export(self, spans: Sequence["ReadableSpan"]) -> "SpanExportResult":
-        return self._inner.export([_without_secrets(span) for span in spans])
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._inner.force_flush(timeout_millis)
 
 
 def _without_secrets(span: "ReadableSpan") -> "ReadableSpan":
@@ -117,17 +106,16 @@ def _collect_metrics(*, otlp: bool, prometheus: bool) -> None:
     metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
 
 
-def count_from_zero() -> None:
-    """Let the counters of the web process be there before the first call, once apps are ready."""
-    from facts.telemetry import begin_to_serve
+def begin_to_serve() -> None:
+    """What the web process adds once apps are ready: counters from zero, and the gauges of the database over OTLP.
 
-    begin_to_serve()
-
-
-def export_gauges() -> None:
-    """Send the gauges of the database too, once models can be asked; `/metrics` has a way of its own to them."""
+    `/metrics` has a way of its own to the gauges.
+    """
     from django.conf import settings
 
+    from facts import telemetry as facts
+
+    facts.begin_to_serve()
     if not settings.OTLP_METRICS:
         return
     from functools import partial
@@ -157,24 +145,6 @@ def _resource() -> Any:
     # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins; without them the SDK makes up a name.
     is_named = not str(found.attributes[KEY]).startswith("unknown_service")
     return found if is_named else found.merge(Resource({KEY: SERVICE_NAME}))
-
-
-def exposition() -> tuple[bytes, str]:
-    """The instruments of this process and the gauges of the database as Prometheus reads them; their content type."""
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-
-    from ergon_site.gauges import Gauges
-
-    shared = CollectorRegistry()
-    shared.register(Gauges())
-    return generate_latest() + generate_latest(shared), CONTENT_TYPE_LATEST
-
-
-def serve(port: int) -> None:
-    """Serve the instruments of this process on a port of this host, beside whatever else it does."""
-    from prometheus_client import start_http_server
-
-    start_http_server(port, addr="127.0.0.1")
 
 
 def logging_to(*, terminal: bool) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from ergon_site import telemetry
 
 telemetry.start(web=True)
 application = get_wsgi_application()
-telemetry.count_from_zero()
-telemetry.export_gauges()
+telemetry.begin_to_serve()
 # What is loaded by now stays: whoever collects garbage need not look at it.
 gc.collect()
 gc.freeze()

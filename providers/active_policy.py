@@ -37,17 +37,20 @@ class Governing(NamedTuple):
 _looks: dict[Key, tuple[float, Governing | None]] = {}
 
 
-def in_force(provider: Any) -> ProviderPolicy:
-    """The policy of a provider: what the database says, or else its class."""
-    return governing(provider).policy
-
-
 def governing(provider: Any) -> Governing:
-    """The policy of a provider, with the number of its version."""
+    """The policy of a provider: what the database says, with the number of its version, or else its class."""
     key, now = (provider.provider_name, provider.capability), time.monotonic()
     at, found = _looks.get(key, (None, None))
     if at is None or now - at >= FRESH:
-        found = _look_up(key, found)
+        try:
+            with calls.lost_connections_closed():
+                row = POLICIES.look_up(*key)
+            version = row.active if row else None
+            found = Governing(ProviderPolicy.from_stored(version.body), version.number) if version else None
+        except calls.LOST as error:
+            # What was found last stays in force.
+            telemetry.store_failures.add(1, {telemetry.VERB: "policy"})
+            log.warning("provider store unavailable", verb="policy", error_type=type(error).__name__)
         _looks[key] = now, found
     return found or Governing(defaults_of(provider))
 
@@ -74,16 +77,3 @@ def defaults_of(provider: Any) -> ProviderPolicy:
 def _checked_policy(*values: Any) -> ProviderPolicy:
     """What has been checked once is not checked again at every call."""
     return ProviderPolicy(**dict(zip(ATTRIBUTES, values, strict=True)))
-
-
-def _look_up(key: Key, last: Governing | None) -> Governing | None:
-    """The stored policy; while the database is away, the last known one."""
-    try:
-        with calls.lost_connections_closed():
-            row = POLICIES.look_up(*key)
-    except calls.LOST as error:
-        telemetry.store_failures.add(1, {telemetry.VERB: "policy"})
-        log.warning("provider store unavailable", verb="policy", error_type=type(error).__name__)
-        return last
-    version = row.active if row else None
-    return Governing(ProviderPolicy.from_dict(version.body), version.number) if version else None

@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from providers.core.breaker import BreakerPolicy
 from providers.core.errors import ProviderError
 from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
 from providers.core.policy import ProviderPolicy
-from providers.core.request import Request, refuse_mistakes, refuse_payload
+from providers.core.request import Request, refuse_deadline, refuse_mistakes, refuse_payload
 from providers.core.retry import RetryBudget, RetryPolicy
 from providers.core.steps import Refuse
 from providers.drivers.performing import Work, aperform, perform
@@ -83,8 +82,9 @@ class ProviderBase(ABC):
         """Call the provider under its policy. It always returns a result; only mistakes of the program raise."""
         calls.refuse_open_transaction()
         ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
-        with _observed(ticket) as span:
-            return telemetry.executed(span, _attributes(ticket), _logged(perform(*self._parts(ticket)), ticket))
+        labels = telemetry.labels_of(ticket)
+        with telemetry.executing(labels, tenant_id=tenant_id, correlation_id=context.correlation_id) as span:
+            return perform(*self._parts(ticket, labels, span))
 
     async def aexecute(
         self,
@@ -98,8 +98,9 @@ class ProviderBase(ABC):
         """The same on the event loop, by the same rules."""
         await sync_to_async(calls.refuse_open_transaction)()
         ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
-        with _observed(ticket) as span:
-            return telemetry.executed(span, _attributes(ticket), _logged(await aperform(*self._parts(ticket)), ticket))
+        labels = telemetry.labels_of(ticket)
+        with telemetry.executing(labels, tenant_id=tenant_id, correlation_id=context.correlation_id) as span:
+            return await aperform(*self._parts(ticket, labels, span))
 
     def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
         """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
@@ -113,7 +114,7 @@ class ProviderBase(ABC):
 
     def request_of(self, *, tenant_id: str, operation: str, payload: dict[str, Any]) -> Request:
         """The request with its idempotency key: the same request has the same key."""
-        who = Who(tenant_id, self.provider_name, self.capability)
+        who = Who.of(tenant_id, self.provider_name, self.capability)
         return Request(*who, operation, self.version, payload, self.idempotency_fields.get(operation))
 
     def _ticket(
@@ -124,11 +125,12 @@ class ProviderBase(ABC):
         payload: dict[str, Any],
         context: ProviderExecutionContext,
     ) -> CallRequest:
-        who = Who(tenant_id, self.provider_name, self.capability)
+        who = Who.of(tenant_id, self.provider_name, self.capability)
         asked = {"operation": operation, "campaign_id": None if campaign_id == "" else campaign_id}
         keys = {"correlation_id": context.correlation_id, "idempotency_key": context.idempotency_key}
         refuse_mistakes({**who._asdict(), **asked, **keys})
         refuse_payload(payload)
+        refuse_deadline(context.deadline, time.monotonic())
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
         governing = active_policy.governing(self)
         return CallRequest(
@@ -142,9 +144,10 @@ class ProviderBase(ABC):
             payload=payload,
             version=self.version,
             policy_version=governing.number,
+            asked_at=time.time(),
         )
 
-    def _parts(self, ticket: CallRequest) -> tuple[Any, Work, Store]:
+    def _parts(self, ticket: CallRequest, labels: Mapping[str, str], span: Any) -> tuple[Any, Work, Store]:
         """The rules, what they call and what they ask."""
         context, policy = ticket.context, ticket.policy
         is_guarded = context.idempotency_key is not None or policy.deduplicate
@@ -158,25 +161,15 @@ class ProviderBase(ABC):
         asynchronous = self._aexecute_impl and partial(self._aexecute_impl, **asked)
         # A key that guards the request is the attempts' to know: a provider may keep to it as well.
         known = replace(context, idempotency_key=ticket.key) if is_guarded else context
-        work = Work(known, _attributes(ticket), partial(self._execute_impl, **asked), asynchronous)
+        told = partial(_told, ticket, labels, span)
+        work = Work(known, labels, partial(self._execute_impl, **asked), asynchronous, told)
         return calling.execute(execution), work, Store(ticket, time.monotonic)
 
 
-def _attributes(ticket: CallRequest) -> dict[str, str]:
-    return {
-        telemetry.PROVIDER: ticket.who.provider_name,
-        telemetry.CAPABILITY: ticket.who.capability,
-        telemetry.OPERATION: ticket.operation,
-    }
-
-
-def _observed(ticket: CallRequest) -> AbstractContextManager[Any]:
-    tenant_id, correlation_id = ticket.who.tenant_id, ticket.context.correlation_id
-    return telemetry.executing(_attributes(ticket), tenant_id=tenant_id, correlation_id=correlation_id)
-
-
-def _logged(result: ProviderExecutionResult, ticket: CallRequest) -> ProviderExecutionResult:
-    """Log an execution in one line, with the fields that the documents name."""
+def _told(
+    ticket: CallRequest, labels: Mapping[str, str], span: Any, result: ProviderExecutionResult
+) -> ProviderExecutionResult:
+    """Log an execution in one line, with the fields that the documents name, and count it."""
     result = replace(result, idempotency_key=ticket.key)
     tell = log.info if result.ok else log.warning
     tell(
@@ -190,4 +183,4 @@ def _logged(result: ProviderExecutionResult, ticket: CallRequest) -> ProviderExe
         reason_code=result.reason_code,
         outcome=result.outcome.value,
     )
-    return result
+    return telemetry.executed(span, labels, result)

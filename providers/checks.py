@@ -42,7 +42,7 @@ def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
         text = f"A request counts as in progress for {policy.idempotency_lease:g} s but may take {lasts:.0f} s."
         hint = "Raise idempotency_lease, or lower timeout, attempts or waits; or give calls a deadline."
         yield Caution(text, hint=hint, obj=subject, id="providers.W004")
-    if policy.on_store_failure == "local" and policy.quota_per_attempt:
+    if policy.loses_count:
         text = "on_store_failure 'local' and quota_per_attempt exclude each other: without it nothing is counted."
         yield Error(text, hint="Paid calls fail closed.", obj=subject, id="providers.E005")
 

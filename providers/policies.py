@@ -11,6 +11,7 @@ from engines.core.errors import PolicyError
 from ergon_site.access.policies import errors
 from providers import registry
 from providers.active_policy import POLICIES, defaults_of, forget
+from providers.core.policy import ProviderPolicy
 from providers.models import ProviderPolicyVersion
 from providers.models.columns import NAME
 
@@ -37,6 +38,7 @@ def write(
     with suppress(PolicyError):
         defaults = defaults_of(provider).to_dict() if provider else {}
     complete = _completed(body, defaults)
+    refuse_contradictions(complete)
     version = POLICIES.write(provider_name, capability, body=complete, by=by, reason=reason, expected=expected)
     _changed(provider_name, capability)
     return version
@@ -46,9 +48,21 @@ def activate(
     provider_name: str, capability: str, *, number: int, by: str, reason: str, expected: int | None = None
 ) -> ProviderPolicyVersion:
     """Put an existing version in force: an earlier one rolls back."""
+    earlier = POLICIES.find(provider_name, capability).versions.filter(number=number).first()
+    refuse_contradictions(earlier.body if earlier else {})
     version = POLICIES.activate(provider_name, capability, number=number, by=by, reason=reason, expected=expected)
     _changed(provider_name, capability)
     return version
+
+
+def refuse_contradictions(body: Any) -> None:
+    """What is an error of a class is one of a live policy; what is not valid at all is refused where it is written."""
+    try:
+        policy = ProviderPolicy.from_stored(body)
+    except PolicyError:
+        return
+    if policy.loses_count:
+        ProviderPolicy.refuse("quota_per_attempt", "must be false where on_store_failure is local: nothing is counted")
 
 
 def _completed(given: Any, defaults: Any) -> Any:

@@ -27,17 +27,24 @@ from uuid import uuid4
 import structlog
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
-from django.db import transaction
+from celery.signals import worker_ready
+from django.db import connection, transaction
 from django.utils.module_loading import autodiscover_modules, import_string
 
 from engines.core import failures
-from providers import calls, invocations, outbox, registry
+from providers import active_policy, calls, invocations, outbox, registry
 from providers.base import ProviderBase
 from providers.conf import settings
 from providers.core import errors
-from providers.core.errors import ProviderError, ProviderInternalError, ProviderTimeoutError, ProviderUsageError
+from providers.core.errors import (
+    ProviderDependencyError,
+    ProviderError,
+    ProviderInternalError,
+    ProviderTimeoutError,
+    ProviderUsageError,
+)
 from providers.core.exchange import Outcome, ProviderExecutionContext
-from providers.core.request import refuse_mistakes, refuse_payload
+from providers.core.request import refuse_mistakes, refuse_payload, tenant_in
 from providers.core.retry import countdown
 from providers.models.calls import TaskState
 
@@ -59,8 +66,9 @@ class CeleryProviderTask(Task):
 
     `ProviderBase.execute` owns the retries. The task only comes back later where that says so: while the provider is
     paused (rate limit, breaker), for as long as its `patience` lasts, and while the database is away. It never
-    waits in its slot for that. The same request is not made twice: without a key of its own it is known by what it
-    asks, and its success is given again for as long as the provider's `replay_for` says.
+    waits in its slot for that. A task makes its request once, however often it is delivered: without a key of its own
+    the request is known by what it asks and by the task. With `deduplicate`, equal requests of other tasks are given
+    the same answer, for as long as the provider's `replay_for` says.
     """
 
     abstract = True
@@ -68,6 +76,7 @@ class CeleryProviderTask(Task):
     capability = ""
     timeout_budget = 60.0  # seconds that an invocation has, for calls and the waits between them
     deliveries = 5  # of a task whose processes die of it
+    deduplicate = False  # whether equal requests of different tasks are made once; one task's always are
     patience = 3600.0  # seconds after its first invocation that a task goes on coming back to a paused provider
 
     soft_time_limit: float | None = None
@@ -108,7 +117,10 @@ class CeleryProviderTask(Task):
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
             self._break_off(errors.canonical(error))
-        self._end(TaskState.SUCCEEDED)
+        if not self._end(TaskState.SUCCEEDED) and self._can_come_back():
+            # Its result could not be kept either. It is not called again: the answer is kept, here or in the journal.
+            self.request.has_ended = False
+            self._come_back(not_kept())
         return answer
 
     def ask(
@@ -130,13 +142,15 @@ class CeleryProviderTask(Task):
         if self.request.amended is not None:
             payload, idempotency_key = self.request.amended["payload"], self.request.amended["idempotency_key"]
             correlation_id = task_id
-        correlation_id = correlation_id or task_id
+        correlation_id, tenant_id = correlation_id or task_id, tenant_in(tenant_id)
         refuse_mistakes({"tenant_id": tenant_id, "operation": operation, "correlation_id": correlation_id})
         refuse_payload(payload)
         provider = self.find_provider()
         asked: dict[str, Any] = {"tenant_id": tenant_id, "operation": operation, "payload": payload}
         if idempotency_key is None:
-            idempotency_key = provider.request_of(**asked).key
+            request = provider.request_of(**asked)
+            is_shared = self.deduplicate or active_policy.governing(provider).policy.deduplicate
+            idempotency_key = request.key if is_shared else request.key_within(task_id)
         if tenant_id != self.request.tenant_id:
             invocations.name_tenant(invocation, tenant_id)
         context = ProviderExecutionContext(
@@ -148,6 +162,7 @@ class CeleryProviderTask(Task):
             task_arguments=None if type(self).run is CeleryProviderTask.run else self.request.sent,
             may_return=self._can_come_back(),
             patience=self.patience - invocation.since_first.total_seconds(),
+            attempts_made=invocation.attempts_made,
         )
         return self._execute(provider, {**asked, "campaign_id": campaign_id, "context": context})
 
@@ -186,7 +201,9 @@ class CeleryProviderTask(Task):
         except (*calls.LOST, SoftTimeLimitExceeded) as error:
             # What it was doing is not written down, or it is not known whether it is.
             self._come_back(errors.canonical(error))
-        self.request.answered = (provider, asked, len(result.attempts))
+        self.request.answered = (provider, asked, self.request.invocation.attempts_made + len(result.attempts))
+        if not result.is_kept and self._can_come_back():
+            self._come_back(result.error or not_kept())
         if result.error is not None and result.outcome is Outcome.RETRY:
             self._come_back(result.error)
         if result.error is not None:
@@ -218,20 +235,21 @@ class CeleryProviderTask(Task):
             self._come_back(error)
         self._fail(error, has_dead_letter=True)
 
-    def _end(self, state: TaskState) -> None:
-        """Write down how the invocation ended, once: what `ask` said of it stands."""
-        if not self.request.has_ended:
-            self.request.has_ended = True
-            invocations.end(self.request.invocation, state)
+    def _end(self, state: TaskState) -> bool:
+        """Write down how the invocation ended, once: what `ask` said of it stands. Whether it is kept."""
+        if self.request.has_ended:
+            return True
+        self.request.has_ended = True
+        return invocations.end(self.request.invocation, state)
 
     def _tenant_in(self, args: Any, kwargs: Any) -> str:
         """Whose it is, as far as its arguments say."""
         try:
             given = inspect.signature(self.run).bind(*args, **kwargs).arguments
-            refuse_mistakes({"tenant_id": given.get("tenant_id")})
+            tenant_id: str = tenant_in(given.get("tenant_id"))
+            refuse_mistakes({"tenant_id": tenant_id})
         except (TypeError, ProviderUsageError):
             return ""
-        tenant_id: str = given["tenant_id"]
         return tenant_id
 
     def _can_come_back(self) -> bool:
@@ -250,6 +268,18 @@ class CeleryProviderTask(Task):
             random=random.random,
         )
         raise self.retry(countdown=wait, exc=_bare(error))
+
+
+def not_kept() -> ProviderError:
+    """The call has ended, and the database does not know it yet."""
+    return ProviderDependencyError("the database could not keep the outcome", is_passing=True)
+
+
+@worker_ready.connect
+def _replay_journal(**_: Any) -> None:
+    """Settle what the processes before this one could not."""
+    calls.replay_if_known()
+    connection.close()
 
 
 def _bare(error: ProviderError) -> ProviderError:

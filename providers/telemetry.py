@@ -11,7 +11,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from engines.core import failures
-from providers.core.exchange import ProviderExecutionResult
+from providers.core.exchange import CallRequest, ProviderExecutionResult
 from providers.core.steps import Answered, Failed
 
 PROVIDER = "ergon.provider"
@@ -46,6 +46,10 @@ store_failures = _meter.create_counter(
 )
 
 T = TypeVar("T", bound=Answered | Failed)
+
+
+def labels_of(ticket: CallRequest) -> dict[str, str]:
+    return {PROVIDER: ticket.who.provider_name, CAPABILITY: ticket.who.capability, OPERATION: ticket.operation}
 
 
 def executing(

@@ -103,8 +103,7 @@ class TransactionsPage(ReplayablePage):
         return unbroken(took) if took else "–"
 
     def keyset_query(self, request: HttpRequest, wanted: Mapping[str, str]) -> KeysetQuery:
-        known = pipelines(request)
-        return list_transactions(filters.parse(wanted, known), known)
+        return list_transactions(wanted, pipelines(request))
 
     def decorate(self, request: HttpRequest, rows: list[TransactionRecord]) -> list[TransactionRecord]:
         known = {pipeline.pk: pipeline for pipeline in pipelines(request)}

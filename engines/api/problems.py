@@ -60,16 +60,14 @@ class Refusing(problems.Refusing):
             return ValidationError({error.field: str(error)})
         # What is not listed is a fault of ours.
         status = STATUSES.get(getattr(error, "code", "")) if isinstance(error, EngineError) else None
-        return problems.refusal(status, error, _pointer(error)) if status else error
-
-
-def _pointer(error: Exception) -> str:
-    """The JSON pointer of the faulty field, if there is one."""
-    match error:
-        case PolicyError():
-            return problems.pointer_to("policy", *error.path)
-        case RefusedError(item=int()):
-            return f"/transactions/{error.item}/{error.field}"
-        case SubmissionError():
-            return f"/{error.field}"
-    return ""
+        if status is None:
+            return error
+        pointer = ""  # to the faulty field, if there is one
+        match error:
+            case PolicyError():
+                pointer = problems.pointer_to("policy", *error.path)
+            case RefusedError(item=int()):
+                pointer = f"/transactions/{error.item}/{error.field}"
+            case SubmissionError():
+                pointer = f"/{error.field}"
+        return problems.refusal(status, error, pointer)

@@ -43,11 +43,8 @@ FILTERS = [
     OpenApiParameter("created_after", datetime, description="At this time or later."),
     OpenApiParameter("created_before", datetime, description="Before this time."),
 ]
-LISTED = [
-    *("uid", "pipeline__name", "state", "priority", "category", "attempts", "rescues"),
-    *("correlation_id", "dedupe_key", "parent_id", "source"),
-    *("available_at", "created_at", "started_at", "finished_at"),
-]
+COLUMNS = {"id": "uid", "pipeline": "pipeline__name", "deliveries": "attempts"}
+LISTED = [COLUMNS.get(name, name) for name in TransactionSerializer.Meta.fields]
 
 
 @extend_schema_view(get=extend_schema(parameters=FILTERS))

@@ -166,22 +166,29 @@ class Connector(AsyncConnector):
             raise
 
     async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
-        return await asyncio.to_thread(self.dispatch_transactions, transactions)
+        return await self._call_async(self.dispatch_transactions, transactions)
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> bool | None:
-        return await _run(self.acknowledge, transaction, outcome)  # type: ignore[no-any-return]
+        return await self._call_async(self.acknowledge, transaction, outcome)  # type: ignore[no-any-return]
 
     async def release_async(self, transactions: Sequence[Transaction]) -> None:
-        await _run(self.release, transactions)
+        await self._call_async(self.release, transactions)
 
     async def count_async(self) -> int | None:
-        return await _run(self.count)  # type: ignore[no-any-return]
+        return await self._call_async(self.count)  # type: ignore[no-any-return]
 
     async def flush_async(self) -> None:
-        await _run(self.flush)
+        await self._call_async(self.flush)
 
     async def begin_async(self, transaction: Transaction) -> bool:
-        return bool(await _run(self.begin, transaction))
+        return bool(await self._call_async(self.begin, transaction))
+
+    async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
+        """A plain method for an async task: in a thread, unless it is a default, which returns at once."""
+        default = vars(Connector).get(method.__name__)
+        if default is not None and default is getattr(method, "__func__", None):
+            return method(*given)
+        return await asyncio.to_thread(method, *given)
 
     def _release_late(self, fetching: "asyncio.Future[Sequence[Transaction]]") -> None:
         if not fetching.cancelled() and fetching.exception() is None:
@@ -193,14 +200,6 @@ PLAIN = [
     for name, value in (vars(AsyncConnector) | vars(Connector)).items()
     if inspect.isfunction(value) and not name.endswith("_async")
 ]
-
-
-async def _run(method: Callable[..., Any], *given: Any) -> Any:
-    """A plain method for an async task: in a thread, unless it is a default, which returns at once."""
-    default = vars(Connector).get(method.__name__)
-    if default is not None and default is getattr(method, "__func__", None):
-        return method(*given)
-    return await asyncio.to_thread(method, *given)
 
 
 def overrides(connector: AsyncConnector, *names: str) -> bool:

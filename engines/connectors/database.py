@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError
 
@@ -21,10 +21,9 @@ from engines.transactions import Draft, LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.shared_limit import SharedLimit
+from ergon_site.access.database.calls import close_connection
 
 DEPTH_CAP = 10_000
-
-T = TypeVar("T")
 
 
 class DatabaseConnector(PipelineConnector):
@@ -61,7 +60,7 @@ class DatabaseConnector(PipelineConnector):
             try:
                 return len(transactions.submit_many(self.pipeline.name, map(_draft, given)))
             except (DatabaseError, InterfaceError):
-                self._retry.close_connection()  # others are to borrow one that works
+                close_connection()  # others are to borrow one that works
                 raise
 
     def begin(self, transaction: Transaction) -> bool:
@@ -115,16 +114,13 @@ class DatabaseConnector(PipelineConnector):
             self._heartbeat.notifier.subscribe(self.pipeline.pk, callback)
 
     async def _fetch_async(self, size: int, extra: dict[str, Any]) -> list[LeasedTransaction]:
-        return await self._awaited(self._thread.submit(self._fetch, size, extra))
-
-    async def dispatch_transactions_async(self, given: Sequence[Transaction]) -> int:
-        return await self._awaited(self._thread.submit(self.dispatch_transactions, given))
+        return await self._call_async(self._fetch, size, extra)  # type: ignore[no-any-return]
 
     async def begin_async(self, transaction: Transaction) -> bool:
         lease = _leased(transaction).lease
         if lease.is_confirmed and (lease.is_begun or lease.rescues == 0):
             return True
-        return await self._awaited(self._thread.submit(self.begin, transaction))
+        return await self._call_async(self.begin, transaction)  # type: ignore[no-any-return]
 
     async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
         completer, settlement = self._heartbeat.completer, self._settlement(transaction, outcome)
@@ -133,17 +129,10 @@ class DatabaseConnector(PipelineConnector):
         else:
             completer.put(settlement)
 
-    async def release_async(self, given: Sequence[Transaction]) -> None:
-        await self._awaited(self._thread.submit(self.release, given))
-
-    async def count_async(self) -> int:
-        return await self._awaited(self._thread.submit(self.count))
-
     async def flush_async(self) -> None:
         await asyncio.to_thread(self._heartbeat.flush)
 
     def interrupt(self) -> None:
-        """Wait no longer for a database that does not answer."""
         self._retry.give_up()
 
     def close(self) -> None:
@@ -163,8 +152,9 @@ class DatabaseConnector(PipelineConnector):
             self._set_policy(policies.of_version(version), str(version))
         return batch
 
-    async def _awaited(self, future: "Future[T]") -> T:
+    async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
         # Cancelled in mid-claim, the claim goes on: what it brings is given back.
+        future = self._thread.submit(method, *given)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:

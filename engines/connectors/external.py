@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from engines import dead_letters, policies, telemetry
-from engines.connectors.base import Connector, OnArrival, OnLost, transactions_in
+from engines.connectors.base import Connector, OnLost, transactions_in
 from engines.connectors.pipeline import Adjust, PipelineConnector
 from engines.core import failures
 from engines.core.attempt import AttemptRecord
@@ -26,6 +26,11 @@ from engines.worker.shared_limit import SharedLimit
 log = structlog.get_logger("ergon.worker")
 
 LARGEST_COPY = 16 * 1024 * 1024
+
+
+def _of_inner(name: str) -> Any:
+    """A method that the inner connector carries out."""
+    return lambda self, *given: getattr(self._inner, name)(*given)
 
 
 class ExternalConnector(PipelineConnector):
@@ -48,9 +53,21 @@ class ExternalConnector(PipelineConnector):
         if inner.reports_failures:
             inner.on_dead = self._bury_one_told_of
         self._paused = threading.Event()
-        self._look_whether_paused()
+        self._look_at_pipeline()
         heartbeat.at_every_beat(self._look_at_pipeline)
-        heartbeat.also_counts(lambda: len(self._begun))
+        heartbeat.elsewhere.append(lambda: len(self._begun))
+
+    dispatch_transactions = _of_inner("dispatch_transactions")
+    dispatch_transactions_async = _of_inner("dispatch_transactions_async")
+    is_lost = _of_inner("is_lost")
+    on_arrival = _of_inner("on_arrival")
+    spent = _of_inner("spent")
+    count = _of_inner("count")
+    count_async = _of_inner("count_async")
+    flush = _of_inner("flush")
+    flush_async = _of_inner("flush_async")
+    give_up = _of_inner("give_up")
+    close = _of_inner("close")
 
     @property
     def given_back(self) -> int:  # type: ignore[override]
@@ -75,12 +92,6 @@ class ExternalConnector(PipelineConnector):
             return []
         return batch
 
-    def dispatch_transactions(self, transactions: Sequence[Transaction]) -> Any:
-        return self._inner.dispatch_transactions(transactions)
-
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> Any:
-        return await self._inner.dispatch_transactions_async(transactions)
-
     def begin(self, transaction: Transaction) -> bool:
         return self._note_begin(transaction, is_ours=self._inner.begin(transaction))
 
@@ -94,9 +105,6 @@ class ExternalConnector(PipelineConnector):
             self._forget([transaction])
         return is_ours
 
-    def is_lost(self, transaction: Transaction) -> bool:
-        return self._inner.is_lost(transaction)
-
     def on_lost(self, callback: OnLost | None) -> None:
         """Of what is lost, nobody brings an outcome or gives it back."""
         if callback is None:
@@ -108,12 +116,6 @@ class ExternalConnector(PipelineConnector):
             callback(lost)
 
         self._inner.on_lost(lose)
-
-    def on_arrival(self, callback: OnArrival | None) -> None:
-        self._inner.on_arrival(callback)
-
-    def spent(self, transaction: Transaction) -> int:
-        return self._inner.spent(transaction)
 
     def note(self, transaction: Transaction, attempt: AttemptRecord) -> None:
         self._inner.note(transaction, attempt)
@@ -143,39 +145,18 @@ class ExternalConnector(PipelineConnector):
         self._forget(transactions)
         await self._inner.release_async(transactions)
 
-    def count(self) -> int | None:
-        return self._inner.count()
-
-    async def count_async(self) -> int | None:
-        return await self._inner.count_async()
-
-    def flush(self) -> None:
-        self._inner.flush()
-
-    async def flush_async(self) -> None:
-        await self._inner.flush_async()
-
     def interrupt(self) -> None:
         self._retry.give_up()
         self._inner.interrupt()
 
-    def give_up(self) -> None:
-        self._inner.give_up()
-
-    def close(self) -> None:
-        self._inner.close()
-
     def _look_at_pipeline(self) -> None:
-        self._look_whether_paused()
-        version, policy = policies.in_force(self.pipeline.policy_id)
-        if str(version) != self._in_force[1]:
-            self._set_policy(policy, str(version))
-
-    def _look_whether_paused(self) -> None:
         if Pipeline.objects.filter(pk=self.pipeline.pk, paused_at__isnull=False).exists():
             self._paused.set()
         else:
             self._paused.clear()
+        version, policy = policies.in_force(self.pipeline.policy_id)
+        if str(version) != self._in_force[1]:
+            self._set_policy(policy, str(version))
 
     def _count(self, transaction: Transaction, outcome: Outcome, *, is_stale: bool = False) -> None:
         self._forget([transaction])
@@ -203,45 +184,24 @@ class ExternalConnector(PipelineConnector):
             self._count(transaction, failure)
 
     def _bury(self, transaction: Transaction, failure: Failure) -> None:
-        draft = self._draft(transaction, failure, self._tried.get(transaction.id, []))
-        kept = self._retry.wait_out(lambda: dead_letters.record([draft]))
-        if kept is None:
+        tried = self._tried.get(transaction.id, [])
+        # With the fields that a replay needs besides the payload, because there is no transaction row.
+        texts = {name: getattr(transaction, name) for name in ("correlation_id", "parent_id", "source")}
+        origin = {name: text if text is None else failures.storable(str(text)) for name, text in texts.items()}
+        details = {
+            "policy_version": int(self._in_force[1]),
+            "worker": self._heartbeat.worker.pk,
+            "connector": self.pipeline.connector,
+            **origin,
+            "metadata": _copy(dict(transaction.metadata), what="metadata") or None,
+        }
+        about = {"source": self.pipeline.name, "uid": failures.storable(transaction.id)}
+        draft = DeadLetterDraft.of_failure(failure, tried, details, payload=_copy(transaction.payload), **about)
+        if self._retry.wait_out(lambda: dead_letters.record([draft])) is None:
             # It must not be acknowledged: whoever gave it gives it again.
             msg = f"the dead letter of {transaction.id!r} could not be stored before the process stopped"
             raise ConnectorError(msg)
-        tried = [attempted for attempted, _ in self._tried.get(transaction.id, [])]
-        log_failure(self.pipeline.name, transaction.id, failure, tried)
-
-    def _draft(
-        self, transaction: Transaction, failure: Failure, tried: list[tuple[AttemptRecord, str | None]]
-    ) -> DeadLetterDraft:
-        told = failures.summary(failure, [attempted for attempted, _ in tried])
-        return DeadLetterDraft(
-            source=self.pipeline.name,
-            uid=failures.storable(transaction.id),
-            step=told["step"],
-            category=told["category"],
-            error_type=told["type"],
-            message=told["message"],
-            traceback=failures.traceback_of((failure.origin or failure).error),
-            payload=_copy(transaction.payload),
-            details={
-                "attempts": len(tried),
-                "policy_version": int(self._in_force[1]),
-                "worker": self._heartbeat.worker.pk,
-                "connector": self.pipeline.connector,
-                "trace_id": next((trace for _, trace in reversed(tried) if trace), None),
-                "exception_handler": told.get("exception_handler"),
-                **_origin(transaction),
-            },
-        )
-
-
-def _origin(transaction: Transaction) -> dict[str, Any]:
-    """The fields that a replay needs besides the payload, because there is no transaction row."""
-    texts = {name: getattr(transaction, name) for name in ("correlation_id", "parent_id", "source")}
-    told = {name: text if text is None else failures.storable(str(text)) for name, text in texts.items()}
-    return told | {"metadata": _copy(dict(transaction.metadata), what="metadata") or None}
+        log_failure(self.pipeline.name, transaction.id, failure, [attempted for attempted, _ in tried])
 
 
 def _copy(value: Any, *, what: str = "payload") -> Any:

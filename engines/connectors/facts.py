@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
 import structlog
@@ -20,6 +19,7 @@ from engines.core.errors import POISON, ConnectorError, PoisonError
 from engines.core.outcome import Failure, Outcome
 from engines.tasks.transaction import Transaction
 from engines.worker.database_retry import DatabaseRetry
+from ergon_site.access.database.calls import close_connection
 from facts import ledger
 from facts.core.errors import FactError
 from facts.ledger import holding, reading
@@ -42,12 +42,6 @@ class ReadFact(Transaction):
     hold: int = field(default=0, compare=False)
 
 
-@cache
-def _database_thread() -> ThreadPoolExecutor:
-    """The thread, and so the connection, of all fact connectors of this process."""
-    return ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
-
-
 class FactsConnector(Connector):
     """Gives the facts after a consumer's cursor to a task, each once its turn has come, and appends what a task sends.
 
@@ -59,11 +53,12 @@ class FactsConnector(Connector):
 
     is_prefetching = True
     reports_failures = True
+    # The thread, and so the connection, of all fact connectors of this process.
+    _thread = ThreadPoolExecutor(1, thread_name_prefix="ergon-facts")
 
     def __init__(self, consumer: str, *, term: timedelta = holding.TERM) -> None:
         self._name, self._holder, self._term = consumer, holding.new_holder(), term
         self._retry = DatabaseRetry(f"read facts as {consumer}")
-        self._thread = _database_thread()
         self._lock = threading.Lock()
         self._out: dict[int, Transaction] = {}
         self._on_lost: OnLost | None = None
@@ -106,11 +101,9 @@ class FactsConnector(Connector):
         return is_ours
 
     def is_lost(self, transaction: Transaction) -> bool:
-        """Whether it is known that another process may have read it by now."""
         return not self._is_of_this_hold(transaction)
 
     def on_lost(self, callback: OnLost | None) -> None:
-        """Set the callback for facts that had not ended when this process lost the consumer."""
         self._on_lost = callback
 
     def is_ours(self, transaction: Transaction) -> bool:
@@ -140,7 +133,6 @@ class FactsConnector(Connector):
         self.given_back += len(ours)
 
     def count(self) -> int:
-        """The number of waiting facts."""
         return self._thread.submit(self._count).result()
 
     def flush(self) -> None:
@@ -157,19 +149,16 @@ class FactsConnector(Connector):
 
     async def fetch_transactions_async(self, batch_size: int, **_extra: Any) -> list[Transaction]:
         while True:
-            batch = await self._fetch_async(batch_size)
+            fetching = self._thread.submit(self._fetch, batch_size)
+            try:
+                batch = await asyncio.shield(asyncio.wrap_future(fetching))
+            except asyncio.CancelledError:
+                # The thread fetches on; what it still gets is given back.
+                fetching.add_done_callback(self._return_late)
+                raise
             if batch or not self._awaits_its_turn():
                 return batch
             await asyncio.sleep(LOOK)
-
-    async def _fetch_async(self, batch_size: int) -> list[Transaction]:
-        fetching = self._thread.submit(self._fetch, batch_size)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(fetching))
-        except asyncio.CancelledError:
-            # The thread fetches on; what it still gets is given back.
-            fetching.add_done_callback(self._return_late)
-            raise
 
     async def begin_async(self, transaction: Transaction) -> bool:
         is_quick = self._is_known() and transaction.metadata[OFFSET] > self._suspect_until
@@ -185,11 +174,10 @@ class FactsConnector(Connector):
 
     def _fetch(self, size: int) -> list[Transaction]:
         try:
-            batch = self._retry.wait_out(lambda: self._read(size)) or []
+            return self._retry.wait_out(lambda: self._read(size)) or []
         except FactError as error:
             msg = f"the facts of {self._name!r} cannot be read: {error}"
             raise ConnectorError(msg) from error
-        return batch
 
     def _read(self, size: int) -> list[Transaction]:
         if not self._hold(reading.find_consumer(self._name)):
@@ -206,21 +194,17 @@ class FactsConnector(Connector):
         batch: dict[int, Transaction] = {}
         while not batch and (found := reading.after(consumer.boundary, self._position, size)):
             batch = {offset: self._transaction(offset, content) for offset, content in found}
-            self._bury_poison(batch, consumer.started or {})
+            # What has ended its workers again and again is not run. Where nobody keeps dead letters it runs once more.
+            for offset, starts in (consumer.started or {}).items():
+                if starts >= POISON and int(offset) in batch and self.on_dead is not None:
+                    self.on_dead(batch.pop(int(offset)), Failure(PoisonError(starts)))
+                    self._noted.add(int(offset))
             with self._lock:
                 self._out |= batch
                 self._position = found[-1].offset
         if not batch and self._noted:
             self._settle()  # the last dead letter is recorded
         return list(batch.values())
-
-    def _bury_poison(self, batch: dict[int, Transaction], started: dict[str, int]) -> None:
-        """Take out what has ended its workers again and again. Where nobody keeps dead letters it runs once more."""
-        for offset, starts in started.items():
-            if starts >= POISON and int(offset) in batch and self.on_dead is not None:
-                self.on_dead(batch[int(offset)], Failure(PoisonError(starts)))
-                del batch[int(offset)]
-                self._noted.add(int(offset))
 
     def _note_start(self, offset: int) -> None:
         self._retry.wait_out(lambda: holding.note_start(reading.find_consumer(self._name), offset))
@@ -333,7 +317,7 @@ class FactsConnector(Connector):
         self._settle()
         if self._held_at is not None:
             self._retry.wait_out(lambda: holding.let_go(reading.find_consumer(self._name), self._holder))
-        self._retry.close_connection()
+        close_connection()
 
     def _return_late(self, fetched: "Future[list[Transaction]]") -> None:
         if not fetched.cancelled() and fetched.exception() is None:

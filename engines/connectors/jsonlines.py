@@ -48,20 +48,14 @@ class JsonLinesConnector(Connector):
         while self._source is not None and (line := self._source.readline(LONGEST_LINE + 1)):
             self._line += 1
             if len(line) > LONGEST_LINE:
-                self._skip_rest(line)
+                while line and not line.endswith("\n"):
+                    line = self._source.readline(LONGEST_LINE)
                 msg = f"line {self._line} is longer than {LONGEST_LINE:,} characters"
                 raise ValueError(msg)
             if line.strip():
-                return self._parse(line)
+                try:
+                    return Transaction.from_json(line)
+                except (ValueError, TypeError, RecursionError) as error:
+                    msg = f"line {self._line} is not a transaction: {error}"
+                    raise ValueError(msg) from None
         return None
-
-    def _skip_rest(self, line: str) -> None:
-        while self._source is not None and line and not line.endswith("\n"):
-            line = self._source.readline(LONGEST_LINE)
-
-    def _parse(self, line: str) -> Transaction:
-        try:
-            return Transaction.from_json(line)
-        except (ValueError, TypeError, RecursionError) as error:
-            msg = f"line {self._line} is not a transaction: {error}"
-            raise ValueError(msg) from None

@@ -1,7 +1,7 @@
 """Transactions in a list: for scripts, demos and tests."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -40,14 +40,5 @@ class MemoryConnector(Connector):
     async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
         return self.fetch_transactions(batch_size, **extra)
 
-    async def dispatch_transactions_async(self, transactions: Sequence[Transaction]) -> int:
-        return self.dispatch_transactions(transactions)
-
-    async def acknowledge_async(self, transaction: Transaction, outcome: Outcome) -> None:
-        self.acknowledge(transaction, outcome)
-
-    async def release_async(self, transactions: Sequence[Transaction]) -> None:
-        self.release(transactions)
-
-    async def count_async(self) -> int:
-        return self.count()
+    async def _call_async(self, method: Callable[..., Any], *given: Any) -> Any:
+        return method(*given)

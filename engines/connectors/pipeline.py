@@ -44,18 +44,14 @@ class PipelineConnector(Connector):
         return None if self._shared is None else self._shared.left(self._in_force[0].loop.limit)
 
     def fetch_transactions(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
-        if self._shared is None:
-            return self._fetch(batch_size, extra)
-        if self.starts_left() is None:
+        if self._shared is None or self.starts_left() is None:
             return self._counted(self._fetch(batch_size, extra))
         with self._shared.turn:
             size = min(batch_size, self.starts_left() or 0)
             return self._counted(self._fetch(size, extra)) if size else []
 
     async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> Sequence[Transaction]:
-        if self._shared is None:
-            return await self._fetch_async(batch_size, extra)
-        if self.starts_left() is None:
+        if self._shared is None or self.starts_left() is None:
             return self._counted(await self._fetch_async(batch_size, extra))
         while not self._shared.turn.acquire(blocking=False):  # noqa: ASYNC110 (the other loop has its own thread)
             await asyncio.sleep(LOOK_AGAIN)

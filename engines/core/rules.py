@@ -44,6 +44,15 @@ class Policy(metaclass=Complete):
             name: value.to_dict() if isinstance(value, Policy) else _copied(value) for name, value in values.items()
         }
 
+    def to_stored(self) -> dict[str, Any]:
+        """The fields as a version keeps them: without those that are not set, which an older release may not know."""
+        values = {one: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {
+            one.name: value.to_stored() if isinstance(value, Policy) else _copied(value)
+            for one, value in values.items()
+            if not (value is None and one.default is None)
+        }
+
     def to_json(self) -> str:
         return json.dumps(self.to_dict())
 
@@ -69,6 +78,11 @@ class Policy(metaclass=Complete):
         return cls(**{name: cls._read(name, known[name], value) for name, value in values.items()})
 
     @classmethod
+    def from_stored(cls, values: Any) -> Self:
+        """The policy of a version, maybe one of a newer release: fields that are not known here are ignored."""
+        return cls.from_dict(_known(cls, values))
+
+    @classmethod
     def _read(cls, name: str, kind: type["Policy"] | None, value: Any) -> Any:
         if kind is None:
             return value
@@ -78,6 +92,14 @@ class Policy(metaclass=Complete):
             # The whole way to the field: steps.process.retry.max_attempts.
             msg = f"{cls.__name__}.{name}{str(error).removeprefix(kind.__name__)}"
             raise PolicyError(msg, (name, *error.path)) from None
+
+
+def _known(kind: type[Policy] | None, values: Any) -> Any:
+    """The values without the names that the policy does not have."""
+    if kind is None or not isinstance(values, Mapping):
+        return values
+    known = {one.name: one.metadata.get("kind") for one in fields(kind)}  # type: ignore[arg-type]
+    return {name: _known(known[name], value) for name, value in values.items() if name in known}
 
 
 def _copied(value: Any) -> Any:

@@ -35,24 +35,15 @@ class GroupBusyError(BulkError):
 
     code = "group_busy"
 
-    def __init__(self) -> None:
-        super().__init__("a bulk operation on this group has not finished: wait for it, or cancel it")
-
 
 class OperationUnknownError(BulkError):
     code = "operation_unknown"
-
-    def __init__(self, operation_id: object) -> None:
-        super().__init__(f"there is no bulk operation {operation_id}")
 
 
 class TurnError(BulkError):
     """The operation cannot change from its state to that one."""
 
     code = "operation_state"
-
-    def __init__(self, before: str, wanted: str) -> None:
-        super().__init__(f"a bulk operation that is {before} cannot become {wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +61,8 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
     """Replay or discard the open dead letters of a group: a few first, then the rest at a pace."""
     group = dead_letters.find_group(group_id, is_locked=True)
     if group.operations.filter(state__in=["running", "paused"]).exists():
-        raise GroupBusyError
+        msg = "a bulk operation on this group has not finished: wait for it, or cancel it"
+        raise GroupBusyError(msg)
     if not 0 < terms.rate <= AT_ONCE:
         msg = f"the pace is 1 to {AT_ONCE} per second, not {terms.rate:g}"
         raise BulkError(msg)
@@ -100,11 +92,10 @@ def begin(verb: str, group_id: int, terms: Terms, *, by: str, reason: str) -> Bu
 @transaction.atomic
 def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperation:
     """Pause, resume or cancel."""
-    operation = BulkOperation.objects.select_for_update(of=("self",)).filter(pk=operation_id).first()
-    if operation is None:
-        raise OperationUnknownError(operation_id)
+    operation = find(operation_id, is_locked=True)
     if operation.state not in TURNS[state]:
-        raise TurnError(operation.state, state)
+        msg = f"a bulk operation that is {operation.state} cannot become {state}"
+        raise TurnError(msg)
     audit.record(
         actor=by,
         action=f"bulk.{state}",
@@ -124,10 +115,13 @@ def turn(operation_id: int, state: str, *, by: str, reason: str) -> BulkOperatio
     return operation
 
 
-def find(operation_id: int) -> BulkOperation:
-    operation = BulkOperation.objects.select_related("group").filter(pk=operation_id).first()
+def find(operation_id: int, *, is_locked: bool = False) -> BulkOperation:
+    """A bulk operation, locked if so asked until the end of the database transaction."""
+    operations = BulkOperation.objects.select_related("group").filter(pk=operation_id)
+    operation = (operations.select_for_update(of=("self",)) if is_locked else operations).first()
     if operation is None:
-        raise OperationUnknownError(operation_id)
+        msg = f"there is no bulk operation {operation_id}"
+        raise OperationUnknownError(msg)
     return operation
 
 

@@ -1,4 +1,4 @@
-"""VERBS: find, discard, reveal, settle_as_replayed; and what is decided for a whole group."""
+"""VERBS: find, discard, reveal, settle; and what is decided for a whole group."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,9 +19,6 @@ from ergon_site.access.database.calls import retry_conflicts
 
 class GroupUnknownError(EngineError):
     code = "group_unknown"
-
-    def __init__(self, group_id: object) -> None:
-        super().__init__(f"there is no dead-letter group {group_id}")
 
 
 class LetterSettledError(EngineError):
@@ -62,7 +59,8 @@ def find_group(group_id: int, *, is_locked: bool = False) -> DeadLetterGroup:
     groups = DeadLetterGroup.objects.select_for_update() if is_locked else DeadLetterGroup.objects.all()
     group = groups.filter(pk=group_id).first()
     if group is None:
-        raise GroupUnknownError(group_id)
+        msg = f"there is no dead-letter group {group_id}"
+        raise GroupUnknownError(msg)
     return group
 
 
@@ -89,7 +87,7 @@ def redacted_of(letter: DeadLetter) -> list[str]:
 def discard(letter_id: int, *, by: str, reason: str) -> DeadLetter:
     """Decide that a dead letter will not be replayed."""
     letter = lock_open(letter_id)
-    _settle(letter, LetterState.DISCARDED, by=by, reason=reason)
+    settle(letter, LetterState.DISCARDED, by=by, reason=reason)
     audit.record(actor=by, action="dead_letter.discard", target=audit_target(letter), reason=reason)
     return letter
 
@@ -122,11 +120,6 @@ def decide(group_id: int, state: GroupState, *, by: str, reason: str) -> DeadLet
     return group
 
 
-def settle_as_replayed(letter: DeadLetter, new: str, *, by: str, reason: str) -> None:
-    letter.replayed_as = new
-    _settle(letter, LetterState.REPLAYED, by=by, reason=reason)
-
-
 def resolve_if_empty(group_ids: Iterable[int]) -> None:
     """A group of which nothing is open any more is resolved, unless somebody has muted it."""
     left = DeadLetterGroup.objects.filter(pk__in=group_ids, open_count__lte=0).exclude(state=GroupState.MUTED.value)
@@ -143,8 +136,8 @@ def lock_open(letter_id: int) -> DeadLetter:
     return letter
 
 
-def _settle(letter: DeadLetter, state: LetterState, *, by: str, reason: str) -> None:
-    letter.state, letter.settled_by, letter.reason = state.value, by, reason
+def settle(letter: DeadLetter, state: LetterState, *, by: str, reason: str, replayed_as: str = "") -> None:
+    letter.state, letter.settled_by, letter.reason, letter.replayed_as = state.value, by, reason, replayed_as
     letter.settled_at = Now()
     letter.save(update_fields=["state", "settled_by", "reason", "settled_at", "replayed_as"])
     DeadLetterGroup.objects.filter(pk=letter.group_id).update(open_count=F("open_count") - 1)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from django.db import transaction
 from django.db.models import F
@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from engines import telemetry
 from engines.core import failures
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import ExceptionType
 from engines.core.failures import fingerprint, normalise
 from engines.core.outcome import Failure
@@ -52,12 +53,48 @@ class DeadLetterDraft:
     def fingerprint(self) -> str:
         return fingerprint(self.source, self.step, self.error_type, self.message)
 
+    @classmethod
+    def of_failure(
+        cls,
+        failure: Failure,
+        attempts: Sequence[tuple[AttemptRecord, str | None]],
+        details: dict[str, Any],
+        **about: Any,
+    ) -> Self:
+        """The draft of a failure after these attempts, each with the id of its trace."""
+        told = failures.summary(failure, [attempted for attempted, _ in attempts])
+        return cls(
+            step=told["step"],
+            category=told["category"],
+            error_type=told["type"],
+            message=told["message"],
+            traceback=failures.traceback_of((failure.origin or failure).error),
+            details={
+                "attempts": len(attempts),
+                **details,
+                "trace_id": next((trace for _, trace in reversed(attempts) if trace), None),
+                "exception_handler": told.get("exception_handler"),
+            },
+            **about,
+        )
+
 
 def record_failed(failed: Sequence[tuple[Any, Failure]], *, worker: int | None = None) -> None:
     """Record a dead letter for each failed transaction, in the database transaction of its end."""
     records = TransactionRecord.objects.filter(pk__in=[moved.lease.id for moved, _ in failed])
     names = dict(records.values_list("pk", "pipeline__name"))
-    record([_draft(moved, failure, names[moved.lease.id], worker) for moved, failure in failed])
+    drafts = []
+    for moved, failure in failed:
+        lease = moved.lease
+        details = {
+            "delivery": lease.token,
+            "policy_version": lease.policy_version,
+            "worker": worker,
+            "correlation_id": moved.correlation_id,
+        }
+        about = {"source": names[lease.id], "uid": moved.id, "transaction_id": lease.id}
+        drafts.append(DeadLetterDraft.of_failure(failure, lease.attempts, details, **about))
+    record(drafts)
 
 
 def record_poison(poison: Sequence[Poison]) -> None:
@@ -90,46 +127,13 @@ def record(drafts: Sequence[DeadLetterDraft]) -> list[DeadLetter]:
     letters = DeadLetter.objects.bulk_create(
         DeadLetter(
             group_id=groups[draft.fingerprint],
-            transaction_id=draft.transaction_id,
-            uid=draft.uid[:TEXT],
-            source=draft.source,
-            step=draft.step,
-            category=draft.category,
-            error_type=draft.error_type[:TEXT],
-            message=draft.message,
-            traceback=draft.traceback,
-            payload=draft.payload,
-            details=draft.details,
+            **{name: getattr(draft, name) for name in draft.__slots__}
+            | {"uid": draft.uid[:TEXT], "error_type": draft.error_type[:TEXT]},
         )
         for draft in drafts
     )
     telemetry.dead_letters.add(len(letters))
     return letters
-
-
-def _draft(moved: Any, failure: Failure, pipeline: str, worker: int | None) -> DeadLetterDraft:
-    lease = moved.lease
-    tried = [attempted for attempted, _ in lease.attempts]
-    told = failures.summary(failure, tried)
-    return DeadLetterDraft(
-        source=pipeline,
-        uid=moved.id,
-        step=told["step"],
-        category=told["category"],
-        error_type=told["type"],
-        message=told["message"],
-        traceback=failures.traceback_of((failure.origin or failure).error),
-        transaction_id=lease.id,
-        details={
-            "attempts": len(tried),
-            "delivery": lease.token,
-            "policy_version": lease.policy_version,
-            "worker": worker,
-            "correlation_id": moved.correlation_id,
-            "trace_id": next((trace for _, trace in reversed(lease.attempts) if trace), None),
-            "exception_handler": told.get("exception_handler"),
-        },
-    )
 
 
 def _count_groups(drafts: Iterable[DeadLetterDraft]) -> dict[str, int]:

@@ -3,7 +3,5 @@
 This much is loaded by every executor: no Django, no database, the standard library alone.
 """
 
-from engines.executors.handlers import HandlerRegistry, RetryJob
-from engines.executors.protocol import ExecutionContext
-
-__all__ = ["ExecutionContext", "HandlerRegistry", "RetryJob"]
+from engines.executors.handlers import HandlerRegistry as HandlerRegistry, RetryJob as RetryJob
+from engines.executors.protocol import ExecutionContext as ExecutionContext

@@ -166,16 +166,7 @@ def decode_request(line: bytes) -> ExecutionRequest:
 
 def encode_outcome(outcome: ExecutionOutcome) -> bytes:
     """All six fields, always."""
-    return _line(
-        {
-            "job_id": outcome.job_id,
-            "status": outcome.status.value,
-            "result": outcome.result,
-            "error_message": outcome.error_message,
-            "error_type": outcome.error_type,
-            "retry_after_seconds": outcome.retry_after_seconds,
-        }
-    )
+    return _line({name: getattr(outcome, name) for name in outcome.__slots__})
 
 
 def read_outcome(line: bytes, awaited: str | None) -> ExecutionOutcome | Noise | Unusable:

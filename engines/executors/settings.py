@@ -48,18 +48,12 @@ def _executor(name: str, about: Any) -> ExecutorSettings:
         refuse(name, "'env' must be an object of strings")
     if not isinstance(about.get("cwd", ""), str):
         refuse(name, "'cwd' must be a string")
-    sizes = {
-        "pool_size": _whole(name, about, "pool_size", default=1, most=MOST_PROCESSES),
-        "line_limit": _whole(name, about, "line_limit", default=LINE_LIMIT, most=1 << 30),
-    }
+    sizes = {}
+    for field_name, default, most in (("pool_size", 1, MOST_PROCESSES), ("line_limit", LINE_LIMIT, 1 << 30)):
+        sizes[field_name] = value = about.get(field_name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            refuse(name, f"{field_name!r} must be a whole number from 1 to {most:,}")
     return ExecutorSettings(name=name, command=tuple(command), env=env, cwd=about.get("cwd") or None, **sizes)
-
-
-def _whole(name: str, about: dict[str, Any], field_name: str, *, default: int, most: int) -> int:
-    value = about.get(field_name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        refuse(name, f"{field_name!r} must be a whole number from 1 to {most:,}")
-    return int(value)
 
 
 def refuse(name: str, what: str) -> NoReturn:

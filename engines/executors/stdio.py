@@ -221,14 +221,14 @@ class ExecutorProcess:
         why = f"; {self._broken_line}" if self._broken_line else ""
         if self._child.has_ended(OBITUARY):
             self._child.kill()
-            return ExecutorDied(
-                f"executor exited with code {self._child.code}{half}: {name!r}{why}", self._last_words()
-            )
+            msg = f"executor exited with code {self._child.code}{half}: {name!r}{why}"
+            return ExecutorDied(msg, self._last_words(LAST_WORDS))
         if self._is_output_over:
             msg = f"executor {name!r} closed its output without an answer{half}{why}"
-            return ExecutorDied(msg, self._last_words(0))
-        return ExecutorDied(f"executor {name!r} closed its input before it had read the job{why}", self._last_words(0))
+        else:
+            msg = f"executor {name!r} closed its input before it had read the job{why}"
+        return ExecutorDied(msg, self._last_words(0))
 
-    def _last_words(self, patience: float = LAST_WORDS) -> str:
+    def _last_words(self, patience: float) -> str:
         self._voice.is_over.wait(patience)
         return "\n".join(self._voice.last)

@@ -92,7 +92,13 @@ class RunInExecutor(RunsElsewhere, HybridTask):
         if place is None or isinstance(place, Postponed):
             yield place or False
             return
-        self._held.place, self._held.waiting = place, _within_attempt(waiting)
+        # A wait during the attempt keeps its slot and lasts no longer than the attempt.
+        self._held.place = place
+        self._held.waiting = Waiting(
+            lambda: waiting.is_wanted() and current_attempt().remaining != 0,
+            lambda: nullcontext(enter_result=False),
+            may_postpone=False,
+        )
         try:
             yield True
         finally:
@@ -245,15 +251,6 @@ def outcome_of(error: BaseException) -> str:
         case JobFailed(category=ExceptionType.TIMEOUT):
             return "timeout"
     return "error"
-
-
-def _within_attempt(waiting: Waiting) -> Waiting:
-    """A wait during an attempt: it keeps its slot and lasts no longer than the attempt."""
-
-    def is_wanted() -> bool:
-        return waiting.is_wanted() and current_attempt().remaining != 0
-
-    return Waiting(is_wanted, lambda: nullcontext(enter_result=False), may_postpone=False)
 
 
 def _failed(error: ExecutorError) -> JobFailed:

@@ -25,8 +25,8 @@ from engines.worker.progress import EVERY, ProgressReporter, alone, banner
 from engines.worker.signals import StopSignals
 from engines.worker.supervisor import Supervisor
 from ergon_site.access.cli.commands import one_line, told_in_one_line
-from ergon_site.access.cli.metrics import add_metrics_port, serve_metrics
-from ergon_site.access.cli.options import seconds, some_seconds, whole
+from ergon_site.access.cli.options import add_metrics_port, seconds, some_seconds, whole
+from ergon_site.access.cli.service import serve_metrics
 
 MOST = 1_000_000
 # How long pipelines may take to give back what they hold, once they are told to wait for nothing.

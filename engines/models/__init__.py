@@ -4,27 +4,25 @@ Only the verbs write them. Hot tables carry no foreign keys in the database: eac
 and what they point at is never deleted.
 """
 
-from engines.models.dead_letters import BulkItem, BulkOperation, DeadLetter, DeadLetterGroup, DeadLetterHour
-from engines.models.pipelines import DIRECTIONS, KINDS, Pipeline, Policy, PolicyVersion, Schedule
-from engines.models.transactions import Attempt, Throughput, TransactionRecord, WaitingSample
-from engines.models.workers import Leadership, Worker
-
-__all__ = [
-    "DIRECTIONS",
-    "KINDS",
-    "Attempt",
-    "BulkItem",
-    "BulkOperation",
-    "DeadLetter",
-    "DeadLetterGroup",
-    "DeadLetterHour",
-    "Leadership",
-    "Pipeline",
-    "Policy",
-    "PolicyVersion",
-    "Schedule",
-    "Throughput",
-    "TransactionRecord",
-    "WaitingSample",
-    "Worker",
-]
+from engines.models.dead_letters import (
+    BulkItem as BulkItem,
+    BulkOperation as BulkOperation,
+    DeadLetter as DeadLetter,
+    DeadLetterGroup as DeadLetterGroup,
+    DeadLetterHour as DeadLetterHour,
+)
+from engines.models.pipelines import (
+    DIRECTIONS as DIRECTIONS,
+    KINDS as KINDS,
+    Pipeline as Pipeline,
+    Policy as Policy,
+    PolicyVersion as PolicyVersion,
+    Schedule as Schedule,
+)
+from engines.models.transactions import (
+    Attempt as Attempt,
+    Throughput as Throughput,
+    TransactionRecord as TransactionRecord,
+    WaitingSample as WaitingSample,
+)
+from engines.models.workers import Leadership as Leadership, Worker as Worker

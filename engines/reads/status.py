@@ -9,13 +9,14 @@ from django.db.models import Count, Max, Sum
 from django.db.models.functions import Coalesce
 
 from engines import workers
-from engines.models import DeadLetterGroup, Pipeline, Throughput, TransactionRecord, Worker
+from engines.models import DeadLetterGroup, Pipeline, Throughput, TransactionRecord
 from engines.reads import depth
 from ergon_site.access.database.clock import database_time
 
 # Whatever is leased. A range: of "IS NOT NULL" a planner without statistics believes that it is most of the table.
 ANY_TIME = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 LATELY = timedelta(hours=1)
+WORKER_FIELDS = ("host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +69,19 @@ def read_status() -> dict[str, Any]:
         "at": now.isoformat(),
         "pipelines": pipelines,
         "dead_letters": {"open": open_letters()},
-        "workers": [_worker(worker, now) for worker in workers.alive()],
+        "workers": [
+            {
+                "id": worker.pk,
+                **{name: getattr(worker, name) for name in WORKER_FIELDS},
+                "heartbeat_age": max(0.0, (now - worker.heartbeat_at).total_seconds()),
+                "executors": worker.executors,
+            }
+            for worker in workers.alive()
+        ],
     }
 
 
 def statuses(pipeline_ids: Collection[int], now: datetime) -> dict[int, Standing]:
-    """The status of each of these pipelines."""
     if not pipeline_ids:
         return {}
     waits, running = depth.depths(pipeline_ids), running_by_pipeline()
@@ -124,13 +132,3 @@ def running_by_pipeline() -> dict[int, int]:
 
 def open_letters() -> int:
     return DeadLetterGroup.objects.aggregate(count=Coalesce(Sum("open_count"), 0))["count"]  # type: ignore[no-any-return]
-
-
-def _worker(worker: Worker, now: datetime) -> dict[str, Any]:
-    kept = ("host", "pid", "state", "pipelines", "in_flight", "abandoned", "settled")
-    return {
-        "id": worker.pk,
-        **{name: getattr(worker, name) for name in kept},
-        "heartbeat_age": max(0.0, (now - worker.heartbeat_at).total_seconds()),
-        "executors": worker.executors,
-    }

@@ -1,7 +1,7 @@
 """Lists of transactions, by filters, by the start of an id, and by what is in payloads."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,9 +9,10 @@ from django.db.models import Q
 from django.db.models.fields.json import KeyTransform
 
 from engines.core import redaction
+from engines.core.errors import ExceptionType
 from engines.core.states import CATEGORIES, State
 from engines.models import Pipeline, TransactionRecord
-from engines.reads.filters import INDEXED, ListingError, Wanted, beginning, first_since, in_state
+from engines.reads.filters import INDEXED, ListingError, age, beginning, first_since, in_state
 from ergon_site.access.core import json_text
 from ergon_site.access.keyset import KeysetQuery
 
@@ -23,14 +24,22 @@ HEAVY = ("payload", "result", "metadata", "trace_context", "payload_changes")
 NEWEST = ("-id",)
 
 
-def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQuery:
-    """The keyset query of transactions, without payloads and results."""
-    conditions, rows, note = _conditions(asked), TransactionRecord.objects.defer(*HEAVY), ""
-    payload = IN_PAYLOAD.fullmatch(asked.text)
-    if asked.text and not payload:
-        keys, note = beginning(TransactionRecord, asked.text)
-        conditions["text"] = Q(pk__in=keys) | Q(correlation_id=asked.text)
-    order, served = _index(asked, conditions)
+def list_transactions(asked: Mapping[str, str], pipelines: Collection[Pipeline]) -> KeysetQuery:
+    """The keyset query of transactions, without payloads and results; a word that means nothing is refused."""
+    try:
+        # A worker holds only what runs, and only what failed has a category.
+        implied = State.RUNNING if "worker" in asked else State.FAILED if "category" in asked else None
+        state = State[asked["state"].upper()] if "state" in asked else implied
+        conditions = _conditions(asked, state, pipelines)
+    except (KeyError, ValueError) as error:
+        msg = f"unknown filter: {error}"
+        raise ListingError(msg) from None
+    rows, note, text = TransactionRecord.objects.defer(*HEAVY), "", asked.get("q", "").strip()
+    payload = IN_PAYLOAD.fullmatch(text)
+    if text and not payload:
+        keys, note = beginning(TransactionRecord, text)
+        conditions["text"] = Q(pk__in=keys) | Q(correlation_id=text)
+    order, served = _index(state, conditions)
     asked_for = set(conditions)
     for name in served:
         rows = rows.filter(conditions.pop(name, Q()))
@@ -57,43 +66,46 @@ def list_transactions(asked: Wanted, pipelines: Iterable[Pipeline]) -> KeysetQue
     return KeysetQuery(rows=rows.alias(found=place), order=order, rest=rest, window=LOOKED_INTO)
 
 
-def _conditions(asked: Wanted) -> dict[str, Q]:
+def _conditions(asked: Mapping[str, str], state: State | None, pipelines: Collection[Pipeline]) -> dict[str, Q]:
     found: dict[str, Q] = {}
-    if (state := asked.kind) is not None:
+    if state is not None:
         found["state"] = in_state(state)
-    if asked.pipeline is not None:
-        found["pipeline"] = Q(pipeline_id=asked.pipeline.pk) & (Q() if "state" in found else INDEXED)
-    if asked.category is not None:
-        found["category"] = Q(category=CATEGORIES[asked.category])
-    if asked.age is not None:
-        lookup, moment = asked.age
-        is_by_time = asked.is_of_ended_in_one_pipeline
+    if "pipeline" in asked:
+        keys = {pipeline.name: pipeline.pk for pipeline in pipelines}
+        found["pipeline"] = Q(pipeline_id=keys[asked["pipeline"]]) & (INDEXED if state is None else Q())
+    if "category" in asked:
+        found["category"] = Q(category=CATEGORIES[ExceptionType(asked["category"])])
+    if "age" in asked:
+        lookup, moment = age(asked["age"])
+        is_by_time = state is not None and state.is_final and "pipeline" in asked
         column, bound = ("created_at", moment) if is_by_time else ("pk", first_since(moment))
         found["age"] = Q(**{f"{column}__{lookup}": bound})
-    if asked.ended is not None:
-        lookup, moment = asked.ended
+    if "ended" in asked:
+        lookup, moment = age(asked["ended"])
         found["ended"] = Q(**{f"finished_at__{lookup}": moment})
-    if asked.worker is not None:
-        found["worker"] = Q(lease_owner=asked.worker)
-    if asked.correlation:
-        found["correlation"] = Q(correlation_id=asked.correlation)
+    if "worker" in asked:
+        found["worker"] = Q(lease_owner=int(asked["worker"]))
+    if asked.get("correlation"):
+        found["correlation"] = Q(correlation_id=asked["correlation"])
     return found
 
 
-def _index(asked: Wanted, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _index(state: State | None, conditions: Mapping[str, Q]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The order of the index that fits best, and which conditions it serves."""
     for name in ("text", "correlation"):
         if name in conditions:
             return NEWEST, (name,)
-    match state := asked.kind:
-        case State.PENDING if asked.pipeline is not None:
+    match state:
+        case State.PENDING if "pipeline" in conditions:
             return ("-priority", "available_at", "id"), ("state", "pipeline")
         case State.PENDING:
             return ("pipeline_id", "-priority", "available_at", "id"), ("state",)
         case State.RUNNING:
             return ("lease_expires_at", "id"), ("state",)
-        case _ if asked.is_of_ended_in_one_pipeline:
+        case None:
+            return NEWEST, ("pipeline", "age")
+        case _ if "pipeline" in conditions:
             return ("-created_at", "id"), ("state", "pipeline", "age")
         case State.FAILED | State.CANCELLED:
             return NEWEST, ("state", "age")
-    return NEWEST, ("age",) if state is not None else ("pipeline", "age")
+    return NEWEST, ("age",)

@@ -4,56 +4,38 @@ Each is one database transaction, correct on PostgreSQL and on SQLite, and joins
 one.
 """
 
-from engines.transactions.claiming import begin, claim, heartbeat, release, rescue
-from engines.transactions.counting import count_ends, fold_counts
-from engines.transactions.decisions import cancel, find, replay, replay_letter, reveal
-from engines.transactions.errors import (
-    IdTakenError,
-    NotFinishedError,
-    NotPendingError,
-    PipelineUnknownError,
-    RefusedError,
-    SubmissionError,
-    TransactionUnknownError,
+from engines.transactions.claiming import (
+    begin as begin,
+    claim as claim,
+    heartbeat as heartbeat,
+    release as release,
+    rescue as rescue,
 )
-from engines.transactions.leases import Lease, LeasedTransaction
-from engines.transactions.pruning import MOST_COUNTED, prunable, prune
-from engines.transactions.settling import Settlement, note, postpone, settle
-from engines.transactions.submitting import Draft, Submitted, check, submit, submit_many, submit_together
-
-__all__ = [
-    "MOST_COUNTED",
-    "Draft",
-    "IdTakenError",
-    "Lease",
-    "LeasedTransaction",
-    "NotFinishedError",
-    "NotPendingError",
-    "PipelineUnknownError",
-    "RefusedError",
-    "Settlement",
-    "SubmissionError",
-    "Submitted",
-    "TransactionUnknownError",
-    "begin",
-    "cancel",
-    "check",
-    "claim",
-    "count_ends",
-    "find",
-    "fold_counts",
-    "heartbeat",
-    "note",
-    "postpone",
-    "prunable",
-    "prune",
-    "release",
-    "replay",
-    "replay_letter",
-    "rescue",
-    "reveal",
-    "settle",
-    "submit",
-    "submit_many",
-    "submit_together",
-]
+from engines.transactions.counting import count_ends as count_ends, fold_counts as fold_counts
+from engines.transactions.decisions import (
+    cancel as cancel,
+    find as find,
+    replay as replay,
+    replay_letter as replay_letter,
+    reveal as reveal,
+)
+from engines.transactions.errors import (
+    IdTakenError as IdTakenError,
+    NotFinishedError as NotFinishedError,
+    NotPendingError as NotPendingError,
+    PipelineUnknownError as PipelineUnknownError,
+    RefusedError as RefusedError,
+    SubmissionError as SubmissionError,
+    TransactionUnknownError as TransactionUnknownError,
+)
+from engines.transactions.leases import Lease as Lease, LeasedTransaction as LeasedTransaction
+from engines.transactions.pruning import MOST_COUNTED as MOST_COUNTED, prunable as prunable, prune as prune
+from engines.transactions.settling import Settlement as Settlement, note as note, postpone as postpone, settle as settle
+from engines.transactions.submitting import (
+    Draft as Draft,
+    Submitted as Submitted,
+    check as check,
+    submit as submit,
+    submit_many as submit_many,
+    submit_together as submit_together,
+)

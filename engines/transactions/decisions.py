@@ -25,7 +25,8 @@ def find(uid: str) -> TransactionRecord:
     rows = TransactionRecord.objects.select_related("pipeline").filter(uid=uid)
     record = rows.first() if is_storable(uid) else None
     if record is None:
-        raise TransactionUnknownError(uid)
+        msg = f"there is no transaction {uid!r}"
+        raise TransactionUnknownError(msg)
     return record
 
 
@@ -44,7 +45,8 @@ def cancel(uid: str, *, by: str, reason: str) -> TransactionRecord:
     record = find(uid)
     waiting = TransactionRecord.objects.filter(pk=record.pk, state=State.PENDING.value)
     if not waiting.update(state=State.CANCELLED.value, finished_at=Now()):
-        raise NotPendingError(uid, find(uid).word)
+        msg = f"the transaction {uid!r} is {find(uid).word}; only a pending transaction can be cancelled"
+        raise NotPendingError(msg)
     count_ends(record.pipeline_id, cancelled=1)
     audit.record(actor=by, action="transaction.cancel", target=f"transaction {uid}", reason=reason)
     return find(uid)
@@ -56,7 +58,8 @@ def replay(uid: str, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> Submi
     """Run a transaction that has ended once more, as a new one; an edited payload is kept with what was changed."""
     record = find(uid)
     if not State(record.state).is_final:
-        raise NotFinishedError(uid, record.word)
+        msg = f"the transaction {uid!r} is still {record.word}; only a finished transaction can be replayed"
+        raise NotFinishedError(msg)
     letter = DeadLetter.objects.select_for_update().filter(transaction_id=record.pk).first()
     if letter is not None and letter.state != LetterState.OPEN.value:
         raise dead_letters.LetterSettledError(letter)
@@ -74,7 +77,7 @@ def replay(uid: str, *, by: str, reason: str, payload: Any = AS_IT_WAS) -> Submi
         payload_changes=changes,
     )
     if letter is not None:
-        dead_letters.settle_as_replayed(letter, new.id, by=by, reason=reason)
+        dead_letters.settle(letter, LetterState.REPLAYED, by=by, reason=reason, replayed_as=new.id)
     _write_down("transaction", f"transaction {uid}", new.id, changes, by=by, reason=reason)
     return new
 
@@ -103,7 +106,7 @@ def replay_letter(letter_id: int, *, by: str, reason: str, payload: Any = AS_IT_
         ).id
     else:
         raise dead_letters.NotReplayableError(letter)
-    dead_letters.settle_as_replayed(letter, new, by=by, reason=reason)
+    dead_letters.settle(letter, LetterState.REPLAYED, by=by, reason=reason, replayed_as=new)
     _write_down("dead_letter", dead_letters.audit_target(letter), new, changes, by=by, reason=reason)
     return new
 

@@ -28,9 +28,6 @@ class PipelineUnknownError(RefusedError):
 class TransactionUnknownError(RefusedError):
     code = "transaction_unknown"
 
-    def __init__(self, uid: str) -> None:
-        super().__init__(f"there is no transaction {uid!r}")
-
 
 class SubmissionError(RefusedError):
     """A draft with a field that is out of bounds."""
@@ -61,12 +58,6 @@ class IdTakenError(RefusedError):
 class NotPendingError(RefusedError):
     code = "not_pending"
 
-    def __init__(self, uid: str, state: str) -> None:
-        super().__init__(f"the transaction {uid!r} is {state}; only a pending transaction can be cancelled")
-
 
 class NotFinishedError(RefusedError):
     code = "not_finished"
-
-    def __init__(self, uid: str, state: str) -> None:
-        super().__init__(f"the transaction {uid!r} is still {state}; only a finished transaction can be replayed")

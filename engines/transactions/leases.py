@@ -40,6 +40,10 @@ class Lease:
             return False
         return age(self.confirmed_at) < self.seconds * TRUSTED
 
+    @property
+    def tried(self) -> list[AttemptRecord]:
+        return [attempted for attempted, _ in self.attempts]
+
 
 def lease_document(leases: Iterable[Lease]) -> str:
     """Leases as a statement takes them: in order of their ids, so that two statements never wait for each other."""

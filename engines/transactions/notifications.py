@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Collection
 
 import structlog
-from django.db import DatabaseError, InterfaceError, connection
 
 from engines.core.errors import headline
 from engines.core.pacing import Throttle
+from ergon_site.access.database.calls import close_connection
 
 # In seconds: how long a submission is taken to last where that was not measured.
 USUAL = 0.005
@@ -123,10 +123,3 @@ class Notifier:
                     self._thread = None
                     self._changed.notify_all()
                     return ()
-
-
-def close_connection() -> None:
-    try:
-        connection.close()
-    except (DatabaseError, InterfaceError):
-        connection.connection = None

@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -27,13 +27,6 @@ class PayloadTooLargeError(PayloadError):
     """A value over its limit."""
 
 
-class KeptResult(NamedTuple):
-    """A result as JSON text, None if it is not kept; `note` says what is missing, and reads after "its result is"."""
-
-    text: str | None
-    note: str = ""
-
-
 def encode(value: Any, *, limit: int, what: str = "payload") -> str:
     """The value as JSON text, or a refusal that says why."""
     try:
@@ -52,17 +45,20 @@ def encode(value: Any, *, limit: int, what: str = "payload") -> str:
     return text.decode()
 
 
-def encode_result(value: Any, *, limit: int) -> KeptResult:
-    """The result of a handler as JSON text; values that JSON does not know become text."""
+def encode_result(value: Any, *, limit: int) -> tuple[str | None, str]:
+    """The result of a handler as JSON text, None if it is not kept; and what is missing, after "its result is".
+
+    Values that JSON does not know become text.
+    """
     try:
         text, note = _encode_result(value)
     except RecursionError:
-        return KeptResult(None, "not kept: it is nested too deeply, or holds itself")
+        return None, "not kept: it is nested too deeply, or holds itself"
     except Exception as error:  # noqa: BLE001 (a value may be broken in ways of its own)
-        return KeptResult(None, f"not kept: it cannot be written as JSON ({message_of(error)})")
+        return None, f"not kept: it cannot be written as JSON ({message_of(error)})"
     if len(text) > limit:
-        return KeptResult(None, f"not kept: it has {len(text):,} bytes; the limit is {limit:,}")
-    return KeptResult(text.decode(), note)
+        return None, f"not kept: it has {len(text):,} bytes; the limit is {limit:,}"
+    return text.decode(), note
 
 
 def decode(text: str | None) -> Any:

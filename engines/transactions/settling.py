@@ -35,11 +35,14 @@ def settle(settlements: Sequence[Settlement], *, worker: int | None = None) -> l
     now = time.monotonic()
     ordered = sorted(settlements, key=lambda one: one.transaction.lease.id)
     records = f"[{','.join(_record(one) for one in ordered)}]"
-    attempts = _attempts(ordered, now)
+    attempts, is_noted = _attempts(ordered, now), _is_noted(ordered)
     if not any(isinstance(one.outcome, Failure) for one in ordered):
-        settled = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
+        settled = statements().settle(records, attempts, worker, is_noted=is_noted)
     else:
-        settled = _settle_with_letters(ordered, records, attempts, worker)
+        with transaction.atomic():
+            settled = statements().settle(records, attempts, worker, is_noted=is_noted)
+            failed = [(one.transaction, one.outcome) for one in ordered if isinstance(one.outcome, Failure)]
+            dead_letters.record_failed([one for one in failed if one[0].lease.id in settled], worker=worker)
     return [one.transaction for one in ordered if one.transaction.lease.id not in settled]
 
 
@@ -52,7 +55,7 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
     for one in ordered:
         lease, later = one.transaction.lease, cast("Later", one.outcome)
         # Why it waits is kept with it, and how many attempts are behind it.
-        error = failures.summary(later.failure, _tried(lease)) | {"spent": later.spent}
+        error = failures.summary(later.failure, lease.tried) | {"spent": later.spent}
         about = {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
         # One that only waited for a place was not delivered.
         records.append(about | {"undelivered": int(later.spent == lease.spent)})
@@ -90,18 +93,6 @@ def _is_noted(settlements: Iterable[Settlement]) -> bool:
     return any(one.transaction.lease.is_noted for one in settlements)
 
 
-@transaction.atomic
-def _settle_with_letters(ordered: Sequence[Settlement], records: str, attempts: str, worker: int | None) -> set[int]:
-    settled: set[int] = statements().settle(records, attempts, worker, is_noted=_is_noted(ordered))
-    failed = [
-        (one.transaction, one.outcome)
-        for one in ordered
-        if isinstance(one.outcome, Failure) and one.transaction.lease.id in settled
-    ]
-    dead_letters.record_failed(failed, worker=worker)
-    return settled
-
-
 def _record(settlement: Settlement) -> str:
     lease = settlement.transaction.lease
     head = f'{{"id":{lease.id},"token":{lease.token},"owner":{lease.owner}'
@@ -111,7 +102,7 @@ def _record(settlement: Settlement) -> str:
         case Success(value):
             return f'{head},"state":{State.SUCCEEDED.value}{_result(value)}}}'
         case Failure() as failure:
-            error = orjson.dumps(failures.summary(failure, _tried(lease))).decode()
+            error = orjson.dumps(failures.summary(failure, lease.tried)).decode()
             category = CATEGORIES[failures.category_of(failure)]
             return f'{head},"state":{State.FAILED.value},"error":{error},"category":{category}}}'
     msg = f"a transaction that was cut is released, not settled: {settlement.transaction.id}"
@@ -132,10 +123,6 @@ def _attempts(settlements: Iterable[Settlement], now: float) -> str:
     leases = (one.transaction.lease for one in settlements)
     told = (_attempt(lease, attempted, trace_id, now) for lease in leases for attempted, trace_id in lease.attempts)
     return f"[{','.join(told)}]"
-
-
-def _tried(lease: Lease) -> list[AttemptRecord]:
-    return [attempted for attempted, _ in lease.attempts]
 
 
 def _attempt(lease: Lease, attempted: AttemptRecord, trace_id: str | None, now: float) -> str:

@@ -17,6 +17,7 @@ from engines.core.errors import ConnectorError, TransactionException, error_text
 from engines.core.outcome import Failure, Later, Success
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
+from ergon_site.access.database.calls import close_connection
 
 MOST_AT_ONCE = 200
 LINGER = 0.005
@@ -123,7 +124,7 @@ class Completer:
         except Exception as error:  # noqa: BLE001 (told to whoever brings the next outcome)
             self._fault = error
             self._idle.set()
-        self._retry.close_connection()
+        close_connection()
 
     def _work(self) -> None:
         while not self._is_closing:
@@ -164,7 +165,7 @@ class Completer:
                 counts.failed += 1
                 if isinstance(outcome, Failure):
                     pipeline = self.names.get(leased.lease.pipeline_id, "")
-                    log_failure(pipeline, leased.id, outcome, [attempted for attempted, _ in leased.lease.attempts])
+                    log_failure(pipeline, leased.id, outcome, leased.lease.tried)
         for leased in stale:
             telemetry.stale.add(1)
             log.warning("outcome_came_after_its_lease", transaction=leased.id)

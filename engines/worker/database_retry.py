@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import structlog
-from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError, connection
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError
 
 from engines.conf import settings
 from engines.core.errors import headline
-from ergon_site.access.database.calls import time_limit
+from ergon_site.access.database.calls import close_connection, time_limit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 # The statement's own fault: waiting does not help.
@@ -74,19 +74,22 @@ class DatabaseRetry:
     def _tried(self, call: Callable[[], Any]) -> Any:
         """The result of the call, or `NO_ANSWER`."""
         asked_at = time.monotonic()
-        try:
-            value = self._try(call)
-        except FAULTS:
-            raise
-        except (DatabaseError, InterfaceError) as error:
-            if not self.is_out:
-                self._began = time.monotonic()
-            self.is_out = True
-            if self._said != headline(error):  # at first, and when it refuses for another reason
-                self._said = headline(error)
-                hint = "retrying until the database answers and accepts writes"
-                log.error("database_refuses", to=self._what, error=self._said, hint=hint)  # noqa: TRY400 (as expected)
-            return NO_ANSWER
+        with self._borrow():
+            try:
+                with time_limit(self._limit):
+                    value = call()
+            except FAULTS:
+                raise
+            except (DatabaseError, InterfaceError) as error:
+                close_connection()
+                if not self.is_out:
+                    self._began = time.monotonic()
+                self.is_out = True
+                if self._said != headline(error):  # at first, and when it refuses for another reason
+                    self._said = headline(error)
+                    hint = "retrying until the database answers and accepts writes"
+                    log.error("database_refuses", to=self._what, error=self._said, hint=hint)  # noqa: TRY400 (expected)
+                return NO_ANSWER
         if time.monotonic() - asked_at > self._slow:
             self._answering_since = time.monotonic()
         if self.is_out:
@@ -94,21 +97,3 @@ class DatabaseRetry:
             self._on_return()
             log.info("database_answers_again", to=self._what, after=round(time.monotonic() - self._began, 1))
         return value
-
-    def _try(self, call: Callable[[], T]) -> T:
-        with self._borrow():
-            try:
-                with time_limit(self._limit):
-                    return call()
-            except FAULTS:
-                raise
-            except (DatabaseError, InterfaceError):
-                self.close_connection()
-                raise
-
-    def close_connection(self) -> None:
-        """The connection of this thread is not to be trusted any more."""
-        try:
-            connection.close()
-        except (DatabaseError, InterfaceError):
-            connection.connection = None

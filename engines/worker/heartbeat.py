@@ -17,7 +17,7 @@ from engines.worker.completer import Completer
 from engines.worker.connections import SharedConnections
 from engines.worker.database_retry import LONGEST_WAIT, DatabaseRetry
 from engines.worker.notifier import Notifier
-from ergon_site.access.database.calls import time_limit
+from ergon_site.access.database.calls import close_connection, time_limit
 
 # How many connections all pipelines of a process share for their claims.
 FOR_CLAIMS = 2
@@ -53,7 +53,8 @@ class Heartbeat:
         self._on_lost: dict[int, OnLost | None] = {}
         self._untold: Counter[tuple[int, bool]] = Counter()
         self._errands: list[Callable[[], None]] = []
-        self._elsewhere: list[Callable[[], int]] = []
+        # What is in flight and has no lease here.
+        self.elsewhere: list[Callable[[], int]] = []
         self._said: dict[Callable[[], Any], str] = {}
         self._tallying = threading.Lock()
         self._over, self._is_connected = threading.Event(), threading.Event()
@@ -119,7 +120,7 @@ class Heartbeat:
 
     @property
     def in_flight(self) -> int:
-        return len(self._held) + sum(count() for count in self._elsewhere)
+        return len(self._held) + sum(count() for count in self.elsewhere)
 
     @property
     def is_cut_off(self) -> bool:
@@ -173,10 +174,6 @@ class Heartbeat:
         with self._tallying:
             self._untold[pipeline_id, is_success] += 1
 
-    def also_counts(self, count: Callable[[], int]) -> None:
-        """Among what is in flight: so many that have no lease here."""
-        self._elsewhere.append(count)
-
     def at_every_beat(self, errand: Callable[[], None]) -> None:
         """Do this every second or so, where the database may be asked."""
         self._errands.append(errand)
@@ -212,7 +209,7 @@ class Heartbeat:
             if self._said.get(call) != headline(error):  # once, not at every beat
                 log.exception("heartbeat_failed", to=call.__name__.strip("_"), error=headline(error))
             self._said[call] = headline(error)
-            self._retry.close_connection()
+            close_connection()
         else:
             self._said.pop(call, None)
 

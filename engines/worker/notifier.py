@@ -4,7 +4,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -16,7 +16,7 @@ from engines.core.errors import headline
 from engines.core.pacing import GLANCE, WATCH
 from engines.transactions.statements.postgresql import BURST, CHANNEL, due
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import time_limit
+from ergon_site.access.database.calls import close_connection, time_limit
 
 NOTICE = 0.5
 POLL = 0.05
@@ -104,8 +104,7 @@ class Notifier:
                     self._tell(pipeline_id)
             except (DatabaseError, InterfaceError):
                 # Loops poll as well, and say that the database is away.
-                with suppress(DatabaseError, InterfaceError):
-                    connection.close()
+                close_connection()
                 self._over.wait(RETRY)
             except Exception as error:  # noqa: BLE001 (told once)
                 self._say(error)

@@ -3,9 +3,9 @@
 import inspect
 import os
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 from engines.conf import settings
@@ -83,8 +83,10 @@ class PipelineRunner:
             else:
                 is_streaming = not self._options.is_draining
                 run = self.task.produce_transactions(self.connector, policy, is_streaming=is_streaming)
-            report = _run_in_event_loop(run) if inspect.iscoroutine(run) else run
-            self.has_reached_limit = report.stopped_by == Stop.LIMIT
+            if inspect.iscoroutine(run):
+                with closing(EventLoop()) as event_loop:
+                    run = event_loop.run(run)
+            self.has_reached_limit = run.stopped_by == Stop.LIMIT
         finally:
             self.connector.close()
             self._sink.close()
@@ -97,14 +99,6 @@ class PipelineRunner:
         self.task.cut()
         self.connector.give_up()
         self._sink.give_up()
-
-
-def _run_in_event_loop(run: Coroutine[Any, Any, Any]) -> Any:
-    event_loop = EventLoop()
-    try:
-        return event_loop.run(run)
-    finally:
-        event_loop.close()
 
 
 def connectors_of(pipeline: Pipeline, heartbeat: Heartbeat, options: Options) -> Iterator[PipelineConnector]:
@@ -124,7 +118,7 @@ def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
 
     A drain is to end: it waits no longer than the connector itself would.
     """
-    _find_everything()
+    discovery.discover()
     is_async = bool(pipeline.task) and issubclass(registry.tasks.find(pipeline.task), ASYNC)
     made = registry.connectors.find(pipeline.connector)(pipeline.name)
     try:
@@ -139,7 +133,7 @@ def registered_connector(pipeline: Pipeline, options: Options) -> Connector:
 
 def missing_here(pipeline: Pipeline) -> str | None:
     """The thing that this process lacks to run a pipeline; None if it can run it."""
-    _find_everything()
+    discovery.discover()
     if pipeline.task and pipeline.task not in registry.tasks.names():
         return f"task {pipeline.task!r}"
     if not pipeline.task and pipeline.executor not in settings().executors:
@@ -149,11 +143,6 @@ def missing_here(pipeline: Pipeline) -> str | None:
     if pipeline.connector not in ("database", *registry.connectors.names()):
         return f"connector {pipeline.connector!r}"
     return None
-
-
-def _find_everything() -> None:
-    discovery.discover()
-    import_module("engines.connectors.builtin")
 
 
 def build(pipeline: Pipeline, connectors: dict[str, Connector], pools: Pools, options: Options) -> Any:

@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from queue import Empty, SimpleQueue
+from contextlib import ExitStack
+from queue import SimpleQueue
 from typing import Self
 
 from engines import telemetry
@@ -114,6 +114,5 @@ class WorkerProcess:
 
     def newly_ended(self) -> Iterator[PipelineRunner]:
         """The pipelines that have ended since the last call."""
-        with suppress(Empty):
-            while True:
-                yield self._ended.get_nowait()
+        while not self._ended.empty():
+            yield self._ended.get()

@@ -18,6 +18,7 @@ from engines import transactions, workers
 from engines.worker.database_retry import DatabaseRetry
 from engines.worker.progress import COUNTED, EVERY, LiveTotal, summary
 from engines.worker.signals import NUMBERS, deaf_at_exit
+from ergon_site.access.database.calls import close_connection
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 STEADY = 30.0
@@ -163,7 +164,7 @@ class Supervisor:
                 pass  # at most so many at once, until nothing is left
 
         self._retry.wait_out(release)
-        self._retry.close_connection()
+        close_connection()
 
     def _hurry(self) -> None:
         self._ends_at = min(self._ends_at, time.monotonic() + LAST_WORDS)

@@ -1,19 +1,17 @@
-"""VERBS: identify, recognise. Who presents a token, or a certificate; asked at every request, so it is one statement
-and no models.
+"""VERBS: identify, recognise. Who presents a token, or a certificate; asked at every request.
 
 What was found counts for a second: a client that comes often is looked up once a second and process. What this process
 itself changes counts at once.
 """
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
-from django.db import connection
+from django.db.models import Q
 from django.utils import timezone
 
 from ergon_site.access.core import tokens
@@ -24,19 +22,6 @@ REMEMBERED_FOR = 1.0
 MOST_REMEMBERED = 1000
 
 LISTS = ("scopes", "zones", "target_zones", "consumers", "buckets", "tenants")
-HOLDER = """
-SELECT token.id, token.digest, token.last_used_at IS NULL OR token.last_used_at < %s, client.id, client.name,
-       client.rate, client.scopes, client.zones, client.target_zones, client.consumers, client.buckets, client.tenants
-  FROM access_apitoken token JOIN access_apiclient client ON client.id = token.client_id
- WHERE token.prefix = %s AND client.disabled_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > %s)
-"""
-SUBJECT = """
-SELECT certificate_used_at IS NULL OR certificate_used_at < %s, id, name,
-       rate, scopes, zones, target_zones, consumers, buckets, tenants
-  FROM access_apiclient
- WHERE certificate = %s AND disabled_at IS NULL
-   AND (certificate_expires_at IS NULL OR certificate_expires_at > %s)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,39 +89,29 @@ def _known(kind: bytes, text: str, find: Callable[[str], Caller | None]) -> Call
 
 
 def _holder(text: str) -> Caller | None:
-    presented = tokens.parse(text)
+    presented, now = tokens.parse(text), timezone.now()
     if presented is None:
         return None
-    now = timezone.now()
-    row = _look_up(HOLDER, presented.prefix, now)
-    if row is None or not presented.matches(row[1]):
+    living = ApiToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), client__disabled_at=None)
+    token = living.select_related("client").filter(prefix=presented.prefix).first()
+    if token is None or not presented.matches(token.digest):
         return None
-    token_id, _, is_due, *granted = row
-    if is_due:
-        ApiToken.objects.filter(pk=token_id).update(last_used_at=now)
-    return _caller(token_id, granted)
+    if token.last_used_at is None or token.last_used_at < now - USE_IS_NOTED_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    return _caller(token.client, token.pk)
 
 
 def _subject(identity: str) -> Caller | None:
     now = timezone.now()
-    row = _look_up(SUBJECT, identity, now)
-    if row is None:
+    living = Q(certificate_expires_at=None) | Q(certificate_expires_at__gt=now)
+    client = ApiClient.objects.filter(living, certificate=identity, disabled_at=None).first()
+    if client is None:
         return None
-    is_due, *granted = row
-    if is_due:
-        ApiClient.objects.filter(certificate=identity).update(certificate_used_at=now)
-    return _caller(None, granted)
+    if client.certificate_used_at is None or client.certificate_used_at < now - USE_IS_NOTED_EVERY:
+        ApiClient.objects.filter(pk=client.pk).update(certificate_used_at=now)
+    return _caller(client)
 
 
-def _look_up(statement: str, key: str, now: datetime) -> tuple[Any, ...] | None:
-    times = [connection.ops.adapt_datetimefield_value(time) for time in (now - USE_IS_NOTED_EVERY, now)]
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [times[0], key, times[1]])
-        row: tuple[Any, ...] | None = cursor.fetchone()
-        return row
-
-
-def _caller(token_id: int | None, granted: Sequence[Any]) -> Caller:
-    client_id, name, rate, *lists = granted
-    named = {name: frozenset(json.loads(items)) for name, items in zip(LISTS, lists, strict=True)}
-    return Caller(token_id=token_id, client_id=client_id, name=name, rate=rate, **named)
+def _caller(client: ApiClient, token_id: int | None = None) -> Caller:
+    lists = {name: frozenset(getattr(client, name)) for name in LISTS}
+    return Caller(token_id=token_id, client_id=client.pk, name=client.name, rate=client.rate, **lists)

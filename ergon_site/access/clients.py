@@ -141,20 +141,14 @@ def rotate(client_id: int, *, by: str, overlap: timedelta = OVERLAP, lifetime: t
     return Issued(client, token)
 
 
-@retry_conflicts
-@transaction.atomic
 def disable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Refuse every token of a client until it is enabled again."""
-    changed = ApiClient.objects.filter(pk=client_id, disabled_at=None).update(disabled_at=Now())
-    return bool(changed) and _note_switch(client_id, "api_client.disable", by=by, reason=reason)
+    return _switch("disable", client_id, Now(), by=by, reason=reason)
 
 
-@retry_conflicts
-@transaction.atomic
 def enable(client_id: int, *, by: str, reason: str = "") -> bool:
     """Accept a disabled client's tokens again."""
-    changed = ApiClient.objects.filter(pk=client_id).exclude(disabled_at=None).update(disabled_at=None)
-    return bool(changed) and _note_switch(client_id, "api_client.enable", by=by, reason=reason)
+    return _switch("enable", client_id, None, by=by, reason=reason)
 
 
 def find(name: str) -> ApiClient:
@@ -222,10 +216,16 @@ def _outlasts(column: str, within: timedelta | None = None) -> Q:
     return Q(**{column: None}) | Q(**{f"{column}__gt": Now() + within if within else Now()})
 
 
-def _note_switch(client_id: int, action: str, *, by: str, reason: str) -> bool:
-    client = ApiClient.objects.get(pk=client_id)
+@retry_conflicts
+@transaction.atomic
+def _switch(verb: str, client_id: int, disabled_at: Now | None, *, by: str, reason: str) -> bool:
+    """Disable or enable a client; False if it has been so before."""
+    others = ApiClient.objects.filter(pk=client_id, disabled_at__isnull=disabled_at is not None)
+    if not others.update(disabled_at=disabled_at):
+        return False
     _forget()
-    audit.record(actor=by, action=action, target=_target(client), reason=reason)
+    client = ApiClient.objects.get(pk=client_id)
+    audit.record(actor=by, action=f"api_client.{verb}", target=_target(client), reason=reason)
     return True
 
 

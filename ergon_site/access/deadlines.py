@@ -53,9 +53,6 @@ class _Backend(httpcore.NetworkBackend):
         left = _left(timeout, httpcore.ConnectTimeout)
         return _Stream(self._backend.connect_unix_socket(path, left, *more, **named))
 
-    def sleep(self, seconds: float) -> None:
-        self._backend.sleep(seconds)
-
 
 class _Stream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:

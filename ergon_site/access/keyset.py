@@ -49,9 +49,6 @@ class KeysetQuery:
         """The number of rows, counted up to a cap; None where only a scan would tell."""
         return None if self.rest or not self.is_counted else self.rows.order_by(*self.order)[: COUNTED + 1].count()
 
-    def reversed(self) -> "KeysetQuery":
-        return replace(self, order=_flipped(self.order))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -74,7 +71,7 @@ def paginate(query: KeysetQuery, *, size: int, at: str = "", tag: str = "") -> P
     query = _comparable(query)
     start, is_back = _place(query, at, tag)
     if start is not None and is_back:
-        walk = _walk(query.reversed(), start, size)
+        walk = _walk(replace(query, order=_flipped(query.order)), start, size)
         if walk.end is not None:
             rows = walk.rows[::-1]
             return Page(
@@ -115,8 +112,11 @@ def _column(query: KeysetQuery, name: str) -> Any:
 
 def _walk(query: KeysetQuery, start: Key | None, size: int) -> _Walk:
     """The next rows, and the key to go on from if there may be more."""
-    edge = _edge(query, start) if query.rest else None
-    ordered = query.rows.order_by(*query.order)
+    ordered, edge = query.rows.order_by(*query.order), None
+    if query.rest:
+        # The key of the last row of the window; None if the rows end before.
+        keys = ordered.filter(_after(query.order, start) if start else Q()).values_list(*_names(query.order))
+        edge = next(iter(keys[query.window - 1 : query.window]), None)
     stretches = [ordered]
     if start is not None:
         # In ranges that an index serves; first those that differ in the last column only.
@@ -131,13 +131,6 @@ def _walk(query: KeysetQuery, start: Key | None, size: int) -> _Walk:
         if len(found) > size:
             return _Walk(found[:size], _key(query, found[size - 1]), is_cut_short=False)
     return _Walk(found, edge, is_cut_short=edge is not None)
-
-
-def _edge(query: KeysetQuery, start: Key | None) -> Key | None:
-    """The key of the last row of the window; None if the rows end before."""
-    rows = query.rows if start is None else query.rows.filter(_after(query.order, start))
-    keys = rows.order_by(*query.order).values_list(*_names(query.order))
-    return next(iter(keys[query.window - 1 : query.window]), None)
 
 
 def _after(order: Sequence[str], key: Key) -> Q:

@@ -16,7 +16,7 @@ from ergon_site.access.core.durations import span
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped
-from providers import active_policy, registry
+from providers import active_policy, calls, registry
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
 from providers.models import Gate, ProviderPolicyRow
@@ -40,18 +40,16 @@ def rows(now: datetime) -> QuerySet[Any, Any]:
 
 
 def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
-
-    def found() -> Iterator[Concern]:
-        for text in texts:
-            one = health.of_row(Gate(**json.loads(text)), now)
-            first, *others = sentences(one)
-            yield Concern(
-                title=f"{one.who.provider_name} {one.who.capability}: {first}"[:200],
-                detail=" ".join([f"Tenant {one.who.tenant_id}.", *map(sentence, others)]),
-                address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
-            )
-
-    yield from capped(found(), reverse("admin:providers_gate_changelist"))
+    found = (
+        Concern(
+            title=f"{one.who.provider_name} {one.who.capability}: {first}"[:200],
+            detail=" ".join([f"Tenant {one.who.tenant_id}.", *map(sentence, others)]),
+            address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
+        )
+        for one in (health.of_row(Gate(**json.loads(text)), now) for text in texts)
+        for first, *others in [sentences(one)]
+    )
+    return capped(found, reverse("admin:providers_gate_changelist"))
 
 
 def findings() -> Iterator[Finding]:
@@ -65,6 +63,10 @@ def findings() -> Iterator[Finding]:
     if age is not None and age > STUCK_AFTER.total_seconds():
         count = f"{health.waiting_letters():,} dead letters are not published, the oldest for {span(age)}"
         yield finding.warning("outbox of providers", count, "check that the broker is up and manage.py maintain runs")
+    if waiting := calls.waiting():
+        text = f"outcomes that wait on this host for the database: {waiting:,}"
+        hint = "they are settled by the next call or by manage.py maintain; the log says if one cannot be"
+        yield finding.warning("journal of providers", text, hint)
     for name in uncounted():
         text = f"{name} has quotas, but its calls are not counted while the database is unavailable"
         yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")

@@ -8,17 +8,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from threading import Thread
+from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
+from threading import Event, Thread
+from typing import Any
 from urllib.request import urlopen
 
 import django
 from django.core.management import call_command
 from django.db import connections
-from honcho.manager import Manager
-from honcho.printer import Message
 
 from ergon_site import embedded
 
@@ -26,8 +25,10 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 LOGIN = {"username": "admin", "password": "demo"}
 
 REPORTS = ["python", "-m", "engines.executors", "--handlers", "ergon_site.demo.handlers"]
-# What honcho says of a process that was told to end.
-ENDED_WELL = {f"stopped (rc={code})" for code in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)}
+# The codes of processes that were told to end.
+ENDED_WELL = (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)
+LOOK_EVERY = 0.2
+STOP_LIMIT = 5.0
 PROCESSES = {
     "web": "granian --interface wsgi --host 127.0.0.1 --port {port} --no-ws --log-level error"
     " --blocking-threads 8 --backpressure 64 ergon_site.wsgi:application",
@@ -98,64 +99,39 @@ def prepare() -> None:
     connections.close_all()
 
 
-class LogFiles:
-    """Writes what each process prints into a file of its own; the terminal gets one line per process."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._files = {name: (folder / f"{name}.log").open("wb", buffering=0) for name in PROCESSES}
-        self.width = 0  # honcho counts it up
-
-    def write(self, message: Message) -> None:
-        data = message.data if isinstance(message.data, bytes) else message.data.encode()
-        if message.name in self._files:
-            self._files[message.name].write(data)
-            return
-        # Honcho's own messages about starts and failures; how processes are ended is of no interest.
-        name, _, what = data.decode().strip().partition(" ")
-        log = (self._folder / f"{name}.log").relative_to(BASE_DIR)
-        if what.startswith("started"):
-            print(f"  {name:<10} started, log in {log}", flush=True)
-        elif what.startswith("stopped") and what not in ENDED_WELL:
-            print(f"  {name:<10} {what}, see {log}", flush=True)
-
-
-class Supervisor(Manager):
-    """Starts the processes, then calls `on_start`. Told to end while it starts, it ends as soon as all have begun."""
-
-    _is_ending = _are_started = False
-
-    def __init__(self, printer: LogFiles, on_start: Callable[[], None]) -> None:
-        super().__init__(printer)
-        self._on_start = on_start
-
-    def terminate(self) -> None:
-        if not self._is_ending:
-            print("Ergon: stopping …", flush=True)
-        self._is_ending = True
-        if super()._all_started():
-            super().terminate()
-
-    def _all_started(self) -> bool:
-        are_known: bool = super()._all_started()
-        if are_known and self._is_ending:
-            super().terminate()
-        elif are_known and not self._are_started:
-            self._are_started = True
-            # Not before: processes are forked, and threads do not survive that.
-            Thread(target=self._on_start, daemon=True).start()
-        return are_known
-
-
 def supervise(port: int, folder: Path) -> int:
-    manager = Supervisor(LogFiles(folder / "log"), lambda: _welcome(port, folder.relative_to(BASE_DIR)))
+    """Run every process until one of them ends or somebody stops the demo, then end the others."""
+    is_stopped = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_stopped.set())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    options: dict[str, Any] = {"cwd": BASE_DIR, "env": os.environ | {"PATH": path}, "start_new_session": True}
+    logs, running = (folder / "log").relative_to(BASE_DIR), {}
+    (folder / "log").mkdir(exist_ok=True)
     for name, command in PROCESSES.items():
-        manager.add_process(name, f"exec {command.format(port=port)}", env={**os.environ, "PATH": path}, cwd=BASE_DIR)
-    manager.loop()
+        words = shlex.split(command.format(port=port))
+        with (folder / "log" / f"{name}.log").open("wb") as log:
+            running[name] = Popen(words, stdin=DEVNULL, stdout=log, stderr=STDOUT, **options)  # noqa: S603 (our own)
+        print(f"  {name:<10} started, log in {logs}/{name}.log", flush=True)
+    Thread(target=_welcome, args=[port, folder.relative_to(BASE_DIR)], daemon=True).start()
+    while not is_stopped.wait(LOOK_EVERY) and all(process.poll() is None for process in running.values()):
+        pass
+    print("Ergon: stopping …", flush=True)
+    codes = [process.returncode for process in running.values() if process.returncode is not None]
+    for process in running.values():
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    until = time.monotonic() + STOP_LIMIT
+    for name, process in running.items():
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.returncode not in ENDED_WELL:
+            print(f"  {name:<10} stopped (rc={process.returncode}), see {logs}/{name}.log", flush=True)
     # Ended by the person who started it: that is how a demo ends well.
-    return 0 if manager.returncode in {None, 128 + signal.SIGINT, 128 + signal.SIGTERM} else int(manager.returncode)
+    return 0 if is_stopped.is_set() else codes[0]
 
 
 def _welcome(port: int, folder: Path) -> None:

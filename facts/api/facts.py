@@ -138,7 +138,7 @@ def refuse_others(body: Mapping[str, Any], known: str) -> None:
     for name in body:
         if name != known:
             msg = f"{name} is unknown"
-            raise InvalidFactError(msg, f"/{problems.escaped(name)}")
+            raise InvalidFactError(msg, problems.pointer_to(name))
 
 
 def _prepared(caller: Caller, draft: Any) -> Entry | FactError:

@@ -95,9 +95,11 @@ class ObjectView(Refusing, APIView):
     )
     def get(self, request: Request, bucket: str, key: str) -> HttpResponseBase:
         _check(request, bucket, key)
-        artifact = artifacts.find(bucket, key)
+        artifact, condition = artifacts.find(bucket, key), request.headers.get("If-Range")
+        # A client that has the beginning of something else needs the whole.
+        is_part = condition is None or parse_etags(condition) == [_etag(artifact)]
         try:
-            span = _asked(request, artifact)
+            span = span_in(request.headers.get("Range", ""), artifact.size) if is_part else None
         except UnsatisfiableError:
             detail = f"The range starts after the end: the artifact has {artifact.size:,} bytes."
             headers = {"Content-Range": f"bytes */{artifact.size}", **_described(artifact)}
@@ -138,14 +140,6 @@ def _body(request: Request) -> tuple[Any, Announced]:
         msg = "the web server hands on no body without a Content-Length"
         raise LengthRequiredError(msg)
     return request.META["wsgi.input"], announced
-
-
-def _asked(request: Request, artifact: Artifact) -> Span | None:
-    """The part that is asked for. A client that has the beginning of something else needs the whole."""
-    condition = request.headers.get("If-Range")
-    if condition is not None and parse_etags(condition) != [_etag(artifact)]:
-        return None
-    return span_in(request.headers.get("Range", ""), artifact.size)
 
 
 def _headers(artifact: Artifact, span: Span | None) -> dict[str, str]:

@@ -57,13 +57,12 @@ class AppendResultsSerializer(serializers.Serializer[Any]):
     results = AppendResultSerializer(many=True)
 
 
-class FoundSerializer(FactSerializer):
-    offset = serializers.IntegerField(min_value=0)
-    message_id = serializers.CharField()
-
-
 class FetchedSerializer(FactSerializer):
     offset = serializers.IntegerField(min_value=0)
+
+
+class FoundSerializer(FetchedSerializer):
+    message_id = serializers.CharField()
 
 
 class FactPageSerializer(serializers.Serializer[Any]):

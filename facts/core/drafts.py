@@ -34,6 +34,7 @@ PARTS = frozenset({"bucket", "key", "digest", "size"})
 _is_subject = SUBJECT.fullmatch
 # There are few predicates and fewer boundaries, and every fact names one of each.
 REMEMBERED = 1024
+_is_predicate = lru_cache(REMEMBERED)(PREDICATE.fullmatch)
 
 
 class Reference(NamedTuple):
@@ -56,7 +57,23 @@ def check(draft: Any, limits: Limits) -> None:
     envelope, fact = draft["envelope"], draft["fact"]
     _only(envelope, ENVELOPE_REQUIRED, ENVELOPE, "/envelope")
     _only(fact, FACT_REQUIRED, FACT, "/fact")
-    _check_envelope(envelope, limits)
+    _check_text(envelope["message_id"], limits.message_id, "/envelope/message_id")
+    from_zone, to_zone = envelope["from_zone"], envelope["to_zone"]
+    if type(from_zone) is not str or type(to_zone) is not str or not _are_zones(from_zone, to_zone):
+        _check_text(from_zone, LONGEST_TEXT, "/envelope/from_zone")
+        _check_text(to_zone, LONGEST_TEXT, "/envelope/to_zone")
+        refuse("/envelope/to_zone", "must be another zone than from_zone")
+    produced = envelope["produced_at_unix_ms"]
+    if (type(produced) is not int and not _is_whole(produced)) or not 0 <= produced <= LATEST:
+        refuse("/envelope/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
+    if len(envelope) > len(ENVELOPE_REQUIRED):
+        for name in TEXTS:
+            if name in envelope:
+                _check_text(envelope[name], LONGEST_TEXT, f"/envelope/{name}")
+        if "causation_id" in envelope:
+            _check_text(envelope["causation_id"], limits.causation_id, "/envelope/causation_id")
+        if "labels" in envelope:
+            _check_labels(envelope["labels"], limits)
     _check_text(fact["subject"], limits.subject, "/fact/subject")
     if not _is_subject(fact["subject"]):
         refuse("/fact/subject", "must be kind:id or kind:scope/id")
@@ -135,35 +152,10 @@ def _check_reference(told: dict[str, Any], at: str) -> None:
         refuse(f"{at}/size", "must be a whole number, as the answer to the upload has it")
 
 
-def _check_envelope(envelope: dict[str, Any], limits: Limits) -> None:
-    _check_text(envelope["message_id"], limits.message_id, "/envelope/message_id")
-    from_zone, to_zone = envelope["from_zone"], envelope["to_zone"]
-    if type(from_zone) is not str or type(to_zone) is not str or not _are_zones(from_zone, to_zone):
-        _check_text(from_zone, LONGEST_TEXT, "/envelope/from_zone")
-        _check_text(to_zone, LONGEST_TEXT, "/envelope/to_zone")
-        refuse("/envelope/to_zone", "must be another zone than from_zone")
-    produced = envelope["produced_at_unix_ms"]
-    if (type(produced) is not int and not _is_whole(produced)) or not 0 <= produced <= LATEST:
-        refuse("/envelope/produced_at_unix_ms", "must be a whole number of milliseconds since 1970")
-    if len(envelope) > len(ENVELOPE_REQUIRED):
-        for name in TEXTS:
-            if name in envelope:
-                _check_text(envelope[name], LONGEST_TEXT, f"/envelope/{name}")
-        if "causation_id" in envelope:
-            _check_text(envelope["causation_id"], limits.causation_id, "/envelope/causation_id")
-        if "labels" in envelope:
-            _check_labels(envelope["labels"], limits)
-
-
 @lru_cache(REMEMBERED)
 def _are_zones(from_zone: str, to_zone: str) -> bool:
     zones = (from_zone, to_zone)
     return from_zone != to_zone and all(0 < len(zone) <= LONGEST_TEXT and not has_controls(zone) for zone in zones)
-
-
-@lru_cache(REMEMBERED)
-def _is_predicate(predicate: str) -> bool:
-    return PREDICATE.fullmatch(predicate) is not None
 
 
 def _check_labels(labels: Any, limits: Limits) -> None:

@@ -7,8 +7,9 @@ from contextlib import suppress
 from enum import StrEnum
 
 import structlog
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 
+from ergon_site.access.database.calls import close_connection
 from facts import telemetry
 from facts.conf import settings
 from facts.core import gates
@@ -82,7 +83,7 @@ class Forwarder:
                 told = str(error).partition("\n")[0]
                 log.error("database_refuses", boundary=self.name, error=told)  # noqa: TRY400 (no trace is needed)
                 self._hold_until, rest = 0.0, ASIDE
-                _forget_connection()
+                close_connection()
             except Exception as error:
                 log.exception("handoff_broke", boundary=self.name)
                 rest = self._stand(Standing.FAILING, f"{type(error).__name__}: {error}")
@@ -92,7 +93,7 @@ class Forwarder:
         self._close_source()
         with suppress(DatabaseError, InterfaceError):  # the term ends by itself
             holding.let_go(Boundary(pk=self._id), self._holder)
-        _forget_connection()
+        close_connection()
 
     def _turn(self) -> float:
         """Make a handoff if one may be made; the time to rest."""
@@ -211,7 +212,7 @@ class Forwarding:
                 try:
                     self._add(list(boundaries.in_use()))
                 except (DatabaseError, InterfaceError):
-                    _forget_connection()  # each thread says so by itself
+                    close_connection()  # each thread says so by itself
                 look_at = time.monotonic() + LOOK_FOR_NEW
         for forwarder in self.forwarders:
             forwarder.stop()
@@ -228,10 +229,3 @@ class Forwarding:
             there = self._forwarders.get(boundary.pk)
             if there is None or there.standing is Standing.RETIRED:
                 self._forwarders[boundary.pk] = Forwarder(boundary, self._tell, is_draining=self._is_draining)
-
-
-def _forget_connection() -> None:
-    try:
-        connection.close()
-    except (DatabaseError, InterfaceError):
-        connection.connection = None

@@ -11,7 +11,7 @@ from facts.client import BoundaryClient, Download, Fetched
 from facts.conf import settings
 from facts.core import peers
 from facts.core.errors import AlarmError, FactError, ProvisioningError, UnreachableError
-from facts.ledger import boundaries, skipping
+from facts.ledger import skipping
 from facts.ledger.entries import Entry, prepare
 from facts.ledger.receiving import Arrival
 from facts.models import Boundary, Fact
@@ -137,9 +137,7 @@ class PeerSource:
             names = [one.name for one in readers if (one.from_zone, one.to_zone) == self._zones]
             if len(names) != 1:
                 told = ", ".join(sorted(names)) or "none"
-                msg = (
-                    f"the peer's token must be for one consumer of {boundaries.arrow(*self._zones)}; it is for: {told}"
-                )
+                msg = f"the peer's token must be for one consumer of {' → '.join(self._zones)}; it is for: {told}"
                 raise ProvisioningError(msg)
             self._consumer = names[0]
         return self._consumer
@@ -150,7 +148,9 @@ def peer_token(name: str) -> str:
     peers.check_token_name(name)
     try:
         # Without waiting for a writer, where somebody has put a pipe.
-        with open(settings().peer_tokens / name, "rb", opener=_without_waiting) as file:
+        with open(
+            settings().peer_tokens / name, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+        ) as file:
             content = file.read(MOST_OF_A_TOKEN_FILE)
     except OSError as error:
         msg = f"the token {name} cannot be read from ERGON_PEER_TOKENS: {error.strerror}"
@@ -160,7 +160,3 @@ def peer_token(name: str) -> str:
         msg = f"the file {name} in ERGON_PEER_TOKENS does not hold an API token and nothing else"
         raise ProvisioningError(msg)
     return token.text
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)

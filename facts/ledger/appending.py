@@ -109,20 +109,17 @@ def _write(drafts: Sequence[Draft | FactError], carry_out: OnConnection = _on_ow
         if connection.vendor == "postgresql" and not any(entry.references for entry in entries):
             first = carry_out(partial(postgresql.append, entries=entries))
         if first is None:
-            written = _write_one_by_one(zones, entries)
+            try:
+                boundary = boundaries.find_open(*zones)
+            except FactError as refusal:
+                written: Sequence[Result] = [refusal] * len(entries)
+            else:
+                written = _write_known(boundary.pk, entries)
         else:
             written = [Appended(offset, entry.message_id, False) for offset, entry in enumerate(entries, first)]  # noqa: FBT003
         for place, result in zip(mine, written, strict=True):
             results[place] = result
     return results
-
-
-def _write_one_by_one(zones: tuple[str, str], entries: Sequence[Entry]) -> Sequence[Result]:
-    try:
-        boundary = boundaries.find_open(*zones)
-    except FactError as refusal:
-        return [refusal] * len(entries)
-    return _write_known(boundary.pk, entries)
 
 
 @retry_conflicts
@@ -166,7 +163,7 @@ def _judge(entry: Entry, boundary: Boundary, known: Mapping[str, Any], artifacts
     rows, size = boundary.next_offset - boundary.first_offset + 1, boundary.stored_bytes + entry.size
     is_full = boundary.row_ceiling is not None and rows > boundary.row_ceiling
     if is_full or (boundary.byte_ceiling is not None and size > boundary.byte_ceiling):
-        name = boundaries.arrow(*entry.zones)
+        name = " → ".join(entry.zones)
         msg = f"the store buffer of {name} has reached its ceiling: new facts are refused, stored facts are kept"
         return BufferFullError(msg)
     return Appended(boundary.next_offset, entry.message_id, is_duplicate=False)

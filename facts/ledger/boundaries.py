@@ -57,8 +57,3 @@ def hold(pairs: Iterable[tuple[str, str]]) -> None:
     for from_zone, to_zone in pairs:
         named |= Q(from_zone__name=from_zone, to_zone__name=to_zone)
     list(Boundary.objects.filter(named).select_for_update(of=("self",)).order_by("pk"))
-
-
-def arrow(from_zone: str, to_zone: str) -> str:
-    """A boundary in words."""
-    return f"{from_zone} → {to_zone}"

@@ -1,6 +1,6 @@
 """VERB: receive. Facts of a source enter the forward buffer once, and the frontier moves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -99,29 +99,17 @@ def _sort(boundary: Boundary, arrivals: Sequence[Arrival]) -> tuple[list[Arrival
     new: list[Arrival] = []
     confirmed: list[int] = []
     for arrival in arrivals:
-        try:
-            is_new = _is_new(arrival, boundary, known, taken)
-        except AlarmError as trouble:
-            return new, confirmed, trouble
-        confirmed.append(arrival.offset)
-        if is_new:
-            new.append(arrival)
-            known[arrival.entry.message_id] = arrival.entry.digest
-            taken[arrival.offset] = arrival.entry.message_id
-    return new, confirmed, None
-
-
-def _is_new(arrival: Arrival, boundary: Boundary, known: Mapping[str, str], taken: Mapping[int, str]) -> bool:
-    offset, entry = arrival
-    if (digest := known.get(entry.message_id)) is not None:
-        if digest != entry.digest:
+        offset, entry = arrival
+        if known.get(entry.message_id, entry.digest) != entry.digest:
             msg = f"the message {entry.message_id!r} at offset {offset:,} has arrived before with different content"
-            raise AlarmError(msg, offset=offset)
-        return False
-    if offset < boundary.first_offset:
-        return False  # it was here, and its time is over
-    if offset in taken or offset <= boundary.frontier:
-        before = repr(taken[offset]) if offset in taken else "another message"
-        msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"
-        raise AlarmError(msg, offset=offset)
-    return True
+            return new, confirmed, AlarmError(msg, offset=offset)
+        # Below the first offset it was here, and its time is over.
+        if entry.message_id not in known and offset >= boundary.first_offset:
+            if offset in taken or offset <= boundary.frontier:
+                before = repr(taken[offset]) if offset in taken else "another message"
+                msg = f"the message {entry.message_id!r} comes at offset {offset:,}, where {before} has arrived before"
+                return new, confirmed, AlarmError(msg, offset=offset)
+            new.append(arrival)
+            known[entry.message_id], taken[offset] = entry.digest, entry.message_id
+        confirmed.append(offset)
+    return new, confirmed, None

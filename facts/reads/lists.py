@@ -36,9 +36,7 @@ def facts(buffer: Buffer, asked: Mapping[str, str], boundaries: Sequence[Boundar
     lead = next((conditions.pop(name) for name in LEADING if name in conditions), None)
     if lead is None:
         lead, order, note = Q(), ("-boundary_id", "-offset"), BY_BOUNDARY
-    rest = Q()
-    for condition in conditions.values():
-        rest &= condition
+    rest = Q(*conditions.values())
     return KeysetQuery(rows=rows.filter(lead), order=order, rest=rest, window=WINDOW, is_counted=False, note=note)
 
 
@@ -72,13 +70,10 @@ def references(artifact: Artifact) -> KeysetQuery:
 
 
 def _condition(meaning: str, text: str, boundaries: Sequence[int]) -> Q:
-    match meaning:
-        case "message":
-            # The boundaries are named because the index that knows message ids begins with them.
-            return Q(boundary_id__in=boundaries, message_id=text)
-        case "subject":
-            return Q(subject=text)
-    return Q(correlation_id=text)
+    if meaning == "message":
+        # The boundaries are named because the index that knows message ids begins with them.
+        return Q(boundary_id__in=boundaries, message_id=text)
+    return Q(subject=text) if meaning == "subject" else Q(correlation_id=text)
 
 
 def _meaning(buffer: Buffer, text: str, keys: Sequence[int]) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ OF_A_FAILURE = 4096
 # Mistakes of ours, though httpx counts them among the troubles of transport.
 OURS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL)
 # What describes the body on its way; a body that has arrived is none of it.
+DECODED = {"gzip", "x-gzip", "deflate"}
+GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 OF_THE_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
 # Shorter ones are words: hiding them would make a message unreadable and keep no secret.
 SHORTEST = 6
@@ -41,19 +44,29 @@ SECRET = re.compile(r"(?i)key|token|secret|pass|sign|auth|credential|session")
 
 
 class Body:
-    """The body of an answer as it arrives: of a success all of it or an error, of a failure the beginning."""
+    """The body of an answer as it arrives: of a success all of it or an error, of a failure the beginning.
+
+    It is decoded piece by piece, and no further than is taken: a small answer may hold a very large one.
+    """
 
     def __init__(self, response: httpx.Response, most: int) -> None:
         self._response = response
         self._most = most if response.is_success else OF_A_FAILURE
         self._content = bytearray()
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if response.is_success and encoding not in {"identity", *DECODED}:
+            msg = f"the answer has an encoding that was not asked for: {encoding[:50]}"
+            raise ProviderResponseFormatError(msg, http_status=response.status_code)
+        self._is_encoded, self._is_first = encoding in DECODED, encoding == "deflate"
+        self._decoder = zlib.decompressobj(GZIP_OR_ZLIB)
         declared = response.headers.get("content-length", "")
         if response.is_success and declared.isdecimal() and int(declared) > most:
             raise self._too_large()
 
     def takes(self, chunk: bytes) -> bool:
-        """Take a piece; whether more is wanted."""
-        self._content += chunk
+        """Take a piece as it has arrived; whether more is wanted."""
+        self._content += self._decoded(chunk) if self._is_encoded else chunk
+        self._is_first = False
         if len(self._content) <= self._most:
             return True
         if self._response.is_success:
@@ -65,12 +78,30 @@ class Body:
         """Around the reading: a failure whose explanation is cut off is that failure all the same."""
         try:
             yield
-        except httpx.HTTPError:
+        except (httpx.HTTPError, TimeoutError):
             if self._response.is_success:
                 raise
 
-    def __bytes__(self) -> bytes:
+    def whole(self) -> bytes:
+        """All that was taken, once nothing more comes; a success that was cut off is none."""
+        if self._response.is_success and self._is_encoded and self._content and not self._decoder.eof:
+            msg = "the answer ends before its compressed body does"
+            raise ProviderResponseFormatError(msg, http_status=self._response.status_code)
         return bytes(self._content)
+
+    def _decoded(self, chunk: bytes) -> bytes:
+        """A piece as far as it is wanted: one byte more than may be taken tells that there is too much."""
+        wanted = self._most + 1 - len(self._content)
+        try:
+            return self._decoder.decompress(chunk, wanted)
+        except zlib.error as error:
+            if self._is_first:  # some servers write `deflate` without its frame
+                self._is_first, self._decoder = False, zlib.decompressobj(-zlib.MAX_WBITS)
+                return self._decoded(chunk)
+            if not self._response.is_success:
+                return b""
+            msg = f"the answer cannot be decompressed: {error}"
+            raise ProviderResponseFormatError(msg, http_status=self._response.status_code) from error
 
     def _too_large(self) -> ProviderError:
         msg = f"the answer is larger than {self._most} bytes"
@@ -122,7 +153,7 @@ def understood(
     return ProviderAnswer(answer, http_status=status) if isinstance(answer, dict) else answer
 
 
-def silence(error: Exception, hidden: Hidden) -> ProviderError:
+def silence(error: Exception, hidden: Hidden, *, may_have_left: bool = False) -> ProviderError:
     """The provider error for an exception that was raised instead of an answer."""
     if isinstance(error, ProviderError):
         return error
@@ -132,7 +163,8 @@ def silence(error: Exception, hidden: Hidden) -> ProviderError:
     if isinstance(error, OURS):
         return ProviderInternalError(hidden.clean(error_text(error)), never_left=True)
     found = canonical(error)
-    return type(found)(hidden.clean(error_text(error)), never_left=found.never_left)
+    text = hidden.clean(error_text(error))
+    return type(found)(text, never_left=found.never_left and not may_have_left, is_passing=found.is_passing)
 
 
 def cause_of(error: Exception, hidden: Hidden) -> BaseException | None:

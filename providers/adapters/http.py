@@ -1,5 +1,6 @@
 """The base of providers that speak HTTP: a subclass says what to ask, and how to read the answer."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing, closing
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -17,6 +18,7 @@ from providers.core.errors import canonical
 from providers.core.exchange import ProviderExecutionContext
 
 MEBIBYTE = 1024 * 1024
+EARLIER = 0.25
 
 
 class HttpProvider(ProviderBase):
@@ -67,27 +69,33 @@ class HttpProvider(ProviderBase):
             with within(context.timeout), closing(client.send(request, stream=True)) as response:
                 body = Body(response, self.max_answer_bytes)
                 with body.cut_off():
-                    for chunk in response.iter_bytes():
+                    for chunk in response.iter_raw():
                         if not body.takes(chunk):
                             break
+                content = body.whole()
         except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
-            raise silence(error, hidden) from cause_of(error, hidden)
-        return understood(response, bytes(body), self.read, hidden)
+            raise silence(error, hidden, may_have_left=self.follow_redirects) from cause_of(error, hidden)
+        return understood(response, content, self.read, hidden)
 
     async def _aexecute_impl(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
         client = await async_client_for((type(self), self.base_url), self.client_options)
         request = self._request_of(client, context, **asked)
         hidden = Hidden(request)
+        limit = context.timeout
+        # A little before the attempt is cut, so that a failure whose explanation is slow is still told as that failure.
+        ends_at = None if limit is None else asyncio.get_running_loop().time() + limit - min(limit / 10, EARLIER)
         try:
             async with aclosing(await client.send(request, stream=True)) as response:
                 body = Body(response, self.max_answer_bytes)
                 with body.cut_off():
-                    async for chunk in response.aiter_bytes():
-                        if not body.takes(chunk):
-                            break
+                    async with asyncio.timeout_at(ends_at):
+                        async for chunk in response.aiter_raw():
+                            if not body.takes(chunk):
+                                break
+                content = body.whole()
         except Exception as error:  # noqa: BLE001 (whatever it is becomes one of ours)
-            raise silence(error, hidden) from cause_of(error, hidden)
-        return understood(response, bytes(body), self.read, hidden)
+            raise silence(error, hidden, may_have_left=self.follow_redirects) from cause_of(error, hidden)
+        return understood(response, content, self.read, hidden)
 
     def _request_of(
         self,
@@ -101,7 +109,8 @@ class HttpProvider(ProviderBase):
     ) -> httpx.Request:
         try:
             asked = self.request(operation, payload)
-            headers = {**telemetry.carried(), **self.headers_for(tenant_id), **asked.headers}
+            encodings = {"accept-encoding": "gzip, deflate"}
+            headers = {**encodings, **telemetry.carried(), **self.headers_for(tenant_id), **asked.headers}
             # It names the host of an address that has none yet.
             headers.pop("host", None)
             key = context.idempotency_key

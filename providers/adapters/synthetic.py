@@ -50,7 +50,12 @@ class SyntheticProvider(ProviderBase):
     ) -> None:
         self._script = iter(script)
         self._latency = latency if isinstance(latency, tuple) else (latency, latency)
-        self._failures = _mixed(failures or {})
+        shares = failures or {}
+        if any(share < 0 for share in shares.values()) or sum(shares.values()) > 1:
+            msg = f"failure shares must be at least 0 and add up to at most 1: {dict(shares)}"
+            raise ValueError(msg)
+        # Reasons, each with the number below which chance means it.
+        self._failures = list(zip(map(_known, shares), accumulate(shares.values()), strict=True))
         self._retry_after = retry_after
         self._answer = answer
         # An own source of chance, so that nothing else in the process changes the course of events.
@@ -105,14 +110,6 @@ class SyntheticProvider(ProviderBase):
         if callable(step):
             return step(payload)
         return {"call": drawn.number, "asked": payload} if step is None else step
-
-
-def _mixed(failures: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Reasons, each with the number below which chance means it."""
-    if any(share < 0 for share in failures.values()) or sum(failures.values()) > 1:
-        msg = f"failure shares must be at least 0 and add up to at most 1: {dict(failures)}"
-        raise ValueError(msg)
-    return list(zip(map(_known, failures), accumulate(failures.values()), strict=True))
 
 
 def _known(reason_code: str) -> str:

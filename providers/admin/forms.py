@@ -13,8 +13,9 @@ from unfold.widgets import (
 
 from ergon_site.access.console.fields import WhyField
 from ergon_site.access.console.pages import ReasonForm
-from providers.calls.overrides import FORCED_FOR, LARGEST, LONGEST, LONGEST_NAME
+from providers.calls.overrides import FORCED_FOR, LARGEST, LONGEST
 from providers.core.exchange import Who
+from providers.models.columns import NAME
 
 PLAIN = UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"})
 A_DAY = 86_400
@@ -64,16 +65,16 @@ class QuotaForm(forms.Form):
 
 
 class CapabilityForm(forms.Form):
-    provider_name = forms.CharField(label="Provider", max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank.")
-    capability = forms.CharField(max_length=LONGEST_NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
+    provider_name = forms.CharField(label="Provider", max_length=NAME, widget=PLAIN, help_text="Such as rank.")
+    capability = forms.CharField(max_length=NAME, widget=PLAIN, help_text="Such as rank_snapshot.")
 
 
 class NewQuotaForm(CapabilityForm, QuotaForm):
-    tenant_id = forms.CharField(label="Tenant", max_length=LONGEST_NAME, widget=PLAIN, help_text="Usually a UUID.")
+    tenant_id = forms.CharField(label="Tenant", max_length=NAME, widget=PLAIN, help_text="Usually a UUID.")
     field_order = ("tenant_id", "provider_name", "capability", "limit", "window", "reason")
 
     def who(self) -> Who:
-        return Who(*(self.cleaned_data[name] for name in Who._fields))
+        return Who.of(*(self.cleaned_data[name] for name in Who._fields))
 
 
 class NewPolicyForm(CapabilityForm):

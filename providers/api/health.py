@@ -29,7 +29,6 @@ from providers.core.exchange import Who
 from providers.models import ProviderExecutionMetric
 from providers.reads import health
 
-BODY_LIMIT = 16 * 1024
 WHY = OpenApiParameter(
     "reason", str, required=True, description=f"1 to {LONGEST_REASON:,} characters, kept in the audit log."
 )
@@ -65,7 +64,7 @@ class OverrideView(Refusing, APIView):
     """Reset a breaker, or force it open or closed, in all processes at once."""
 
     required_scope = "providers:operate"
-    body_limit = BODY_LIMIT
+    body_limit = DECISION_LIMIT
 
     @extend_schema(request=OverrideSerializer, responses={(200, "application/json"): StandingSerializer})
     def post(self, request: Request, provider_name: str, capability: str) -> Response:

@@ -11,7 +11,6 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 
 from ergon_site.access.api.bodies import object_fields
 from ergon_site.access.api_identity import Caller
-from ergon_site.access.core import scopes
 from ergon_site.access.core.texts import LONGEST_REASON
 from ergon_site.access.parameters import Filters, address_time, conditions, one_of, short_text
 from providers.calls import FORCED_FOR
@@ -38,17 +37,12 @@ FOR_METRICS = [
 ]
 
 
-def sees_all(caller: Caller) -> bool:
-    """Whether a client has a platform's eyes."""
-    return scopes.allows(caller.scopes, "platform")
-
-
 def tenant(caller: Caller, text: Any) -> str:
     """The tenant that is named, if this client may see it."""
     named = text.lower() if isinstance(text, str) else ""
     if not UUID.fullmatch(named):
         raise ValidationError({"tenant_id": "This must be the UUID of a tenant."})
-    if named not in caller.tenants and not sees_all(caller):
+    if named not in caller.tenants and "platform" not in caller.scopes:
         msg = "This client may not see that tenant."
         raise PermissionDenied(msg)
     return named
@@ -59,7 +53,7 @@ def metrics(caller: Caller, parameters: Mapping[str, str]) -> Q:
     found = Q()
     if "tenant_id" in parameters:
         found = Q(tenant_id=tenant(caller, parameters["tenant_id"]))
-    elif not sees_all(caller):
+    elif "platform" not in caller.scopes:
         found = Q(tenant_id__in=sorted(caller.tenants))
     given = conditions(parameters, FILTERS, lambda name, why: ValidationError({name: why}))
     return Q(found, *given.values())

@@ -4,7 +4,14 @@ Admission is one statement on one row; on PostgreSQL a settlement is one stateme
 caller's transaction.
 """
 
+from ergon_site.access.database.calls import DatabaseTimeoutError as DatabaseTimeoutError
 from providers.calls.dead_letters import record_dead_letter as record_dead_letter
+from providers.calls.journal import (
+    answer_to as answer_to,
+    replay_if_known as replay_if_known,
+    spool as spool,
+    waiting as waiting,
+)
 from providers.calls.overrides import (
     FORCED_FOR as FORCED_FOR,
     OrderError as OrderError,
@@ -20,6 +27,8 @@ from providers.core.exchange import CallRequest as CallRequest
 from providers.database.admitting import admit as admit
 from providers.database.sql import (
     LOST as LOST,
+    answered_within as answered_within,
+    is_connected as is_connected,
     lost_connections_closed as lost_connections_closed,
     refuse_open_transaction as refuse_open_transaction,
 )

@@ -18,11 +18,29 @@ CATEGORIES = {"timeout": ExceptionType.TIMEOUT, "bad_request": ExceptionType.BUS
 
 def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int) -> OutboxLetter:
     """Keep a dead letter, in the database transaction of the end that it tells of."""
-    message, request = _message(ticket, error, attempts), _request(ticket)
+    context = ticket.context
+    named = {**ticket.who._asdict(), "campaign_id": ticket.campaign_id, "operation": ticket.operation}
+    # What is published: the thirteen fields of the documents.
+    message: dict[str, Any] = storable(
+        {
+            **named,
+            "task_name": context.task_name,
+            "idempotency_key": ticket.key,
+            "correlation_id": context.correlation_id,
+            "reason_code": error.reason_code,
+            "error_type": type(error).__name__,
+            "error_message": error.message,
+            "attempts": attempts,
+            "occurred_at": database_time().isoformat(),
+        }
+    )
+    # What a replay asks again.
+    keys = {"idempotency_key": context.idempotency_key, "task_arguments": context.task_arguments}
+    request: dict[str, Any] = storable({**named, "version": ticket.version, **keys, "payload": ticket.payload})
     without_payload = {name: value for name, value in request.items() if name != "payload"}
     draft = DeadLetterDraft(
         source=f"{ticket.who.provider_name}/{ticket.who.capability}"[:200],
-        uid=ticket.context.correlation_id,
+        uid=context.correlation_id,
         step=ticket.operation[:STEP],
         category=CATEGORIES.get(error.reason_code, ExceptionType.SYSTEM).value,
         error_type=message["error_type"],
@@ -33,35 +51,3 @@ def record_dead_letter(ticket: CallRequest, error: ProviderError, attempts: int)
     )
     [letter] = dead_letters.record([draft])
     return OutboxLetter.objects.create(payload=message, request=request, dead_letter_id=letter.pk)
-
-
-def _message(ticket: CallRequest, error: ProviderError, attempts: int) -> dict[str, Any]:
-    """The published message: the thirteen fields of the documents."""
-    message: dict[str, Any] = {
-        **ticket.who._asdict(),
-        "campaign_id": ticket.campaign_id,
-        "task_name": ticket.context.task_name,
-        "operation": ticket.operation,
-        "idempotency_key": ticket.key,
-        "correlation_id": ticket.context.correlation_id,
-        "reason_code": error.reason_code,
-        "error_type": type(error).__name__,
-        "error_message": error.message,
-        "attempts": attempts,
-        "occurred_at": database_time().isoformat(),
-    }
-    return storable(message)  # type: ignore[no-any-return]
-
-
-def _request(ticket: CallRequest) -> dict[str, Any]:
-    """The request, for a replay."""
-    request: dict[str, Any] = {
-        **ticket.who._asdict(),
-        "campaign_id": ticket.campaign_id,
-        "operation": ticket.operation,
-        "version": ticket.version,
-        "idempotency_key": ticket.context.idempotency_key,
-        "task_arguments": ticket.context.task_arguments,
-        "payload": ticket.payload,
-    }
-    return storable(request)  # type: ignore[no-any-return]

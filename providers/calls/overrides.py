@@ -12,16 +12,16 @@ from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import opened
+from providers.core.gate import aligned
 from providers.database import admitting
 from providers.models import Gate, ProviderHealthState, QuotaState
+from providers.models.columns import NAME
 from providers.models.gates import moment
 
 LARGEST = 10**15
 LONGEST = timedelta(days=3660)
 # How long a breaker stays forced unless somebody says otherwise: one that is forgotten decides again.
 FORCED_FOR = timedelta(minutes=30)
-LONGEST_NAME = 100
 ROUNDED = timedelta(microseconds=2)
 
 
@@ -47,7 +47,7 @@ def set_quota(who: Who, *, limit: int, window: float, by: str, reason: str = "")
         raise OrderError(msg, "window")
     gate = _locked(who)
     before = _quota(gate)
-    fresh = opened(limit, window, database_time().timestamp())
+    fresh = aligned(database_time().timestamp(), window)
     if gate.quota_window == window and gate.window_end is not None and gate.window_end > fresh.start:
         gate.quota_limit = limit
     else:
@@ -95,10 +95,12 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
     gate.state, gate.open_until, gate.probes = BreakerState.CLOSED.value, None, {}
     gate.consecutive_failures = gate.successes = 0
     gate.generation += 1  # what is still under way no longer counts
+    gate.turned_at = database_time().timestamp()
     gate.cooldown_until = gate.retry_tokens = gate.override_until = None
     gate.override = gate.override_reason = gate.override_by = ""
     gate.save()
     _show(gate)
+    admitting.log_turn(who, gate.state, generation=gate.generation, why=reason, by=by)
     _record("breaker.reset", who, by, reason, before, _breaker(gate))
     return gate
 
@@ -118,6 +120,7 @@ def _override(who: Who, state: BreakerState, *, by: str, reason: str, lasting: t
     gate.override_until = None if lasting is None else (database_time() + lasting).timestamp()
     gate.save()
     _show(gate)
+    admitting.log_turn(who, f"forced {state.value}", generation=gate.generation, why=reason, by=by)
     verb = "force_open" if state is BreakerState.OPEN else "force_closed"
     _record(f"breaker.{verb}", who, by, reason, before, _breaker(gate))
     return gate
@@ -134,8 +137,8 @@ def _show(gate: Gate) -> None:
 
 def _locked(who: Who) -> Gate:
     for field, name in who._asdict().items():
-        if not 0 < len(name.strip()) <= LONGEST_NAME or not is_storable(name):
-            msg = f"name a tenant, a provider and a capability, each with 1 to {LONGEST_NAME} characters"
+        if not 0 < len(name.strip()) <= NAME or not is_storable(name):
+            msg = f"name a tenant, a provider and a capability, each with 1 to {NAME} characters"
             raise OrderError(msg, field)
     rows = Gate.objects.select_for_update().filter(**who._asdict())
     gate = rows.first()

@@ -6,19 +6,21 @@ dead letter in the same database transaction.
 """
 
 import json
-import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 from providers.calls import dead_letters
 from providers.core import histogram
+from providers.core.breaker import BreakerState
 from providers.core.errors import ProviderError
 from providers.core.exchange import SLACK, CallRequest, Outcome, Who
 from providers.core.gate import Decision, Reservation
@@ -26,20 +28,22 @@ from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, Refuse, Replay, Settle, Taken
 from providers.database import admitting, sql, statements
 from providers.database.statements import POSTGRESQL, Dialect
-from providers.models import Gate, ProviderHealthState
+from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.models.calls import ClaimState
 
 HOUR = 60
 # With fewer attempts than this in the hour, every one is worth a new figure; with more, once a second will do.
 FEW = 100
 EVERY = 1.0
-P95 = 0.95
+# By how much the clocks of a host and of the database may differ.
+SKEW = timedelta(minutes=10)
 
-SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h FROM {gate}, {health}"
+SETTLED = """SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, g.generation,
+  CASE WHEN g.turned_at = g.decided_at THEN g.state END FROM {gate}, {health}"""
 HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
   AND capability = %(capability)s) AS h"""
 MINUTES = """
-SELECT g.settlements, m.attempts, m.successes, m.executions, m.successful_executions, m.buckets
+SELECT m.attempts, m.successes, m.executions, m.successful_executions, m.buckets, g.settlements
 FROM provider_gates g LEFT JOIN provider_minutes m
   ON m.gate_id = g.id AND m.minute > CAST(floor({clock} / 60) AS bigint) - %(minutes)s
 WHERE g.id = %(gate)s
@@ -56,7 +60,7 @@ WHERE tenant_id = CAST(%(tenant_id)s AS text) AND provider_name = CAST(%(provide
 @retry_conflicts
 def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Taken:
     """Take the key of a request; or what stands in the way. Settling the request lets go of it."""
-    token = secrets.token_hex(16)
+    token = ticket.call_id
     given = {
         **admitting.named(ticket.who),
         "key": ticket.key,
@@ -77,10 +81,25 @@ def claim(ticket: CallRequest, *, lease: float) -> Claimed | Replay | Busy | Tak
 
 def settle(ticket: CallRequest, step: Settle) -> Decision:
     """Write down how an attempt came out; whether it may be tried again."""
-    decision, gate_id, now, rated_at, attempts = _settle(ticket, step)
+    verb = _settle_again if step.is_repeat else _settle
+    decision, gate_id, now, rated_at, attempts = verb(ticket, step)
     if rated_at is None or attempts < FEW or now - rated_at >= EVERY:
         rate(gate_id, ticket.who)
     return decision
+
+
+@retry_conflicts
+@transaction.atomic
+def _settle_again(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, float | None, int]:
+    """Settle what may have been settled already."""
+    gate_id, before = _look_back(ticket, step.attempt)
+    if before is None:
+        return _settle(ticket, step)
+    decision = Decision.SUPPRESSED if before.retry_suppressed else Decision.ENDED
+    if before.outcome == Outcome.RETRY.value:
+        is_shut = step.returns_if_shut and Gate.objects.filter(pk=gate_id, state=BreakerState.OPEN.value).exists()
+        decision = Decision.SHUT if is_shut else Decision.RETRY
+    return decision, gate_id, 0.0, None, 0
 
 
 @retry_conflicts
@@ -98,6 +117,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "generation": permit.generation,
         "probe": permit.probe,
         "wants_retry": int(step.wants_retry),
+        "returns_if_shut": int(step.returns_if_shut),
         "refunds_retry": int(step.refunds_retry),
         "reserved_in": step.admission.window_start,
         "cooldown": step.cooldown,
@@ -109,21 +129,45 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
         "answer": kept(step.payload) if is_success and ticket.token else None,
     }
-    settlement = _settlement(sql.dialect(), step.admission.window_start is not None, ticket.token is not None)
+    is_limited = step.admission.window_start is not None
+    settlement = _texts(sql.dialect(), False, is_limited, ticket.token is not None)  # noqa: FBT003 (of a cache)
     with _together(step.outcome):
-        [(word, gate_id, now, rated_at, attempts)] = _carry_out(settlement, given)
+        [(word, gate_id, now, rated_at, attempts, generation, turned)] = _carry_out(settlement, given)
         decision = Decision(word)
-        if step.outcome is Outcome.DEAD_LETTER and decision is not Decision.RETRY and step.error is not None:
+        is_returned = decision is Decision.SHUT and step.returns_if_shut
+        is_over = decision is not Decision.RETRY and not is_returned
+        if step.outcome is Outcome.DEAD_LETTER and is_over and step.error is not None:
             dead_letters.record_dead_letter(ticket, step.error, step.attempt)
+    if turned is not None:
+        why = f"{policy.breaker.success_threshold} probes succeeded" if step.error is None else step.error.reason_code
+        admitting.log_turn(ticket.who, turned, generation=generation, why=why)
     return decision, gate_id, now, rated_at, attempts
 
 
-def refuse(ticket: CallRequest, step: Refuse, decision: Decision | None = None) -> None:
+def refuse(ticket: CallRequest, step: Refuse, decision: Decision | None = None, *, is_repeat: bool = False) -> None:
     """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
-    gate_id = _refuse(ticket, step, decision)
-    if step.attempt > 1:
-        # An execution has ended here, which the rates tell of.
+    gate_id = (_refuse_again if is_repeat else _refuse)(ticket, step, decision)
+    if step.ends_execution:  # which the rates tell of
         rate(gate_id, ticket.who)
+
+
+@retry_conflicts
+@transaction.atomic
+def _refuse_again(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int:
+    gate_id, before = _look_back(ticket, step.attempt)
+    return gate_id if before is not None else _refuse(ticket, step, decision)
+
+
+def _look_back(ticket: CallRequest, attempt: int) -> tuple[int, ProviderExecutionMetric | None]:
+    """What is kept of an attempt. Whoever is still about to keep it holds the gate, which is waited for."""
+    gate_id = Gate.objects.select_for_update().filter(**ticket.who._asdict()).values_list("pk", flat=True).first()
+    attempts = ProviderExecutionMetric.objects.filter(
+        **ticket.who._asdict(),
+        created_at__gte=datetime.fromtimestamp(ticket.asked_at, UTC) - SKEW,
+        call_id=ticket.call_id,
+        attempt_number=attempt,
+    )
+    return gate_id or 0, attempts.first()
 
 
 @retry_conflicts
@@ -136,11 +180,13 @@ def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int
         "budget_ms": None,
         "reserved_in": step.refund.window_start,
         "is_exhausted": int(decision is Decision.QUOTA),
+        "ends_execution": int(step.ends_execution),
+        "is_success": 0,
         "claim_state": ClaimState.FAILED.value,
         "answer": None,
     }
     shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
-    refusal = _refusal(sql.dialect(), shows_quota, ticket.token is not None)
+    refusal = _texts(sql.dialect(), True, shows_quota, ticket.token is not None)  # noqa: FBT003 (of a cache)
     with _together(step.outcome):
         found = _carry_out(refusal, given)
         if not found:
@@ -164,25 +210,14 @@ def rate(gate_id: int, who: Who) -> None:
     """Compute the rates of a capability anew. Whoever has seen less never overwrites who has seen more."""
     clock = sql.dialect().clock
     found = sql.rows(MINUTES.format(clock=clock), {"gate": gate_id, "minutes": HOUR})
-    minutes = [row for row in found if row[1] is not None]
-    attempts, successes, executions, successful = (sum(row[place] for row in minutes) for place in range(1, 5))
-    # SQLite returns JSON as it is written.
-    buckets = (json.loads(row[5]) if isinstance(row[5], str) else row[5] for row in minutes)
-    p95 = histogram.percentile(histogram.merged(buckets), P95)
-    given = {
-        **who._asdict(),
-        "success": histogram.rate(successes, attempts),
-        "p95": None if p95 is None else round(p95, 3),
-        "execution": histogram.rate(successful, executions),
-        "attempts": attempts,
-        "settlement": found[0][0],
-    }
-    sql.rows(RATES.format(clock=clock), given)
+    rates = histogram.rates_of([row for row in found if row[0] is not None])
+    sql.rows(RATES.format(clock=clock), {**who._asdict(), **rates._asdict(), "settlement": found[0][-1]})
 
 
 def rollup() -> int:
     """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
     before = database_time().timestamp() - EVERY
+    _show_expired_overrides(before)
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0
     for health in aged.order_by("pk").iterator():
@@ -193,42 +228,37 @@ def rollup() -> int:
     return count
 
 
-@cache
-def _settlement(dialect: Dialect, is_limited: bool, is_guarded: bool) -> list[str]:  # noqa: FBT001 (of a cache)
-    parts = {
-        "g": statements.gate_settlement(dialect),
-        "m": statements.METRIC,
-        "n": statements.minute(dialect),
-        "h": statements.health(dialect) + "RETURNING rated_at, attempts_1h",
-    }
-    if is_limited:
-        parts["q"] = statements.quota(dialect, is_refusal=False)
-    if is_guarded:
-        parts["c"] = statements.claim_end(dialect)
-    decided = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
-    return _combined(dialect, parts, decided, SETTLED)
+def _show_expired_overrides(now: float) -> None:
+    """What an operator said no longer holds; until the next call nobody else would show it."""
+    for gate in Gate.objects.filter(override_until__lte=now).exclude(override=""):
+        shown = ProviderHealthState.objects.filter(**gate.who._asdict(), breaker_state=gate.override)
+        shown.exclude(breaker_state=gate.state).update(breaker_state=gate.state, updated_at=Now())
 
 
 @cache
-def _refusal(dialect: Dialect, shows_quota: bool, is_guarded: bool) -> list[str]:  # noqa: FBT001 (of a cache)
-    parts = {
-        "g": statements.refund(dialect) if shows_quota else statements.PLAIN_GATE,
-        "m": statements.METRIC,
-        "n": statements.refused_minute(dialect),
-    }
-    if shows_quota:
-        parts["q"] = statements.quota(dialect, is_refusal=True)
-    if is_guarded:
-        parts["c"] = statements.claim_end(dialect)
-    return _combined(dialect, parts, {"is_retried": "false", "is_suppressed": "false"}, "SELECT g.id FROM {gate}")
-
-
-def _combined(dialect: Dialect, parts: dict[str, str], words: dict[str, str], seen: str) -> list[str]:
+def _texts(dialect: Dialect, is_refusal: bool, shows_quota: bool, is_guarded: bool) -> list[str]:  # noqa: FBT001
     """One statement of all parts on PostgreSQL; elsewhere one after the other. The last returns what is seen."""
+    if is_refusal:
+        words = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
+        seen = "SELECT g.id FROM {gate}"
+        gate = statements.refund(dialect) if shows_quota else statements.PLAIN_GATE
+        health = statements.health(dialect, at=dialect.clock)
+        parts = {"m": statements.METRIC, "n": statements.refused_minute(dialect), "h": health}
+    else:
+        words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
+        words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
+        seen = SETTLED
+        gate = statements.gate_settlement(dialect)
+        health = statements.health(dialect) + "RETURNING rated_at, attempts_1h"
+        parts = {"m": statements.METRIC, "n": statements.minute(dialect), "h": health}
+    if shows_quota:
+        parts["q"] = statements.quota(dialect, is_refusal=is_refusal)
+    if is_guarded:
+        parts["c"] = statements.claim_end(dialect)
     is_one = dialect is POSTGRESQL
     words |= {"gate": "g", "health": "h"} if is_one else {"gate": f"({statements.PLAIN_GATE}) AS g", "health": HEALTH}
-    # The first part is formatted already: what it says of JSON has braces of its own.
-    texts = {name: part if name == "g" else part.format(**words) for name, part in parts.items()}
+    # The gate's own part is formatted already: what it says of JSON has braces.
+    texts = {"g": gate, **{name: part.format(**words) for name, part in parts.items()}}
     if is_one:
         return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen.format(**words)}"]
     return [*texts.values(), seen.format(**words)]
@@ -261,6 +291,7 @@ def _given(
         "reason": None if error is None else error.reason_code,
         "retryable": error is not None and error.retryable,
         "policy_version": ticket.policy_version,
+        "call": ticket.call_id,
         "token": ticket.token,
         "replay_for": policy.replay_for,
         "refund": refund.amount,

@@ -72,12 +72,10 @@ class Breaker:
         return {name: until for name, until in self.probes.items() if until > now}
 
     def refuses(self, policy: BreakerPolicy, now: float) -> bool:
-        match self.state_at(now):
-            case BreakerState.CLOSED:
-                return False
-            case BreakerState.OPEN:
-                return True
-        return len(self.live_probes(now)) >= policy.half_open_max_calls
+        state = self.state_at(now)
+        if state is BreakerState.HALF_OPEN:
+            return len(self.live_probes(now)) >= policy.half_open_max_calls
+        return state is BreakerState.OPEN
 
     def reopens_at(self, now: float) -> float:
         """When a refused call may be let through at the earliest."""
@@ -121,6 +119,6 @@ def verdict_of(error: BaseException | None, *, count_rate_limited: bool = False)
     """The verdict of an error on the provider: only errors that mean a sick provider count."""
     if error is None:
         return Verdict.SUCCESS
-    reason = canonical(error).reason_code
-    is_counted = reason in COUNTED or (count_rate_limited and reason == "rate_limited")
-    return Verdict.FAILURE if is_counted else Verdict.NEUTRAL
+    ours = canonical(error)
+    is_counted = ours.reason_code in COUNTED or (count_rate_limited and ours.reason_code == "rate_limited")
+    return Verdict.FAILURE if is_counted and not ours.is_passing else Verdict.NEUTRAL

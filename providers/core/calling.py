@@ -4,19 +4,21 @@ Written once for threads and asyncio: the rules yield what they want done and ar
 """
 
 import random as chance
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from providers.core.breaker import Verdict, verdict_of
 from providers.core.errors import (
     ProviderBadRequestError,
+    ProviderCancelledError,
     ProviderCircuitOpenError,
     ProviderDependencyError,
     ProviderError,
     ProviderQuotaExceededError,
     ProviderRateLimitError,
     ProviderTimeoutError,
+    status_in,
 )
 from providers.core.exchange import Attempt, Outcome, ProviderExecutionContext, ProviderExecutionResult
 from providers.core.gate import NOTHING, Admission, Decision, Reservation
@@ -33,12 +35,16 @@ from providers.core.steps import (
     Replay,
     Settle,
     Sleep,
+    Spool,
     Steps,
+    StoppedError,
     StoreLost,
     Taken,
 )
 
 LOOKS_EVERY = 0.2
+# How long the rules wait before they ask a database that was away once more to keep an outcome.
+SETTLES_AGAIN_AFTER = (0.1, 0.3, 1.0, 3.0)
 # A spent quota is none of them: whoever runs out of it is told at once.
 PAUSES = frozenset({"rate_limited", "circuit_open"})
 REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
@@ -49,12 +55,12 @@ REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
 
 
 class Made(NamedTuple):
-    """An attempt that was made: the time that it had, and the time that it took."""
+    """An attempt that was made, as `Settle` begins: the time that it took, and the time that it had."""
 
     number: int
     admission: Admission
-    timeout: float | None
     duration: float
+    timeout: float | None
 
 
 @dataclass(slots=True)
@@ -67,13 +73,18 @@ class Execution:
     random: Random = chance.random
     is_guarded: bool = False
     attempts: list[Attempt] = field(default_factory=list)
+    number: int = field(init=False)  # of the attempt that is made or refused next
+    calling: Admission | None = None  # of the attempt that is being made, until it is settled
+    called_at: float = 0.0
     reservation: Admission | None = None  # of the quota, for the whole execution
+    is_claimed: bool = False
     has_left: bool = False  # some request may have reached the provider
     is_unkept: bool = False  # how it ended could not be written down
+    is_shut_out: bool = False  # the breaker opened with its failure, and it comes back when that is over
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.started = self.clock()
+        self.started, self.number = self.clock(), self.context.attempts_made + 1
 
     def left(self) -> float | None:
         return self.context.left(self.clock())
@@ -83,6 +94,10 @@ class Execution:
         limits = [limit for limit in (self.policy.timeout, self.left()) if limit is not None]
         return min(limits, default=None)
 
+    def can_wait(self, seconds: float) -> bool:
+        """Whether somebody who comes back by itself has the patience for so long a pause."""
+        return self.context.patience is None or seconds < self.context.patience
+
     def unpaid(self) -> Reservation:
         """The reservations to give back: of requests that certainly never left."""
         held = self.reservation
@@ -90,10 +105,14 @@ class Execution:
 
     def end_of(self, error: ProviderError) -> Outcome:
         """The end of an execution whose failure is not tried again here."""
-        wait, patience = error.retry_after or 0.0, self.context.patience
-        # An end that nobody wrote down is none; a pause is waited for by whoever has the patience.
-        is_pause = error.reason_code in PAUSES and (patience is None or wait < patience)
-        if self.context.may_return and (self.is_unkept or error.is_passing or is_pause):
+        if isinstance(error, ProviderCancelledError):
+            return Outcome.FAILED
+        # An end that nobody wrote down is none; a pause is waited for by whoever has the patience, and attempts left
+        # unless it was refused without one.
+        is_pause = error.reason_code in PAUSES or (error.retryable and error.retry_after is not None)
+        has_attempts = error.never_left or self.number < self.policy.retry.max_attempts
+        is_waited_for = is_pause and has_attempts and self.can_wait(error.retry_after or 0.0)
+        if self.context.may_return and (self.is_unkept or self.is_shut_out or error.is_passing or is_waited_for):
             return Outcome.RETRY
         return Outcome.FAILED if self.context.task_name is None else Outcome.DEAD_LETTER
 
@@ -108,17 +127,21 @@ class Execution:
             duration_ms=round((self.clock() - self.started) * 1000, 3),
             retry_after=None if error is None else error.retry_after,
             retry_suppressed=suppressed,
+            is_kept=not self.is_unkept,
             correlation_id=self.context.correlation_id,
         )
 
 
 def execute(execution: Execution) -> Steps[ProviderExecutionResult]:
     """An execution, from the claim of its key to its end."""
-    if execution.is_guarded:
-        earlier = yield from claim(execution)
-        if earlier is not None:
-            return earlier
-    return (yield from attempts(execution))
+    try:
+        if execution.is_guarded:
+            earlier = yield from claim(execution)
+            if earlier is not None:
+                return earlier
+        return (yield from attempts(execution))
+    except StoppedError:
+        return (yield from break_off(execution))
 
 
 def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
@@ -130,7 +153,7 @@ def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
                 return replace(execution.result(payload=payload), replayed=True)
             case Taken():
                 error: ProviderError = ProviderBadRequestError("the idempotency key was used for another request")
-                return (yield from refuse(execution, 1, error))
+                return (yield from refuse(execution, error))
             case StoreLost():
                 return execution.result(store_lost())
             case Busy(retry_after):
@@ -138,76 +161,65 @@ def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
                 if now + LOOKS_EVERY > waits_until or (left is not None and left <= LOOKS_EVERY):
                     message = "the same request is in progress"
                     error = ProviderDependencyError(message, retry_after=retry_after, is_passing=True)
-                    return (yield from refuse(execution, 1, error))
+                    return (yield from refuse(execution, error))
                 yield Sleep(LOOKS_EVERY)
             case _:
+                execution.is_claimed = True
                 return None
 
 
 def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
     """Try until it succeeds, fails for good, or nothing allows another attempt. Each attempt passes the gate."""
-    policy, number, failure = execution.policy, 1, None
+    policy, failure = execution.policy, None
     while True:
         timeout = execution.timeout()
         if timeout is not None and timeout <= 0:
             # Only the first attempt can come here: a wait that would reach the deadline is not begun.
             late = failure or ProviderTimeoutError("the deadline had passed before the call", never_left=True)
-            return (yield from refuse(execution, number, late))
-        admission = yield Admit(number, policy.cost if number == 1 or policy.quota_per_attempt else 0)
+            return (yield from refuse(execution, late))
+        is_paid = bool(execution.attempts) and not policy.quota_per_attempt
+        admission = yield Admit(execution.number, 0 if is_paid else policy.cost)
         if isinstance(admission, StoreLost):
             execution.is_unkept = failure is not None
             return execution.result(failure or store_lost())
         if not admission.decision.is_admission:
             kind, message = REFUSALS[admission.decision]
             refused = kind(message, retry_after=admission.retry_after, never_left=True)
-            return (yield from refuse(execution, number, refused, failure))
+            return (yield from refuse(execution, refused, failure))
         if admission.reserved:
             execution.reservation = admission
-        began = execution.clock()
-        answer: Answered | Failed = yield Call(number, timeout)
-        duration = execution.clock() - began
-        made = Made(number, admission, timeout, duration)
+        execution.calling, execution.called_at = admission, execution.clock()
+        answer: Answered | Failed = yield Call(execution.number, timeout)
+        made = Made(execution.number, admission, execution.clock() - execution.called_at, timeout)
         if isinstance(answer, Answered):
-            return (yield from succeed(execution, made, answer))
+            # A success is never thrown away, however late it comes.
+            payload, status = answer
+            told = Attempt(made.number, milliseconds(made.duration), Outcome.SUCCESS, http_status=status)
+            execution.attempts.append(told)
+            settlement = Settle(*made, Verdict.SUCCESS, Outcome.SUCCESS, payload=payload, http_status=status)
+            yield from settle(execution, settlement)
+            return execution.result(payload=payload)
         failure = answer.error
         delay, decision = yield from fail(execution, made, failure)
         if decision is not Decision.RETRY:
             return execution.result(failure, suppressed=decision is Decision.SUPPRESSED)
+        execution.number += 1
         yield Sleep(delay)
-        number += 1
-
-
-def succeed(execution: Execution, made: Made, answer: Answered) -> Steps[ProviderExecutionResult]:
-    """A success is never thrown away, however late it comes."""
-    payload, status = answer
-    told = Attempt(made.number, milliseconds(made.duration), Outcome.SUCCESS, http_status=status)
-    execution.attempts.append(told)
-    yield Settle(
-        attempt=made.number,
-        admission=made.admission,
-        duration=made.duration,
-        budget=made.timeout,
-        verdict=Verdict.SUCCESS,
-        outcome=Outcome.SUCCESS,
-        payload=payload,
-        http_status=status,
-    )
-    return execution.result(payload=payload)
 
 
 def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[float, Decision]]:
     """Settle an attempt that failed; the wait before the next one, and whether there is to be one."""
     policy = execution.policy
-    error.retry_after = capped(error.retry_after, policy.retry_after_ceiling)
+    error.retry_after, error.http_status = (
+        capped(error.retry_after, policy.retry_after_ceiling),
+        status_in(error.http_status),
+    )
     left = execution.left()
     delay = policy.retry.next_delay(error, made.number, left, execution.random)
     execution.has_left = not error.never_left or (execution.has_left and not policy.quota_per_attempt)
     end = execution.end_of(error)
-    decision: Decision | StoreLost = yield Settle(
-        attempt=made.number,
-        admission=made.admission,
-        duration=made.duration,
-        budget=made.timeout,
+    settlement = Settle(
+        *made,
         verdict=verdict_of(error, count_rate_limited=policy.count_rate_limited),
         outcome=end,
         # Somebody who comes back by itself is not kept waiting through a pause.
@@ -219,25 +231,68 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
         refunds_retry=policy.quota_per_attempt,
         cooldown=error.retry_after,
         lasts=max(left or 0.0, (delay or 0.0) + (policy.timeout or 0.0)),
+        returns_if_shut=execution.context.may_return and execution.can_wait(policy.breaker.open_cooldown_seconds),
     )
-    if isinstance(decision, StoreLost):
-        execution.is_unkept, decision = True, Decision.ENDED
-        end = execution.end_of(error)
-    outcome = Outcome.RETRY if decision is Decision.RETRY else end
+    decision = yield from settle(execution, settlement)
+    if decision is Decision.SHUT and settlement.returns_if_shut:
+        execution.is_shut_out = True
+        error.retry_after = max(error.retry_after or 0.0, policy.breaker.open_cooldown_seconds)
+    outcome = Outcome.RETRY if decision is Decision.RETRY else execution.end_of(error)
     told = Attempt(made.number, milliseconds(made.duration), outcome, error.reason_code, error.http_status)
     execution.attempts.append(told)
     return delay or 0.0, decision
 
 
+def settle(execution: Execution, settlement: Settle, waits: Sequence[float] = SETTLES_AGAIN_AFTER) -> Steps[Decision]:
+    """Write down how an attempt ended; a database that is away is asked for a while, and then the journal keeps it."""
+    try:
+        kept: Decision | StoreLost = yield settlement
+        for wait in waits:
+            left = execution.left()
+            if not isinstance(kept, StoreLost) or kept.is_local or (left is not None and left <= wait):
+                break
+            yield Sleep(wait)
+            kept = yield settlement._replace(is_repeat=True)
+    except StoppedError:
+        yield from spool(execution, settlement)
+        raise
+    if not isinstance(kept, StoreLost):
+        execution.calling = None
+        return kept
+    yield from spool(execution, settlement, is_local=kept.is_local)
+    return Decision.ENDED
+
+
+def spool(execution: Execution, settlement: Settle, *, is_local: bool = False) -> Steps[None]:
+    """Keep an outcome in the journal, which also ends the claim later. What was called without both is not kept."""
+    execution.calling, execution.is_claimed, execution.is_unkept = None, False, True
+    if execution.is_guarded or not is_local:
+        end = settlement.outcome if settlement.error is None else execution.end_of(settlement.error)
+        yield Spool(settlement._replace(outcome=end, wants_retry=False))
+
+
+def break_off(execution: Execution) -> Steps[ProviderExecutionResult]:
+    """The end of an execution that its caller does not wait for any more: nothing stays open."""
+    error = ProviderCancelledError()
+    if execution.calling is not None:
+        duration = execution.clock() - execution.called_at
+        made = Made(execution.number, execution.calling, duration, execution.timeout())
+        yield from settle(execution, Settle(*made, Verdict.NEUTRAL, Outcome.FAILED, error=error), waits=())
+    elif execution.is_claimed:
+        return (yield from refuse(execution, error))
+    return execution.result(error)
+
+
 def refuse(
-    execution: Execution, number: int, error: ProviderError, original: ProviderError | None = None
+    execution: Execution, error: ProviderError, original: ProviderError | None = None
 ) -> Steps[ProviderExecutionResult]:
     """An attempt that was not made. If others were, the reason stays the one that made them fail."""
     # Whoever refused, a refused call has failed; only one that nobody will make again is a dead letter.
     end = execution.end_of(original or error)
     # With a reservation for each attempt, that of the last one was settled with it.
     refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
-    kept = yield Refuse(number, error, Outcome.FAILED if end is Outcome.RETRY else end, refund)
+    outcome = Outcome.FAILED if end is Outcome.RETRY else end
+    kept = yield Refuse(execution.number, error, outcome, refund, ends_execution=bool(execution.attempts))
     execution.is_unkept = isinstance(kept, StoreLost)
     return execution.result(original or error)
 

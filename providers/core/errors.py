@@ -2,9 +2,12 @@
 
 import errno
 import json
+import math
 import socket
 import ssl
+from datetime import timedelta
 from http import HTTPStatus
+from typing import Any
 
 from engines.core.text_redaction import redact_text
 
@@ -29,8 +32,8 @@ class ProviderError(Exception):
     ) -> None:
         self.message = excerpt(message) or (self.__doc__ or "").partition("\n")[0]
         super().__init__(self.message)
-        self.http_status = http_status
-        self.retry_after = retry_after
+        self.http_status = status_in(http_status)
+        self.retry_after = seconds_in(retry_after)
         self.never_left = never_left  # the request certainly did not reach the provider
         self.is_passing = is_passing  # it says nothing of the provider: whoever may return does
 
@@ -93,6 +96,12 @@ class ProviderCircuitOpenError(ProviderError):
     reason_code = "circuit_open"
 
 
+class ProviderCancelledError(ProviderError):
+    """The caller broke the call off before the provider had answered."""
+
+    reason_code = "cancelled"
+
+
 class ProviderInternalError(ProviderError):
     """The call failed in a way that nobody foresaw."""
 
@@ -133,17 +142,31 @@ _NEVER_LEFT = {
     *("ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"),
     *("ClientConnectorError", "NewConnectionError", "SSLCertVerificationError"),
 }
+# Of a pool that is too small for its callers the provider knows nothing.
+_OURS = {"PoolTimeout", "EmptyPoolError"}
 
 
 def canonical(error: BaseException) -> ProviderError:
     """The error as one of ours; what it came from stays its cause."""
     if isinstance(error, ProviderError):
         return error
-    status = _status_of(error)
-    origin = _origin_of(error)
+    # The status of an answer that a client library made an error of.
+    answer = getattr(error, "response", None)
+    status = status_in(getattr(answer, "status_code", None) if answer is not None else getattr(error, "code", None))
+    # The error that a client library wraps, as urllib does in `reason`.
+    origin = error
+    for _ in range(DEEPEST):
+        if not isinstance(reason := getattr(origin, "reason", None), BaseException):
+            break
+        origin = reason
     kind = _kind_of(origin) if status is None else kind_of_status(status)
     names = {one.__name__ for one in type(origin).__mro__}
-    found = kind(error_text(error), http_status=status, never_left=status is None and not names.isdisjoint(_NEVER_LEFT))
+    found = kind(
+        error_text(error),
+        http_status=status,
+        never_left=status is None and not names.isdisjoint(_NEVER_LEFT),
+        is_passing=not names.isdisjoint(_OURS),
+    )
     found.__cause__ = error
     return found
 
@@ -162,6 +185,21 @@ def kind_of_status(status: int) -> type[ProviderError]:
     return ProviderDependencyError if is_theirs else ProviderInternalError
 
 
+def status_in(value: Any) -> int | None:
+    """An HTTP status, as a provider's author may write it; None if it is none."""
+    is_status = isinstance(value, int) and 100 <= value < 1000  # noqa: PLR2004 (three digits)
+    return int(value) if is_status else None
+
+
+def seconds_in(value: Any) -> float | None:
+    """A number of seconds, as a provider's author may write it; None if it is none."""
+    try:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
 def excerpt(text: object, longest: int = LONGEST_MESSAGE) -> str:
     """The beginning of a text, with a stand-in wherever it looks like a secret."""
     # Cut generously first, so that a long body costs nothing, and exactly afterwards: a stand-in may be longer.
@@ -174,16 +212,6 @@ def error_text(error: BaseException) -> str:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 (its own __str__ is broken)
         return type(error).__name__
-
-
-def _origin_of(error: BaseException) -> BaseException:
-    """The original error of a client library's error, as urllib wraps it in `reason`."""
-    for _ in range(DEEPEST):
-        reason = getattr(error, "reason", None)
-        if not isinstance(reason, BaseException):
-            break
-        error = reason
-    return error
 
 
 def _kind_of(error: BaseException) -> type[ProviderError]:
@@ -199,10 +227,3 @@ def _kind_of(error: BaseException) -> type[ProviderError]:
         if one.__name__ in _BY_NAME:
             return _BY_NAME[one.__name__]
     return ProviderInternalError
-
-
-def _status_of(error: BaseException) -> int | None:
-    """The status of the answer that a client library made an error of."""
-    answer = getattr(error, "response", None)
-    status = getattr(answer, "status_code", None) if answer is not None else getattr(error, "code", None)
-    return status if isinstance(status, int) and 100 <= status < 600 else None  # noqa: PLR2004 (what HTTP knows)

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from providers.core.errors import ProviderError
 from providers.core.policy import ProviderPolicy
+from providers.core.request import tenant_in
 
 # A lease outlives the deadline of whoever holds it: nobody else may begin while it may still be calling.
 SLACK = 5.0
@@ -28,6 +30,11 @@ class Who(NamedTuple):
     provider_name: str
     capability: str
 
+    @classmethod
+    def of(cls, tenant_id: Any, provider_name: str, capability: str) -> "Who":
+        """As people and programs name it."""
+        return cls(tenant_in(tenant_id), provider_name, capability)
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderExecutionContext:
@@ -36,10 +43,10 @@ class ProviderExecutionContext:
     `deadline` is a time of the monotonic clock that covers calls and waits. `attempt` and `timeout` are filled in for
     each attempt: an implementation gives up after `timeout` seconds. Whoever names a task (`task_name`) wants
     terminal failures kept as dead letters; whoever `may_return` comes back by itself when the provider is paused,
-    unless the pause is longer than its `patience`.
+    unless the pause is longer than its `patience`. The attempts that it made before it came back count, too.
     """
 
-    correlation_id: str
+    correlation_id: str = field(default_factory=lambda: uuid4().hex)
     idempotency_key: str | None = None
     deadline: float | None = None
     task_execution_id: int | None = None
@@ -47,6 +54,7 @@ class ProviderExecutionContext:
     task_arguments: Mapping[str, Any] | None = None  # what the task was sent, where that is not the request itself
     may_return: bool = False
     patience: float | None = None
+    attempts_made: int = 0
     attempt: int = 1
     timeout: float | None = None
 
@@ -69,6 +77,9 @@ class CallRequest:
     payload: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
     policy_version: int | None = None
+    # Tells this call from all others: what is settled twice is seen by it, and it is the token of the claim.
+    call_id: str = field(default_factory=lambda: uuid4().hex)
+    asked_at: float = 0.0  # seconds since 1970
     token: str | None = None
 
 
@@ -99,6 +110,7 @@ class ProviderExecutionResult:
     retry_after: float | None = None
     replayed: bool = False
     retry_suppressed: bool = False
+    is_kept: bool = True  # how it ended is written down in the database
     correlation_id: str = ""
     idempotency_key: str = ""
 

@@ -1,14 +1,34 @@
 """Latencies in buckets that grow by 7 %: small to keep, easy to add up, and exact within the bucket."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, log
-from typing import Any
+from typing import Any, NamedTuple
 
 GROWTH = 1.07
 SMALLEST = 0.01  # milliseconds; everything below is one bucket
+P95 = 0.95
 _LOG = log(GROWTH)
 
 Buckets = Mapping[int, int]
+
+
+class Rates(NamedTuple):
+    """Rates of attempts and of executions; None where there were none."""
+
+    success: float | None = None
+    execution: float | None = None
+    p95: float | None = None
+    attempts: int = 0
+    refusals: int = 0
+
+
+def rates_of(minutes: Sequence[Sequence[Any]]) -> Rates:
+    """The rates of minutes: each begins with attempts, successes, executions, successful ones and buckets."""
+    attempts, successes, executions, successful = (sum(minute[place] for minute in minutes) for place in range(4))
+    p95 = percentile(merged(minute[4] for minute in minutes), P95)
+    p95 = None if p95 is None else round(p95, 3)
+    return Rates(rate(successes, attempts), rate(successful, executions), p95, attempts)
 
 
 def bucket_of(milliseconds: float) -> int:
@@ -23,11 +43,11 @@ def middle_of(bucket: int) -> float:
     return SMALLEST * float(GROWTH ** (bucket - 0.5))
 
 
-def merged(parts: Iterable[Mapping[Any, int]]) -> dict[int, int]:
-    """The sum of histograms; JSON keeps the numbers of buckets as texts."""
+def merged(parts: Iterable[Mapping[Any, int] | str]) -> dict[int, int]:
+    """The sum of histograms. JSON keeps the numbers of buckets as texts, and SQLite returns it as it is written."""
     total: dict[int, int] = {}
     for part in parts:
-        for bucket, count in part.items():
+        for bucket, count in (json.loads(part) if isinstance(part, str) else part).items():
             total[int(bucket)] = total.get(int(bucket), 0) + count
     return total
 

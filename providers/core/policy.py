@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, part, rule
+from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, nested, rule
 from providers.core.breaker import BreakerPolicy
 from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
 
@@ -23,15 +23,9 @@ SECONDS = rule("a number of seconds above 0", TIME_LIMIT["check"])
 class ProviderPolicy(Policy):
     """The policy of one capability of one provider."""
 
-    retry: RetryPolicy = field(
-        default_factory=RetryPolicy, metadata=part(RetryPolicy, "Attempts and delays of a call.")
-    )
-    breaker: BreakerPolicy = field(
-        default_factory=BreakerPolicy, metadata=part(BreakerPolicy, "When the breaker opens and closes.")
-    )
-    budget: RetryBudget = field(
-        default_factory=RetryBudget, metadata=part(RetryBudget, "Retries that all callers may make together.")
-    )
+    retry: RetryPolicy = nested(RetryPolicy, "Attempts and delays of a call.")
+    breaker: BreakerPolicy = nested(BreakerPolicy, "When the breaker opens and closes.")
+    budget: RetryBudget = nested(RetryBudget, "Retries that all callers may make together.")
     timeout: float | None = field(default=30.0, metadata=TIME_LIMIT | means("Time limit of each attempt.", "seconds"))
     retry_after_ceiling: float = field(
         default=RETRY_AFTER_CEILING,
@@ -69,3 +63,8 @@ class ProviderPolicy(Policy):
         default=86400.0,
         metadata=SECONDS | means("How long a successful answer is repeated for the same key.", "seconds"),
     )
+
+    @property
+    def loses_count(self) -> bool:
+        """Whether attempts that are to be counted would be made where nothing counts them."""
+        return self.on_store_failure == StoreFailure.LOCAL and self.quota_per_attempt

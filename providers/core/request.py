@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from providers.core.errors import ProviderUsageError
 
@@ -18,6 +19,8 @@ LONGEST = {
 }
 OPTIONAL = {"idempotency_key", "campaign_id"}
 DEAREST = 10**15
+# Seconds that a call may last at most.
+LATEST = 30 * 86400.0
 # Deeper than people nest, and far from where encoders and databases give up.
 DEEPEST = 100
 # Python refuses to write longer numbers in digits.
@@ -46,10 +49,29 @@ class Request(NamedTuple):
         who = [self.tenant_id, self.provider_name, self.capability, self.operation, self.version]
         return _digest([*who, canonical(self._counted())])
 
+    def key_within(self, task_id: str) -> str:
+        """A key that only this task has for the request."""
+        return _digest([self.key, task_id])
+
     def _counted(self) -> Mapping[str, Any]:
         if self.fields is None:
             return self.payload
         return {name: self.payload[name] for name in self.fields if name in self.payload}
+
+
+def tenant_in(value: Any) -> Any:
+    """A tenant as all tables name it: a UUID, however it is written, is one and the same."""
+    try:
+        return str(value if isinstance(value, UUID) else UUID(value))
+    except (TypeError, ValueError, AttributeError):
+        return value
+
+
+def refuse_deadline(deadline: Any, now: float) -> None:
+    """A deadline is a time of the monotonic clock; one by the clock on the wall would never come."""
+    if deadline is not None and not (isinstance(deadline, int | float) and deadline - now <= LATEST):
+        msg = f"deadline must be time.monotonic() and some seconds, not {deadline!r}"
+        raise ProviderUsageError(msg)
 
 
 def refuse_mistakes(given: Mapping[str, Any]) -> None:

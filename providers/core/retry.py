@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from engines.core import backoff
 from engines.core.rules import DURATION, WHOLE, Policy, means, rule
-from providers.core.errors import ProviderError, canonical
+from providers.core.errors import ProviderError, canonical, seconds_in
 
 T = TypeVar("T")
 Random = Callable[[], float]
@@ -127,17 +127,11 @@ class RetryBudget(Policy):
         default=0.2, metadata=SHARE | means("What each successful call adds to the budget.", "retries")
     )
 
-    def earn(self, tokens: float) -> float:
-        return min(self.capacity, tokens + self.earned_by_success)
 
-    def spend(self, tokens: float) -> float | None:
-        """The budget after a retry; None if there is not enough for one."""
-        return min(tokens, self.capacity) - 1 if min(tokens, self.capacity) >= 1 else None
-
-
-def capped(pause: float | None, ceiling: float) -> float | None:
-    """A pause that a provider asks for, as far as it is granted."""
-    return None if pause is None else min(pause, ceiling)
+def capped(pause: Any, ceiling: float) -> float | None:
+    """A pause that a provider asks for, as far as it can be read and is granted."""
+    seconds = seconds_in(pause)
+    return None if seconds is None else min(seconds, ceiling)
 
 
 def seconds_of(value: str | None, now: datetime) -> float | None:

@@ -34,7 +34,9 @@ class Taken(NamedTuple):
 
 
 class StoreLost(NamedTuple):
-    """The database is away, and calls without it are not allowed."""
+    """The database is away, and calls without it are not allowed; or the call was made without it."""
+
+    is_local: bool = False
 
 
 class Admit(NamedTuple):
@@ -61,7 +63,7 @@ class Failed(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Write down how an attempt came out. Answer: RETRY, SUPPRESSED, ENDED, or StoreLost if it could not be."""
+    """Write down how an attempt ended. Answer: RETRY, SUPPRESSED, SHUT, ENDED, or StoreLost if it could not be."""
 
     attempt: int
     admission: Admission
@@ -77,6 +79,14 @@ class Settle(NamedTuple):
     refunds_retry: bool = False
     cooldown: float | None = None
     lasts: float = 0.0  # for how long it may still be under way, if it is tried again
+    returns_if_shut: bool = False  # if the breaker is open now, the task comes back: this is not its end
+    is_repeat: bool = False  # it was asked for before, and nobody knows whether it was carried out
+
+
+class Spool(NamedTuple):
+    """Keep on this host how an attempt ended, until the database can take it."""
+
+    settlement: Settle
 
 
 class Refuse(NamedTuple):
@@ -86,12 +96,17 @@ class Refuse(NamedTuple):
     error: ProviderError
     outcome: Outcome
     refund: Reservation = NOTHING
+    ends_execution: bool = False  # attempts were made before it
 
 
 class Sleep(NamedTuple):
     seconds: float
 
 
-Step: TypeAlias = Claim | Admit | Call | Settle | Refuse | Sleep
+class StoppedError(BaseException):
+    """Thrown into the rules when the caller breaks an execution off: they settle what is open, and end."""
+
+
+Step: TypeAlias = Claim | Admit | Call | Settle | Spool | Refuse | Sleep
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]

@@ -1,7 +1,10 @@
 """Passing the gate: admit, reserve. Breaker and quota are decided together, in one statement on one row."""
 
 import json
+from contextlib import suppress
 from typing import Any
+
+import structlog
 
 from ergon_site.access.database.calls import retry_conflicts
 from providers.core.breaker import BreakerPolicy, Permit
@@ -10,6 +13,8 @@ from providers.core.exchange import Who
 from providers.core.gate import Admission, Asked, Decision
 from providers.core.request import refuse_cost, refuse_mistakes
 from providers.database import sql, statements
+
+log = structlog.get_logger("ergon.providers")
 
 
 def admit(who: Who, asked: Asked) -> Admission:
@@ -39,21 +44,38 @@ def make_gate(who: Who) -> None:
     sql.rows(statements.new_gate(sql.dialect()), named(who))
 
 
-def show_quota(who: Who, *, is_exhausted: bool = False) -> None:
-    """Bring the visible state of the present window up to date; and if it was found spent, since when."""
+def show_quota(who: Who, *, is_exhausted: bool = False, since: float | None = None) -> None:
+    """Bring the visible state of the present window up to date, and of the one before if that began then."""
     upsert = statements.quota(sql.dialect(), is_refusal=True).format(gate=f"({statements.PLAIN_GATE}) AS g")
-    sql.rows(upsert, {**named(who), "reserved_in": None, "is_exhausted": int(is_exhausted)})
+    sql.rows(upsert, {**named(who), "reserved_in": since, "is_exhausted": int(is_exhausted)})
+
+
+def log_turn(who: Who, state: str, *, generation: int, why: str, by: str | None = None) -> None:
+    """Log that a breaker has changed its state, in one line."""
+    log.warning("breaker changed", **who._asdict(), state=state, generation=generation, why=why, by=by)
+
+
+def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
+    row = _pass(who, given)
+    _, generation, *_, ended_window, turned = row
+    if ended_window is not None:
+        # What was reserved in it is known now, whenever its calls end. Who was admitted is, whether this works or not.
+        with suppress(*sql.LOST), sql.lost_connections_closed():
+            show_quota(who, since=ended_window)
+    if turned is not None:
+        log_turn(who, turned, generation=generation, why="the cooldown is over")
+    return admission_in(row, asked)
 
 
 @retry_conflicts
-def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
+def _pass(who: Who, given: dict[str, Any]) -> sql.Row:
     dialect = sql.dialect()
     found = sql.rows_again(statements.passing(dialect), given)
     found = found or sql.rows_again(statements.admission(dialect), given)
     if not found:
         make_gate(who)
         found = sql.rows(statements.admission(dialect), given)
-    return admission_in(found[0], asked)
+    return found[0]
 
 
 def given_for(who: Who, asked: Asked) -> dict[str, Any]:
@@ -72,12 +94,12 @@ def named(who: Who) -> dict[str, str]:
 
 def admission_in(row: sql.Row, asked: Asked) -> Admission:
     """The returned row, as a decision of the rules."""
-    word, generation, number, limit, start, refusal = row
+    word, generation, number, limit, start, refusal, *_ = row
     decision = Decision(word)
     if decision.is_admission:
         permit = Permit(generation, str(number) if decision is Decision.PROBE else None)
         return Admission(decision, permit) if limit is None else Admission(decision, permit, start, asked.cost)
-    return Admission(decision, retry_after=_wait(decision, *(_read(refusal))))
+    return Admission(decision, retry_after=_wait(decision, *_read(refusal)))
 
 
 def _wait(decision: Decision, now: float, end: float, *about: Any) -> float | None:

@@ -8,6 +8,7 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, OperationalError, connection, connections
 
 from ergon_site.access.database import pooler
+from ergon_site.access.database.calls import time_limit
 from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
 from providers.database.statements import POSTGRESQL, SQLITE, Dialect
@@ -81,6 +82,18 @@ def lost_connections_closed() -> Iterator[None]:
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
         raise
+
+
+@contextmanager
+def answered_within(seconds: float) -> Iterator[None]:
+    """The same, for a database that has so long for its answers; then it counts as away."""
+    with lost_connections_closed(), time_limit(seconds):
+        yield
+
+
+def is_connected() -> bool:
+    """Whether this thread has a connection; one that was found lost is none. Files are always there."""
+    return is_postgresql() and connection.connection is not None
 
 
 def refuse_open_transaction() -> None:

@@ -1,7 +1,7 @@
 """The gate's statements: one text for both databases, which differ in the clock and in what they do with JSON.
 
-Each decision is built in layers, from what the row holds to what it becomes, so that each rule is said once. The rules
-are those of `providers.core.gate`; tests compare the two over histories made by chance.
+Each decision is built in layers, from what the row holds to what it becomes, so that each rule is said once. The tests
+have a model of the gate in Python, and compare the two over histories made by chance.
 """
 
 from functools import cache
@@ -94,7 +94,7 @@ UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELS
 WHERE {_WHO} AND state = 'closed' AND (override = '' OR override_until <= {now})
   AND (cooldown_until IS NULL OR cooldown_until <= {now})
   AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))
-RETURNING decision, generation, admissions, quota_limit, window_start, NULL
+RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL
 """
 
 
@@ -103,10 +103,10 @@ def admission(dialect: Dialect) -> str:
     """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
     d = dialect
     known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
-      window_end used previous_start previous_used override override_until admissions"""
+      window_end used previous_start previous_used override override_until admissions turned_at"""
     return f"""
 UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
-  previous_start, previous_used, admissions, decision, decided_at) = (
+  previous_start, previous_used, admissions, decision, decided_at, turned_at) = (
   SELECT CASE WHEN decision = 'probe' THEN 'half_open' ELSE state END,
     generation + CASE WHEN decision = 'probe' AND state = 'open' THEN 1 ELSE 0 END,
     CASE WHEN decision = 'probe' AND state = 'open' THEN 0 ELSE successes END,
@@ -115,7 +115,8 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
     present_start, present_end,
     present_used + CASE WHEN quota_limit IS NOT NULL AND decision IN ('admitted', 'probe') THEN cost ELSE 0 END,
     CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
-    admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now
+    admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now,
+    CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END
   FROM (SELECT *, CASE
       WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
       WHEN effective = 'open' THEN 'circuit'
@@ -136,7 +137,9 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
 WHERE {_WHO}
 RETURNING decision, generation, admissions, quota_limit, window_start,
   CASE WHEN decision NOT IN ('admitted', 'probe') THEN {d.listed}(decided_at, window_end, open_until, override,
-    override_until, cooldown_until, probes) END
+    override_until, cooldown_until, probes) END,
+  CASE WHEN quota_limit IS NOT NULL AND used <= CAST(%(cost)s AS bigint) THEN previous_start END,
+  CASE WHEN turned_at = decided_at THEN state END
 """
 
 
@@ -144,10 +147,10 @@ def gate_settlement(dialect: Dialect) -> str:
     """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund."""
     d = dialect
     known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
-      window_start used settlements override override_until"""
+      window_start used settlements override override_until turned_at"""
     return f"""
 UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
-  retry_tokens, used, settlements, decision, decided_at) = (
+  retry_tokens, used, settlements, decision, decided_at, turned_at) = (
   SELECT next_state, generation + CASE WHEN trips OR closes THEN 1 ELSE 0 END,
     CASE WHEN fails THEN consecutive_failures + 1 WHEN closes OR (succeeds AND state = 'closed') THEN 0
          ELSE consecutive_failures END,
@@ -161,9 +164,9 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
     CASE WHEN window_start = CAST(%(refund_start)s AS double precision)
               AND (decision <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
          THEN {d.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END,
-    settlements + 1, decision, now
+    settlements + 1, decision, now, CASE WHEN trips OR closes THEN now ELSE turned_at END
   FROM (SELECT *, CASE
-        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 OR is_shut THEN 'ended'
+        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 THEN 'ended' WHEN is_shut THEN 'shut'
         WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
     FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
         CASE WHEN is_forced THEN override = 'open' WHEN trips THEN now < now + cooldown_seconds
@@ -199,13 +202,13 @@ WHERE {_WHO} RETURNING *
 METRIC = """
 INSERT INTO provider_execution_metrics (tenant_id, provider_name, capability, task_execution_id, operation,
   idempotency_key, correlation_id, attempt_number, max_attempts, duration_ms, timeout_budget_ms, outcome, reason_code,
-  retryable, http_status, retry_suppressed, policy_version)
+  retryable, http_status, retry_suppressed, policy_version, call_id)
 SELECT g.tenant_id, g.provider_name, g.capability, CAST(%(task_execution)s AS bigint), CAST(%(operation)s AS text),
   CAST(%(key)s AS text), CAST(%(correlation)s AS text), CAST(%(attempt)s AS integer), CAST(%(max_attempts)s AS integer),
   CAST(%(duration_ms)s AS double precision), CAST(%(budget_ms)s AS double precision),
-  CASE WHEN {is_retried} THEN 'retry' ELSE CAST(%(outcome)s AS text) END, CAST(%(reason)s AS text),
+  CASE WHEN {is_retried} OR {is_returned} THEN 'retry' ELSE CAST(%(outcome)s AS text) END, CAST(%(reason)s AS text),
   CAST(%(retryable)s AS boolean), CAST(%(http_status)s AS smallint), {is_suppressed},
-  CAST(%(policy_version)s AS integer)
+  CAST(%(policy_version)s AS integer), CAST(%(call)s AS text)
 FROM {gate}
 """
 
@@ -229,19 +232,19 @@ def refused_minute(dialect: Dialect) -> str:
     return f"""
 INSERT INTO provider_minutes AS m (gate_id, minute, executions, refusals)
 SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint),
-  CASE WHEN CAST(%(attempt)s AS integer) > 1 THEN 1 ELSE 0 END, 1 FROM {{gate}} WHERE true
+  CAST(%(ends_execution)s AS bigint), 1 FROM {{gate}} WHERE true
 ON CONFLICT (gate_id, minute) DO UPDATE SET refusals = m.refusals + 1, executions = m.executions + excluded.executions
 """
 
 
-def health(dialect: Dialect) -> str:
+def health(dialect: Dialect, at: str = "g.decided_at") -> str:
     """The statement that updates the visible breaker state, overrides included, and the last error and success."""
-    now = dialect.moment.format("g.decided_at")
+    now = dialect.moment.format(at)
     return f"""
 INSERT INTO provider_health_states AS h (tenant_id, provider_name, capability, breaker_state, consecutive_failures,
   last_error_code, last_error_at, last_success_at, updated_at)
 SELECT g.tenant_id, g.provider_name, g.capability,
-  CASE WHEN g.override <> '' AND (g.override_until IS NULL OR g.override_until > g.decided_at) THEN g.override
+  CASE WHEN g.override <> '' AND (g.override_until IS NULL OR g.override_until > {at}) THEN g.override
        ELSE g.state END, g.consecutive_failures, CAST(%(reason)s AS text),
   CASE WHEN CAST(%(reason)s AS text) IS NOT NULL THEN {now} END,
   CASE WHEN CAST(%(is_success)s AS bigint) = 1 THEN {now} END, {now}
@@ -272,8 +275,8 @@ FROM (
     g.quota_limit, g.previous_used FROM {{gate}}
   WHERE g.quota_limit IS NOT NULL AND g.previous_start = CAST(%(reserved_in)s AS double precision)) AS w WHERE true
 ON CONFLICT (tenant_id, provider_name, capability, window_start) DO UPDATE SET limit_count = excluded.limit_count,
-  used_count = excluded.used_count,
-  last_exhausted_at = COALESCE(q.last_exhausted_at, excluded.last_exhausted_at), updated_at = excluded.updated_at
+  used_count = excluded.used_count, window_end = excluded.window_end,
+  last_exhausted_at = COALESCE(excluded.last_exhausted_at, q.last_exhausted_at), updated_at = excluded.updated_at
 """
 
 

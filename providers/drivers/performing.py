@@ -5,17 +5,21 @@ A thread cannot be killed: an implementation keeps to `context.timeout` itself, 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
 from asgiref.sync import sync_to_async
 
 from providers import telemetry
-from providers.core.errors import ProviderResponseFormatError, ProviderTimeoutError, canonical
+from providers.core.errors import ProviderResponseFormatError, ProviderTimeoutError, canonical, status_in
 from providers.core.exchange import ProviderAnswer, ProviderExecutionContext, ProviderExecutionResult
-from providers.core.steps import Answered, Call, Failed, Sleep, Step, Steps
+from providers.core.steps import Answered, Call, Failed, Refuse, Settle, Sleep, Spool, Step, Steps, StoppedError
 from providers.drivers.store import Store
+
+log = structlog.get_logger("ergon.providers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,8 @@ class Work:
     context: ProviderExecutionContext
     attributes: Mapping[str, Any]
     implementation: Callable[..., Any]
-    asynchronous: Callable[..., Awaitable[Any]] | None = None
+    asynchronous: Callable[..., Awaitable[Any]] | None
+    told: Callable[[ProviderExecutionResult], ProviderExecutionResult]
 
     def call(self, step: Call) -> Answered | Failed:
         with telemetry.attempting(self.attributes, step.attempt) as span:
@@ -56,34 +61,87 @@ class Work:
 
 
 def perform(steps: Steps[ProviderExecutionResult], work: Work, store: Store) -> ProviderExecutionResult:
-    """Perform an execution in this thread."""
+    """Perform an execution in this thread. Broken off by whatever is no error of a call, it is settled all the same."""
     reply: Any = None
-    while not isinstance(step := _sent(steps, reply), ProviderExecutionResult):
-        match step:
-            case Call():
-                reply = work.call(step)
-            case Sleep(seconds):
-                time.sleep(seconds)
-                reply = None
-            case _:
-                reply = store.perform(step)
-    return step
+    try:
+        while not isinstance(step := _sent(steps, reply), ProviderExecutionResult):
+            match step:
+                case Call():
+                    reply = work.call(step)
+                case Sleep(seconds):
+                    time.sleep(seconds)
+                    reply = None
+                case _:
+                    reply = store.perform(step)
+    except BaseException:
+        with _at_least_logged():
+            left = _stopped(steps)
+            while isinstance(left, Settle | Spool | Refuse):
+                left = _sent(steps, store.perform(left))
+            if isinstance(left, ProviderExecutionResult):
+                work.told(left)
+        raise
+    return work.told(step)
 
 
 async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Store) -> ProviderExecutionResult:
     """The same on the event loop. The database is asked in a thread, as Django wants it."""
     ask = sync_to_async(store.perform)
     reply: Any = None
-    while not isinstance(step := _sent(steps, reply), ProviderExecutionResult):
-        match step:
-            case Call():
-                reply = await work.acall(step)
-            case Sleep(seconds):
-                await asyncio.sleep(seconds)
-                reply = None
-            case _:
-                reply = await ask(step)
-    return step
+    try:
+        while not isinstance(step := _sent(steps, reply), ProviderExecutionResult):
+            match step:
+                case Call():
+                    reply = await work.acall(step)
+                case Sleep(seconds):
+                    await asyncio.sleep(seconds)
+                    reply = None
+                case _:
+                    asked = asyncio.ensure_future(ask(step))
+                    try:
+                        reply = await asyncio.shield(asked)
+                    except asyncio.CancelledError:
+                        _sent(steps, await _ended(asked))
+                        raise
+    except GeneratorExit:  # there is no loop any more that could ask the database
+        raise
+    except BaseException:
+        with _at_least_logged():
+            left = _stopped(steps)
+            while isinstance(left, Settle | Spool | Refuse):
+                left = _sent(steps, await _ended(asyncio.ensure_future(ask(left))))
+            if isinstance(left, ProviderExecutionResult):
+                work.told(left)
+        raise
+    return work.told(step)
+
+
+@contextmanager
+def _at_least_logged() -> Iterator[None]:
+    """What goes wrong here must not hide what has broken the call off."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (whatever it is)
+        log.error("provider call was not settled", error_type=type(error).__name__)  # noqa: TRY400 (no secrets)
+
+
+async def _ended(asked: "asyncio.Future[Any]") -> Any:
+    """What the database answers, however often the caller is cancelled: a statement that was sent is carried out."""
+    while not asked.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([asked])
+    return asked.result()
+
+
+def _stopped(steps: Steps[ProviderExecutionResult]) -> Step | ProviderExecutionResult | None:
+    """The first step that is left to do when the caller breaks off; None if the rules had come to their end."""
+    try:
+        return steps.throw(StoppedError())
+    except StopIteration as end:
+        result: ProviderExecutionResult = end.value
+        return result
+    except StoppedError:
+        return None
 
 
 def _sent(steps: Steps[ProviderExecutionResult], reply: Any) -> Step | ProviderExecutionResult:
@@ -97,7 +155,7 @@ def _sent(steps: Steps[ProviderExecutionResult], reply: Any) -> Step | ProviderE
 
 def _answered(payload: Any) -> Answered | Failed:
     if isinstance(payload, ProviderAnswer):
-        return Answered(dict(payload), payload.http_status)
+        return Answered(dict(payload), status_in(payload.http_status))
     if isinstance(payload, dict):
         return Answered(payload)
     return Failed(ProviderResponseFormatError(f"an answer must be a dict, not {type(payload).__name__}"))

@@ -11,11 +11,13 @@ from providers.core.errors import ProviderCircuitOpenError
 from providers.core.exchange import SLACK, CallRequest, Who
 from providers.core.gate import Admission, Asked, Decision
 from providers.core.policy import StoreFailure
-from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, StoreLost, Taken
+from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, Spool, StoreLost, Taken
 from providers.drivers.circuit_breaker import CircuitBreaker
 
 log = structlog.get_logger("ergon.providers")
 T = TypeVar("T")
+# Seconds for an answer of the database.
+MOST, LEAST, LEAST_TO_SETTLE = 5.0, 0.2, 1.0
 
 _breakers: dict[Who, CircuitBreaker] = {}
 _lock = threading.Lock()
@@ -30,7 +32,7 @@ class Store:
         self._refused_by: Decision | None = None
         self._is_local = False
 
-    def perform(self, step: Claim | Admit | Settle | Refuse) -> Any:
+    def perform(self, step: Claim | Admit | Settle | Spool | Refuse) -> Any:
         match step:
             case Claim():
                 return self._claim()
@@ -38,28 +40,31 @@ class Store:
                 return self._admit(step)
             case Settle():
                 return self._settle(step)
+            case Spool(settlement):
+                return calls.spool(self._ticket, settlement)
             case Refuse():
                 return self._refuse(step)
 
     def _claim(self) -> Claimed | Replay | Busy | Taken | StoreLost:
-        left, lease = self._ticket.context.left(self._clock()), self._ticket.policy.idempotency_lease
-        found = self._ask(lambda: calls.claim(self._ticket, lease=max(lease, (left or 0.0) + SLACK)), "claim")
+        left, lease = self._left(), self._ticket.policy.idempotency_lease
+        found = self._ask("claim", lambda _: calls.claim(self._ticket, lease=max(lease, (left or 0.0) + SLACK)))
         if isinstance(found, Claimed):
             self._ticket.token = found.token
-        if found is None:
-            return Claimed() if self._allows_local() else StoreLost()
-        return found
+        if not (isinstance(found, StoreLost) and self._allows_local()):
+            return found
+        answer = calls.answer_to(self._ticket)
+        return Claimed() if answer is None else Replay(answer)
 
     def _admit(self, step: Admit) -> Admission | StoreLost:
         policy = self._ticket.policy
         asked = Asked(policy.breaker, step.cost, policy.probe_lease)
-        found = self._ask(lambda: calls.admit(self._ticket.who, asked), "admit")
-        self._is_local = found is None
-        if found is not None:
+        found = self._ask("admit", lambda _: calls.admit(self._ticket.who, asked))
+        self._is_local = isinstance(found, StoreLost)
+        if not isinstance(found, StoreLost):
             self._refused_by = None if found.decision.is_admission else found.decision
             return found
         if not self._allows_local():
-            return StoreLost()
+            return found
         try:
             permit = self._breaker().before_call()
         except ProviderCircuitOpenError as error:
@@ -69,30 +74,49 @@ class Store:
     def _settle(self, step: Settle) -> Decision | StoreLost:
         if self._is_local:
             self._breaker().after_call(step.admission.permit, error=step.error)
-            return Decision.RETRY if step.wants_retry else StoreLost()
-        decision = self._ask(lambda: calls.settle(self._ticket, step), "settle")
-        return StoreLost() if decision is None else decision
+            return Decision.RETRY if step.wants_retry else StoreLost(is_local=True)
+
+        def settle(is_repeat: bool) -> Decision:  # noqa: FBT001 (of a callback)
+            return calls.settle(self._ticket, step._replace(is_repeat=is_repeat or step.is_repeat))
+
+        return self._ask("settle", settle)
 
     def _refuse(self, step: Refuse) -> StoreLost | None:
         if self._is_local:
-            return StoreLost()
+            return StoreLost(is_local=True)
 
-        def refuse() -> bool:
-            calls.refuse(self._ticket, step, self._refused_by)
-            return True
+        def refuse(is_repeat: bool) -> None:  # noqa: FBT001 (of a callback)
+            calls.refuse(self._ticket, step, self._refused_by, is_repeat=is_repeat)
 
-        return None if self._ask(refuse, "refuse") else StoreLost()
+        return self._ask("refuse", refuse)
 
-    def _ask(self, verb: Callable[[], T], name: str) -> T | None:
-        """The result of a verb; None if the database is away."""
-        try:
-            with calls.lost_connections_closed():
-                return verb()
-        except calls.LOST as error:
-            telemetry.store_failures.add(1, {telemetry.VERB: name})
-            about = {"verb": name, "error_type": type(error).__name__, **self._ticket.who._asdict()}
-            log.warning("provider store unavailable", **about)
-            return None
+    def _ask(self, name: str, verb: Callable[[bool], T]) -> T | StoreLost:
+        """The result of a verb, unless the database is away. If only the connection was lost, it is asked again."""
+        for is_repeat in (False, True):
+            was_connected = calls.is_connected()
+            try:
+                with calls.answered_within(self._time_for(name)):
+                    found = verb(is_repeat)
+            except calls.LOST as error:
+                lost = error
+            else:
+                calls.replay_if_known()
+                return found
+            if isinstance(lost, calls.DatabaseTimeoutError) or not was_connected or calls.is_connected():
+                break
+        telemetry.store_failures.add(1, {telemetry.VERB: name})
+        about = {"verb": name, "error_type": type(lost).__name__, **self._ticket.who._asdict()}
+        log.warning("provider store unavailable", **about)
+        return StoreLost()
+
+    def _time_for(self, verb: str) -> float:
+        """The seconds that the database has for an answer: half of what the call has left, so that the rest is left."""
+        left = self._left()
+        shortest = LEAST_TO_SETTLE if verb == "settle" else LEAST
+        return MOST if left is None else min(MOST, max(shortest, left / 2))
+
+    def _left(self) -> float | None:
+        return self._ticket.context.left(self._clock())
 
     def _allows_local(self) -> bool:
         return self._ticket.policy.on_store_failure == StoreFailure.LOCAL

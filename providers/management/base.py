@@ -11,13 +11,14 @@ from ergon_site.access.cli import commands
 from ergon_site.access.cli.options import text
 from ergon_site.access.core import json_text
 from ergon_site.access.policies.errors import PolicyRefusal
+from providers import registry
 from providers.calls import OrderError
 from providers.core.exchange import Who
-from providers.models import Gate
+from providers.models import Gate, ProviderPolicyRow
+from providers.models.columns import NAME
 from providers.reads import health
 from providers.reads.health import Standing
 
-LONGEST = 100
 LARGEST = 256 * 1024
 BOM = b"\xef\xbb\xbf"
 
@@ -50,14 +51,32 @@ def add_who(parser: ArgumentParser, **many: Any) -> ArgumentParser:
 
 def add_capability(parser: ArgumentParser, **many: Any) -> ArgumentParser:
     """A provider and what is called of it, whoever calls."""
-    name = text(LONGEST)
+    name = text(NAME)
     parser.add_argument("provider_name", metavar="PROVIDER", type=name, help="the provider's name", **many)
     parser.add_argument("capability", metavar="CAPABILITY", type=name, help="the provider's capability", **many)
     return parser
 
 
+def add_create(parser: ArgumentParser) -> ArgumentParser:
+    parser.add_argument(
+        "--create", action="store_true", help="do so for a provider or capability that is not known yet"
+    )
+    return parser
+
+
 def who_in(options: dict[str, Any]) -> Who:
-    return Who(*(options[name] for name in Who._fields))
+    """The capability that is to be changed: one that was called, has a policy or is written here, against typos."""
+    who = Who.of(*(options[name] for name in Who._fields))
+    names = {"provider_name": who.provider_name, "capability": who.capability}
+    is_known = registry.known(**names) or any(
+        kind.objects.filter(**names).exists() for kind in (Gate, ProviderPolicyRow)
+    )
+    if not (is_known or options["create"]):
+        msg = (
+            f"no provider {who.provider_name!r} with the capability {who.capability!r} is known here; for one that is "
+        )
+        raise CommandError(msg + "only known elsewhere, or comes later, add --create")
+    return who
 
 
 def json_file(path: str) -> Any:
@@ -72,7 +91,7 @@ def json_file(path: str) -> Any:
 def wanted(tenant_id: str | None, provider_name: str | None, capability: str | None) -> list[Standing]:
     """The capabilities that the given names match. All three names must match something."""
     if tenant_id and provider_name and capability:
-        who = Who(tenant_id, provider_name, capability)
+        who = Who.of(tenant_id, provider_name, capability)
         found = health.health_of(who)
         if found is None:
             raise UnknownError(who)

@@ -64,6 +64,7 @@ class ProviderExecutionMetric(OfCapability):
         blank=True,
         help_text="The policy version of the call; empty if the provider's class sets the policy.",
     )
+    call_id = models.CharField(max_length=32, null=True, blank=True, help_text="The same for all attempts of a call.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -7,9 +7,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Greatest, Now
 
-from providers.core.breaker import Breaker, BreakerState
+from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import Admission, Gate as GateValue, Override, Quota
+from providers.core.gate import Admission, Window
 from providers.database import admitting
 from providers.models.columns import WHO, OfCapability, among, named, words
 
@@ -43,6 +43,7 @@ class Gate(OfCapability):
     settlements = models.BigIntegerField(default=0, db_default=0)
     decision = models.CharField(max_length=10, default="", db_default="", help_text="The last decision.")
     decided_at = models.FloatField(null=True)
+    turned_at = models.FloatField(null=True, help_text="When the breaker last changed its state.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -70,31 +71,23 @@ class Gate(OfCapability):
             ),
         ]
 
-    @property
-    def value(self) -> GateValue:
-        """The row as the value that the rules know."""
-        limit, window, start, end = self.quota_limit, self.quota_window, self.window_start, self.window_end
-        quota = None
-        if not (limit is None or window is None or start is None or end is None):
-            quota = Quota(limit, window, start, end, self.used, self.previous_start, self.previous_used)
-        return GateValue(
-            breaker=Breaker(
-                BreakerState(self.state),
-                self.generation,
-                self.consecutive_failures,
-                self.successes,
-                self.open_until,
-                self.probes,
-            ),
-            quota=quota,
-            cooldown_until=self.cooldown_until,
-            tokens=self.retry_tokens,
-            override=Override(BreakerState(self.override), self.override_until) if self.override else None,
-            admissions=self.admissions,
-        )
+    def override_at(self, now: datetime) -> str:
+        """An operator's word that holds: open, closed or nothing."""
+        holds = self.override_until is None or self.override_until > now.timestamp()
+        return self.override if holds else ""
 
     def effective_state(self, now: datetime) -> BreakerState:
-        return self.value.state_at(now.timestamp())
+        """What an operator says, or what the breaker amounts to by now: after its cooldown it is half open."""
+        if override := self.override_at(now):
+            return BreakerState(override)
+        is_turning = self.state == BreakerState.OPEN and now.timestamp() >= (self.open_until or 0.0)
+        return BreakerState.HALF_OPEN if is_turning else BreakerState(self.state)
+
+    def window_at(self, now: datetime) -> Window | None:
+        """The quota's window of this time; None without a quota."""
+        if self.quota_window is None or self.window_start is None or self.window_end is None:
+            return None
+        return Window(self.window_start, self.window_end, self.used).at(now.timestamp(), self.quota_window)
 
     @property
     def is_limited(self) -> bool:
@@ -132,7 +125,7 @@ class QuotaState(OfCapability):
     @classmethod
     def reserve(cls, *, tenant_id: str, provider_name: str, capability: str, cost: int = 1) -> Admission:
         """Use so much of the present window, through the gate; raises `ProviderQuotaExceededError` if it is spent."""
-        return admitting.reserve(Who(tenant_id, provider_name, capability), cost=cost)
+        return admitting.reserve(Who.of(tenant_id, provider_name, capability), cost=cost)
 
 
 class ProviderHealthState(OfCapability):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import BooleanField, Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
 from django.db.models.functions import Cast
 
 from ergon_site.access.database.clock import database_time
-from providers.core import histogram
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
+from providers.core.histogram import Rates, rates_of
 from providers.models import (
     Gate,
     OutboxLetter,
@@ -23,7 +23,6 @@ from providers.models import (
 from providers.models.gates import moment
 
 HOUR = 60
-P95 = 0.95
 COUNTED = 10_000
 # From here on a quota concerns somebody.
 NEARLY = 0.8
@@ -46,17 +45,6 @@ class QuotaStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Of the last hour; None where there were no calls."""
-
-    success: float | None = None
-    execution: float | None = None
-    p95: float | None = None
-    attempts: int = 0
-    refusals: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     who: Who
     state: BreakerState
@@ -69,10 +57,7 @@ class Standing:
     @property
     def override(self) -> str:
         """An operator's word that holds: open, closed or nothing."""
-        if self.gate is None or not self.gate.override:
-            return ""
-        until = self.gate.override_until
-        return self.gate.override if until is None or until > self.read_at.timestamp() else ""
+        return self.gate.override_at(self.read_at) if self.gate else ""
 
     @property
     def override_until(self) -> datetime | None:
@@ -214,7 +199,7 @@ def minutes(gate_id: int, now: datetime) -> list[dict[str, Any]]:
     return listed
 
 
-def conditions(now: datetime) -> dict[str, Case]:
+def conditions(now: datetime) -> dict[str, Case | Q]:
     """The rules of gates in SQL: the effective state, overrides, and the used part of quotas."""
     seconds = now.timestamp()
     is_forced = ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=seconds))
@@ -229,14 +214,10 @@ def conditions(now: datetime) -> dict[str, Case]:
             default=F("state"),
             output_field=CharField(),
         ),
-        "is_forced": _when(is_forced),
-        "is_near": _when(is_zero | in_window & Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY)),
-        "is_spent": _when(is_zero | in_window & Q(used__gte=F("quota_limit"))),
+        "is_forced": is_forced,
+        "is_near": is_zero | in_window & Q(used__gte=Cast("quota_limit", FloatField()) * NEARLY),
+        "is_spent": is_zero | in_window & Q(used__gte=F("quota_limit")),
     }
-
-
-def _when(condition: Q) -> Case:
-    return Case(When(condition, then=Value(value=True)), default=Value(value=False), output_field=BooleanField())
 
 
 def _standing(
@@ -259,10 +240,9 @@ def _standing(
             p95=health.p95_latency_ms_1h,
             attempts=health.attempts_1h,
         )
-    if gate is not None and (kept := gate.value.quota) is not None:
-        present = kept.at(now.timestamp())
-        start, end = moment(present.start), moment(present.end)
-        quota = QuotaStanding(limit=present.limit, used=present.used, start=start, end=end)
+    if gate is not None and gate.quota_limit is not None and (window := gate.window_at(now)) is not None:
+        start, end = moment(window.start), moment(window.end)
+        quota = QuotaStanding(limit=gate.quota_limit, used=window.used, start=start, end=end)
     elif gate is None and row is not None:
         quota = QuotaStanding(limit=row.limit_count, used=row.used_count, start=row.window_start, end=row.window_end)
     return Standing(who=who, state=state, rates=live, quota=quota, gate=gate, health=health, read_at=now)
@@ -271,19 +251,12 @@ def _standing(
 def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
     """The rates of each gate, from its minutes."""
     since = int(now.timestamp() // 60) - HOUR
-    rows = ProviderMinute.objects.filter(gate_id__in=[gate.pk for gate in gates], minute__gt=since)
-    found: dict[int, list[ProviderMinute]] = {}
-    for row in rows.order_by():
-        found.setdefault(row.gate_id, []).append(row)
-    rates = {}
-    for gate_id, of_gate in found.items():
-        attempts, executions = sum(row.attempts for row in of_gate), sum(row.executions for row in of_gate)
-        p95 = histogram.percentile(histogram.merged(row.buckets for row in of_gate), P95)
-        rates[gate_id] = Rates(
-            success=histogram.rate(sum(row.successes for row in of_gate), attempts),
-            execution=histogram.rate(sum(row.successful_executions for row in of_gate), executions),
-            p95=None if p95 is None else round(p95, 3),
-            attempts=attempts,
-            refusals=sum(row.refusals for row in of_gate),
-        )
-    return rates
+    rows = ProviderMinute.objects.filter(gate_id__in=[gate.pk for gate in gates], minute__gt=since).order_by()
+    columns = ("attempts", "successes", "executions", "successful_executions", "buckets", "refusals")
+    minutes: dict[int, list[Any]] = {}
+    for gate_id, *minute in rows.values_list("gate_id", *columns):
+        minutes.setdefault(gate_id, []).append(minute)
+    return {
+        gate_id: rates_of(found)._replace(refusals=sum(minute[-1] for minute in found))
+        for gate_id, found in minutes.items()
+    }

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import reduce
-from operator import and_
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
@@ -41,8 +39,7 @@ def gates(asked: Mapping[str, str]) -> KeysetQuery:
     if text := asked.get("q", "").strip():
         rest &= Q(tenant_id=text) | Q(provider_name=text) | Q(capability=text)
     if "breaker" in asked:
-        is_forced = Q(is_forced=True)
-        rest &= is_forced if asked["breaker"] == "forced" else Q(effective=asked["breaker"])
+        rest &= Q(is_forced=True) if asked["breaker"] == "forced" else Q(effective=asked["breaker"])
     if "quota" in asked:
         rest &= {"near": Q(is_near=True), "spent": Q(is_spent=True)}.get(asked["quota"], Q(quota_limit__isnull=True))
     return KeysetQuery(rows=rows, order=("tenant_id", "provider_name", "capability"), rest=rest)
@@ -65,12 +62,12 @@ def attempts(asked: Mapping[str, str]) -> KeysetQuery:
     elif "task" in asked:
         lead = rest.pop("task")
     elif given >= set(COLUMNS):
-        lead, order, named = reduce(and_, named.values()), ("-created_at", "-id"), {}
+        lead, order, named = Q(*named.values()), ("-created_at", "-id"), {}
     elif given >= {"tenant", "outcome"}:
         lead, order = named.pop("tenant") & rest.pop("outcome"), ("-created_at", "-id")
     else:
         lead = Q()
-    others = reduce(and_, [*named.values(), *rest.values()], Q())
+    others = Q(*named.values(), *rest.values())
     return KeysetQuery(rows=rows.filter(lead), order=order, rest=others, is_counted=bool(lead))
 
 

@@ -1,6 +1,7 @@
 """Roles: who sees what, and who may do what."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
@@ -86,6 +87,16 @@ def test_giving_a_role_is_in_the_audit_log(browse: Client, hire: Callable[[str],
     assert entry.before is not None
     assert entry.after is not None
     assert (entry.before["roles"], entry.after["roles"]) == (["viewer"], ["lead"])
+
+
+@pytest.mark.parametrize("number", [10**30, "9" * 5000, -(10**30)])
+def test_a_role_whose_number_no_column_takes_is_refused(
+    browse: Client, hire: Callable[[str], User], number: Any
+) -> None:
+    person = hire("viewer")
+    form = {"username": person.username, "is_active": "on", "is_staff": "on", "groups": [number]}
+    answer = browse.post(f"/admin/auth/user/{person.pk}/change/", form)
+    assert (answer.status_code, "is not a valid value" in answer.content.decode()) == (200, True)
 
 
 def test_a_new_person_is_in_the_audit_log(browse: Client) -> None:

@@ -16,12 +16,14 @@ from engines.core.errors import PolicyError
 from engines.core.policy import (
     BatchPolicy,
     ConcurrencyPolicy,
+    ConsumerLoopPolicy,
     ConsumerPolicy,
     EmptyQueuePolicy,
     FetchPolicy,
     ProducerPolicy,
     RetryPolicy,
 )
+from providers.core.policy import ProviderPolicy
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,26 @@ def test_a_refusal_leads_to_the_field(body: object, path: tuple[str, ...]) -> No
 def test_a_missing_key_takes_its_default() -> None:
     assert ConsumerPolicy.from_json('{"loop": {"batch": {"size": 7}}}').loop.concurrency.value == 1
     assert ProducerPolicy.from_json("{}") == ProducerPolicy()
+
+
+def test_a_version_is_kept_without_what_is_not_set_so_that_older_releases_can_read_it() -> None:
+    policy = ConsumerPolicy(loop=ConsumerLoopPolicy(batch=BatchPolicy(size=7), limit=9))
+    kept = policy.to_stored()
+    assert kept["loop"]["batch"] == {"size": 7, "interval": 0.0}
+    assert kept["loop"]["limit"] == 9
+    assert ConsumerPolicy.from_stored(kept) == policy
+    assert ConsumerPolicy.from_stored(policy.to_dict()) == policy
+    # Null where the default is a value says something.
+    assert ProviderPolicy.from_stored(ProviderPolicy(timeout=None).to_stored()).timeout is None
+
+
+def test_what_a_newer_release_has_added_is_ignored_in_a_version_and_nothing_else_is() -> None:
+    newer = {"loop": {"batch": {"size": 7, "colour": "red"}}, "steps": {"rehearse": {}}, "mood": None}
+    assert ConsumerPolicy.from_stored(newer) == ConsumerPolicy.from_dict({"loop": {"batch": {"size": 7}}})
+    with pytest.raises(PolicyError, match=r"loop.batch.size must be a whole number of at least 1, not 0"):
+        ConsumerPolicy.from_stored({"loop": {"batch": {"size": 0, "colour": "red"}}})
+    with pytest.raises(PolicyError, match=r"loop.batch must be an object, not 7"):
+        ConsumerPolicy.from_stored({"loop": {"batch": 7}})
 
 
 def test_defaults_are_those_of_the_specification() -> None:

@@ -10,6 +10,7 @@ from providers.core.calling import Execution
 from providers.core.errors import (
     ProviderBadRequestError,
     ProviderConnectionError,
+    ProviderDependencyError,
     ProviderError,
     ProviderRateLimitError,
     ProviderTimeoutError,
@@ -30,7 +31,9 @@ from providers.core.steps import (
     Replay,
     Settle,
     Sleep,
+    Spool,
     Step,
+    StoppedError,
     StoreLost,
     Taken,
 )
@@ -52,7 +55,10 @@ class Stage:
         self.now = 100.0
         self.steps: list[Step] = []
         self.takes = takes
-        self.is_store_lost = False
+        self.is_store_lost = self.is_local = False
+        self.lost = 0  # so many settlements from now on
+        self.stops_at: type[Step] | None = None
+        self.decision = Decision.RETRY  # about a retry that is wanted
         self.scripts: dict[type, Iterator[Any]] = {Call: iter(calls), Admit: iter(admissions), Claim: iter(claims)}
 
     def answer(self, step: Step) -> Any:
@@ -61,10 +67,11 @@ class Stage:
             case Sleep(seconds):
                 self.now += seconds
                 return None
-            case Settle() | Refuse() if self.is_store_lost:
-                return StoreLost()
+            case Settle() | Refuse() if self.is_store_lost or self.lost > 0:
+                self.lost -= 1
+                return StoreLost(is_local=self.is_local)
             case Settle():
-                return Decision.RETRY if step.wants_retry else Decision.ENDED
+                return self.decision if step.wants_retry else Decision.ENDED
             case Call():
                 self.now += self.takes
                 found = next(self.scripts[Call], Answered({}))
@@ -84,6 +91,10 @@ class Stage:
         while True:
             try:
                 step = steps.send(reply)
+                if self.stops_at and isinstance(step, self.stops_at):
+                    self.stops_at = None
+                    self.steps.append(step)
+                    step = steps.throw(StoppedError())
             except StopIteration as end:
                 result: ProviderExecutionResult = end.value
                 return result
@@ -299,3 +310,140 @@ def test_what_says_nothing_of_the_provider_is_waited_for(stage: Stage) -> None:
 def test_a_pause_is_waited_for_by_whoever_has_the_patience(patience: float | None, outcome: Outcome) -> None:
     result = Stage(admissions=[SHUT]).play(may_return=True, task_name="t", patience=patience)
     assert (result.outcome, result.reason_code) == (outcome, "circuit_open")
+
+
+def test_an_outcome_is_settled_again_while_the_database_is_away_for_a_moment() -> None:
+    stage = Stage()
+    stage.lost = 2
+    result = stage.play()
+    assert stage.names() == ["Admit", "Call", "Settle", "Sleep", "Settle", "Sleep", "Settle"]
+    assert [step.is_repeat for step in stage.of(Settle)] == [False, True, True]
+    assert (result.ok, result.is_kept) == (True, True)
+
+
+def test_an_outcome_that_the_database_does_not_take_goes_into_the_journal() -> None:
+    stage = Stage(Answered({"rank": 1}))
+    stage.is_store_lost = True
+    result = stage.play(is_guarded=True)
+    [spooled] = stage.of(Spool)
+    assert spooled.settlement.payload == {"rank": 1}
+    assert (result.ok, result.payload, result.is_kept) == (True, {"rank": 1}, False)
+    assert len(stage.of(Sleep)) == len(calling.SETTLES_AGAIN_AFTER)
+
+
+def test_no_time_beyond_the_deadline_is_spent_on_settling() -> None:
+    stage = Stage()
+    stage.is_store_lost = True
+    stage.play(deadline=101.0)
+    assert sum(step.seconds for step in stage.of(Sleep)) < 1.0
+    assert len(stage.of(Spool)) == 1
+
+
+@pytest.mark.parametrize(("is_guarded", "spools"), [(True, 1), (False, 0)])
+def test_what_was_called_without_the_database_is_spooled_for_its_key_alone(*, is_guarded: bool, spools: int) -> None:
+    stage = Stage()
+    stage.is_store_lost = stage.is_local = True
+    assert stage.play(is_guarded=is_guarded).ok
+    assert (len(stage.of(Spool)), len(stage.of(Sleep))) == (spools, 0)
+
+
+def test_a_failure_of_a_task_that_comes_back_is_spooled_as_one() -> None:
+    stage = Stage(ProviderBadRequestError())
+    stage.is_store_lost = True
+    result = stage.play(task_name="fetch", may_return=True, is_guarded=True)
+    assert result.outcome is Outcome.RETRY
+    [spooled] = stage.of(Spool)
+    assert (spooled.settlement.outcome, spooled.settlement.wants_retry) == (Outcome.RETRY, False)
+
+
+def test_a_call_that_is_broken_off_is_settled_as_cancelled() -> None:
+    stage = Stage()
+    stage.stops_at = Call
+    result = stage.play(is_guarded=True, task_name="fetch")
+    [settled] = stage.of(Settle)
+    assert (settled.error.reason_code, settled.verdict, settled.outcome) == ("cancelled", "neutral", Outcome.FAILED)
+    assert (result.reason_code, result.outcome) == ("cancelled", Outcome.FAILED)
+
+
+def test_broken_off_before_or_between_attempts_it_lets_go_of_its_key() -> None:
+    for kind, names in ((Admit, ["Claim", "Admit", "Refuse"]), (Sleep, ["Claim", "Admit", "Call", "Settle", "Sleep"])):
+        stage = Stage(SLOW)
+        stage.stops_at = kind
+        assert stage.play(is_guarded=True).reason_code == "cancelled"
+        assert stage.names()[: len(names)] == names
+        [refused] = stage.of(Refuse)
+        assert refused.error.reason_code == "cancelled"
+
+
+def test_broken_off_without_a_key_there_is_nothing_to_let_go_of() -> None:
+    stage = Stage(SLOW)
+    stage.stops_at = Sleep
+    assert stage.play().reason_code == "cancelled"
+    assert stage.of(Refuse) == []
+
+
+def test_broken_off_while_the_database_is_away_the_outcome_is_spooled() -> None:
+    stage = Stage(Answered({"rank": 1}))
+    stage.is_store_lost, stage.stops_at = True, Sleep
+    stage.play(is_guarded=True)
+    assert stage.names() == ["Claim", "Admit", "Call", "Settle", "Sleep", "Spool"]
+    assert stage.of(Spool)[0].settlement.payload == {"rank": 1}
+
+
+def test_broken_off_in_a_call_while_the_database_is_away_it_does_not_wait_for_it() -> None:
+    stage = Stage()
+    stage.is_store_lost, stage.stops_at = True, Call
+    stage.play()
+    assert stage.names() == ["Admit", "Call", "Settle", "Spool"]
+
+
+TASK: dict[str, Any] = {"task_name": "fetch", "may_return": True, "is_guarded": True}
+
+
+def test_a_pause_that_comes_with_any_retryable_status_is_waited_for_by_coming_back() -> None:
+    stage = Stage(ProviderDependencyError("busy", http_status=503, retry_after=60.0))
+    result = stage.play(**TASK, patience=600.0)
+    assert (result.outcome, result.retry_after) == (Outcome.RETRY, 60.0)
+    assert stage.of(Settle)[0].cooldown == 60.0
+    assert stage.of(Sleep) == []
+
+
+def test_a_pause_is_the_end_once_the_attempts_or_the_patience_are_used_up() -> None:
+    used_up: list[dict[str, Any]] = [{"attempts_made": 2, "patience": 600.0}, {"patience": 59.0}]
+    for about in used_up:
+        stage = Stage(*[ProviderDependencyError("busy", http_status=503, retry_after=60.0)] * 3)
+        stage.decision = Decision.ENDED
+        assert stage.play(**TASK, **about, deadline=110.0).outcome is Outcome.DEAD_LETTER
+
+
+def test_a_gate_that_is_shut_uses_no_attempt() -> None:
+    stage = Stage(admissions=[SHUT])
+    result = stage.play(**TASK, attempts_made=3)
+    assert (result.outcome, result.reason_code, result.retry_after) == (Outcome.RETRY, "circuit_open", 4.0)
+
+
+def test_attempts_count_over_all_invocations_of_a_task() -> None:
+    stage = Stage(SLOW)
+    stage.play(**TASK, attempts_made=1)
+    assert [step.attempt for step in stage.of(Settle)] == [2, 3]
+    assert [step.cost for step in stage.of(Admit)] == [1, 0]
+
+
+def test_whoever_makes_the_breaker_open_comes_back_like_those_after() -> None:
+    stage = Stage(ProviderTimeoutError("slow"))
+    stage.decision = Decision.SHUT
+    result = stage.play(**TASK)
+    assert (result.outcome, result.reason_code, result.retry_after) == (Outcome.RETRY, "timeout", 30.0)
+    assert result.attempts[0].outcome is Outcome.RETRY
+
+
+def test_it_does_not_come_back_without_the_patience_for_it() -> None:
+    stage = Stage(ProviderTimeoutError("slow"))
+    stage.decision = Decision.SHUT
+    assert stage.play(**TASK, patience=5.0).outcome is Outcome.DEAD_LETTER
+    assert not stage.of(Settle)[0].returns_if_shut
+
+
+def test_a_call_has_a_correlation_id_of_its_own_if_none_is_given() -> None:
+    first, second = ProviderExecutionContext(), ProviderExecutionContext()
+    assert first.correlation_id != second.correlation_id

@@ -2,9 +2,12 @@
 
 import errno
 import json
+import math
 import socket
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 from urllib.error import URLError
@@ -12,6 +15,7 @@ from urllib.error import URLError
 import pytest
 
 from providers.core import errors, retry as retry_after
+from providers.core.breaker import Verdict, verdict_of
 from providers.core.errors import (
     ProviderAuthError,
     ProviderBadRequestError,
@@ -197,3 +201,36 @@ def test_an_excerpt_is_short() -> None:
 )
 def test_retry_after_is_read_in_seconds_or_as_a_date(header: str | None, seconds: float | None) -> None:
     assert retry_after.seconds_of(header, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("30", 30.0),
+        (timedelta(minutes=1), 60.0),
+        (Decimal("1.5"), 1.5),
+        (None, None),
+        ("soon", None),
+        (math.nan, None),
+        (-1, None),
+        (10**400, None),
+    ],
+)
+def test_a_pause_is_read_as_authors_write_it(given: Any, seconds: float | None) -> None:
+    assert errors.ProviderRateLimitError(retry_after=given).retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "status"), [(429, 429), (HTTPStatus.OK, 200), (99999, None), ("429", None), (math.nan, None)]
+)
+def test_a_status_is_one_of_http_or_none(given: Any, status: int | None) -> None:
+    assert errors.ProviderError(http_status=given).http_status == status
+
+
+def test_a_pool_that_is_too_small_says_nothing_of_the_provider() -> None:
+    class PoolTimeout(TimeoutError):  # noqa: N818 (as httpx calls it)
+        """Of httpx, by its name."""
+
+    found = errors.canonical(PoolTimeout("no connection is free"))
+    assert (found.reason_code, found.never_left, found.is_passing) == ("timeout", True, True)
+    assert verdict_of(found) is Verdict.NEUTRAL

@@ -1,4 +1,7 @@
-"""The gate as a value: breaker, quota, cooldown, budget and overrides, decided together."""
+"""The gate: breaker, quota, cooldown, budget and overrides, decided together.
+
+Here the model decides. `tests/providers/test_gate_statements.py` has the statements decide the same tables.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,9 +15,10 @@ from providers.core.errors import (
     ProviderRateLimitError,
     ProviderTimeoutError,
 )
-from providers.core.gate import Asked, Decision, Gate, Override, Reservation, Returned, opened
+from providers.core.gate import Asked, Decision, Reservation
 from providers.core.retry import RetryBudget
 from providers.drivers.circuit_breaker import CircuitBreaker
+from tests.core.gate_model import Gate, Override, Returned, opened
 
 POLICY = BreakerPolicy(failure_threshold=2, open_cooldown_seconds=10, half_open_max_calls=2, success_threshold=2)
 BUDGET = RetryBudget(capacity=2, earned_by_success=0.5)
@@ -25,31 +29,37 @@ def returned(permit: Permit, verdict: Verdict, **more: object) -> Returned:
     return Returned(permit, verdict, POLICY, BUDGET)._replace(**more)  # type: ignore[arg-type]
 
 
-def tripped(at: float = 0.0) -> Gate:
-    gate = Gate()
+@pytest.fixture
+def new() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def tripped(new: Gate) -> Gate:
+    gate = new
     for _ in range(2):
-        gate, admission = gate.admit(ASKED, at)
-        gate, _decision = gate.settle(returned(admission.permit, Verdict.FAILURE), at)
+        gate, admission = gate.admit(ASKED, 0)
+        gate, _decision = gate.settle(returned(admission.permit, Verdict.FAILURE), 0)
     assert gate.breaker.state is BreakerState.OPEN
     return gate
 
 
-def test_failures_in_a_row_open_it_and_successes_start_anew() -> None:
-    gate, admission = Gate().admit(ASKED, 0)
+def test_failures_in_a_row_open_it_and_successes_start_anew(new: Gate, tripped: Gate) -> None:
+    gate, admission = new.admit(ASKED, 0)
     gate, _ = gate.settle(returned(admission.permit, Verdict.FAILURE), 0)
     gate, _ = gate.settle(returned(admission.permit, Verdict.SUCCESS), 0)
     gate, _ = gate.settle(returned(admission.permit, Verdict.NEUTRAL), 0)
     assert gate.breaker.consecutive_failures == 0
-    assert tripped().breaker.open_until == 10
+    assert tripped.breaker.open_until == 10
 
 
-def test_open_refuses_until_its_cooldown_is_over() -> None:
-    gate, refused = tripped().admit(ASKED, 4)
+def test_open_refuses_until_its_cooldown_is_over(tripped: Gate) -> None:
+    gate, refused = tripped.admit(ASKED, 4)
     assert (refused.decision, refused.retry_after, gate.admissions) == (Decision.CIRCUIT, 6, 2)
 
 
-def test_half_open_lets_so_many_probes_pass_and_waits_for_them() -> None:
-    gate = tripped()
+def test_half_open_lets_so_many_probes_pass_and_waits_for_them(tripped: Gate) -> None:
+    gate = tripped
     assert gate.state_at(10) is BreakerState.HALF_OPEN
     gate, first = gate.admit(ASKED, 10)
     gate, second = gate.admit(ASKED, 11)
@@ -60,8 +70,8 @@ def test_half_open_lets_so_many_probes_pass_and_waits_for_them() -> None:
     assert (later.decision, len(gate.breaker.live_probes(15))) == (Decision.PROBE, 2)
 
 
-def test_enough_probes_close_it_and_one_that_fails_opens_it() -> None:
-    gate, first = tripped().admit(ASKED, 10)
+def test_enough_probes_close_it_and_one_that_fails_opens_it(tripped: Gate) -> None:
+    gate, first = tripped.admit(ASKED, 10)
     gate, second = gate.admit(ASKED, 10)
     gate, _ = gate.settle(returned(first.permit, Verdict.SUCCESS), 11)
     assert gate.breaker.state is BreakerState.HALF_OPEN
@@ -73,16 +83,16 @@ def test_enough_probes_close_it_and_one_that_fails_opens_it() -> None:
     assert neutral.breaker.probes == {}
 
 
-def test_an_older_generation_changes_nothing() -> None:
-    gate = tripped()
+def test_an_older_generation_changes_nothing(tripped: Gate) -> None:
+    gate = tripped
     late, _ = gate.settle(returned(Permit(0), Verdict.SUCCESS), 1)
     assert late.breaker == gate.breaker
     same, _ = gate.settle(returned(Permit(1), Verdict.SUCCESS), 1)
     assert same.breaker == gate.breaker
 
 
-def test_quota_is_named_first_and_a_refusal_spends_nothing() -> None:
-    gate = replace(tripped(), quota=opened(0, 60, 0))
+def test_quota_is_named_first_and_a_refusal_spends_nothing(tripped: Gate) -> None:
+    gate = replace(tripped, quota=opened(0, 60, 0))
     after, refused = gate.admit(ASKED, 1)
     assert (refused.decision, refused.retry_after, after) == (Decision.QUOTA, 59, gate)
     gate = replace(gate, quota=opened(5, 60, 0))
@@ -90,20 +100,20 @@ def test_quota_is_named_first_and_a_refusal_spends_nothing() -> None:
     assert (refused.decision, after) == (Decision.CIRCUIT, gate)
 
 
-def test_a_pause_holds_until_it_is_over_and_the_longest_wins() -> None:
-    gate, _ = Gate().settle(returned(Permit(0), Verdict.NEUTRAL, cooldown=10.0), 0)
+def test_a_pause_holds_until_it_is_over_and_the_longest_wins(new: Gate) -> None:
+    gate, _ = new.settle(returned(Permit(0), Verdict.NEUTRAL, cooldown=10.0), 0)
     gate, _ = gate.settle(returned(Permit(0), Verdict.NEUTRAL, cooldown=3.0), 1)
     _, refused = gate.admit(ASKED, 4)
     assert (refused.decision, refused.retry_after) == (Decision.COOLING, 6)
     assert gate.admit(ASKED, 10)[1].decision is Decision.ADMITTED
 
 
-def test_an_operators_word_stands_above_the_breaker_while_it_lasts() -> None:
-    shut = Gate(override=Override(BreakerState.OPEN, 10))
+def test_an_operators_word_stands_above_the_breaker_while_it_lasts(new: Gate, tripped: Gate) -> None:
+    shut = replace(new, override=Override(BreakerState.OPEN, 10))
     assert (shut.admit(ASKED, 4)[1].retry_after, shut.state_at(4)) == (6, BreakerState.OPEN)
     assert shut.admit(ASKED, 10)[1].decision is Decision.ADMITTED
-    assert Gate(override=Override(BreakerState.OPEN)).admit(ASKED, 4)[1].retry_after is None
-    forced = replace(tripped(), override=Override(BreakerState.CLOSED))
+    assert replace(new, override=Override(BreakerState.OPEN)).admit(ASKED, 4)[1].retry_after is None
+    forced = replace(tripped, override=Override(BreakerState.CLOSED))
     assert forced.admit(ASKED, 4)[1].decision is Decision.ADMITTED
 
 
@@ -111,32 +121,32 @@ def test_an_operators_word_stands_above_the_breaker_while_it_lasts() -> None:
     ("word", "until", "decision"),
     [
         (BreakerState.CLOSED, None, Decision.RETRY),
-        (BreakerState.CLOSED, 1, Decision.ENDED),
-        (BreakerState.OPEN, 9, Decision.ENDED),
+        (BreakerState.CLOSED, 1, Decision.SHUT),
+        (BreakerState.OPEN, 9, Decision.SHUT),
     ],
 )
 def test_what_an_operator_says_counts_for_retries_too(
-    word: BreakerState, until: float | None, decision: Decision
+    new: Gate, tripped: Gate, word: BreakerState, until: float | None, decision: Decision
 ) -> None:
-    gate = replace(tripped(), override=Override(word, until))
+    gate = replace(tripped, override=Override(word, until))
     assert gate.settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 2)[1] is decision
-    healthy = Gate(override=Override(BreakerState.OPEN))
-    assert healthy.settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 2)[1] is Decision.ENDED
+    healthy = replace(new, override=Override(BreakerState.OPEN))
+    assert healthy.settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 2)[1] is Decision.SHUT
 
 
-def test_retries_spend_until_nothing_is_left() -> None:
-    gate, decisions = Gate(), []
+def test_retries_spend_until_nothing_is_left(new: Gate, tripped: Gate) -> None:
+    gate, decisions = new, []
     for _ in range(3):
         gate, decision = gate.settle(returned(Permit(9), Verdict.FAILURE, wants_retry=True), 0)
         decisions.append(decision)
     assert decisions == [Decision.RETRY, Decision.RETRY, Decision.SUPPRESSED]
     gate, _ = gate.settle(returned(Permit(9), Verdict.SUCCESS), 0)
     assert gate.tokens == 0.5
-    assert tripped().settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 0)[1] is Decision.ENDED
+    assert tripped.settle(returned(Permit(0), Verdict.FAILURE, wants_retry=True), 0)[1] is Decision.SHUT
 
 
-def test_a_refund_waits_for_the_end_unless_each_attempt_is_billed() -> None:
-    gate, admission = Gate(quota=opened(5, 60, 0)).admit(ASKED, 0)
+def test_a_refund_waits_for_the_end_unless_each_attempt_is_billed(new: Gate) -> None:
+    gate, admission = replace(new, quota=opened(5, 60, 0)).admit(ASKED, 0)
     back = {"refund": Reservation(admission.reserved, admission.window_start)}
     kept, _ = gate.settle(returned(admission.permit, Verdict.FAILURE, wants_retry=True, **back), 0)
     billed, _ = gate.settle(

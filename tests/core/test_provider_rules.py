@@ -2,18 +2,20 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, strategies
 
 from engines.core.errors import PolicyError
 from providers.core import histogram, request as idempotency
-from providers.core.errors import ProviderTimeoutError
-from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult
-from providers.core.gate import NOTHING, Quota, Reservation, aligned, opened
+from providers.core.errors import ProviderTimeoutError, ProviderUsageError
+from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
+from providers.core.gate import NOTHING, Reservation, Window, aligned
 from providers.core.policy import ProviderPolicy
 from providers.core.request import Request
 from providers.core.retry import RetryBudget, RetryPolicy
+from tests.core.gate_model import Quota, earn, opened, spend
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,6 +28,9 @@ def test_windows_are_aligned_and_never_overlap() -> None:
     assert (later.start, later.end, later.used, later.previous_start, later.previous_used) == (130, 140, 0, 100, 2)
     assert Quota(5, 10, 95, 105).at(106).start == 105
     assert later.at(100) is later
+    window = Window(100, 110, used=2)
+    assert (window.at(109.9, 10), window.at(137, 10)) == (window, Window(130, 140))
+    assert Window(95, 105).at(106, 10) == Window(105, 110)
 
 
 def test_a_refund_stays_in_its_window() -> None:
@@ -40,14 +45,14 @@ def test_a_refund_stays_in_its_window() -> None:
 
 @given(strategies.floats(0, 1e10), strategies.floats(0.1, 1e6))
 def test_every_time_lies_in_its_window(now: float, window: float) -> None:
-    start = aligned(now, window)
-    assert start - 1e-3 <= now <= start + window + 1e-3
+    start, end, _ = aligned(now, window)
+    assert start - 1e-3 <= now <= end + 1e-3
 
 
 def test_successes_earn_and_retries_spend() -> None:
     budget = RetryBudget(capacity=2, earned_by_success=0.5)
-    assert (budget.earn(1), budget.earn(1.9), budget.spend(2), budget.spend(9)) == (1.5, 2, 1, 1)
-    assert budget.spend(0.9) is None
+    assert (earn(budget, 1), earn(budget, 1.9), spend(budget, 2), spend(budget, 9)) == (1.5, 2, 1, 1)
+    assert spend(budget, 0.9) is None
 
 
 @given(
@@ -67,6 +72,15 @@ def test_without_calls_there_are_no_rates() -> None:
     assert histogram.percentile({}, 0.95) is None
     assert histogram.rate(0, 0) is None
     assert histogram.rate(1, 4) == 0.25
+    assert histogram.rates_of([]) == histogram.Rates()
+
+
+def test_rates_are_those_of_all_minutes_together() -> None:
+    bucket = histogram.bucket_of(20)
+    minutes = [(3, 1, 2, 1, {bucket: 3}), (1, 1, 1, 1, f'{{"{bucket}": 1}}')]
+    success, execution, p95, *counts = histogram.rates_of(minutes)
+    assert (success, execution, counts) == (0.5, 2 / 3, [4, 0])
+    assert p95 == pytest.approx(20, rel=0.035)
 
 
 def request(payload: dict[str, Any], **changes: Any) -> Request:
@@ -129,3 +143,31 @@ def test_a_result_tells_how_it_came_out() -> None:
     ProviderExecutionResult(outcome=Outcome.SUCCESS).raise_for_failure()
     assert ProviderExecutionContext("c").left(5) is None
     assert ProviderExecutionContext("c", deadline=7).left(5) == 2
+
+
+def test_a_tenant_is_the_same_however_its_uuid_is_written() -> None:
+    text = "7b1e6f0c-0f4e-4c0f-9a52-3f3a0a1e9c11"
+    for written in (text, text.upper(), UUID(text), f"{{{text}}}", text.replace("-", "")):
+        assert Who.of(written, "rank", "snapshot").tenant_id == text
+    assert Who.of("shop-1", "rank", "snapshot").tenant_id == "shop-1"
+    assert Who.of(None, "rank", "snapshot").tenant_id is None
+
+
+@pytest.mark.parametrize("deadline", [1.7e9, float("nan"), "soon"])
+def test_a_deadline_of_another_clock_is_refused_in_words(deadline: Any) -> None:
+    with pytest.raises(ProviderUsageError, match=r"deadline must be time.monotonic\(\) and some seconds, not"):
+        idempotency.refuse_deadline(deadline, 1000.0)
+    idempotency.refuse_deadline(None, 1000.0)
+    idempotency.refuse_deadline(990.0, 1000.0)
+
+
+def test_a_key_within_a_task_is_that_tasks_alone() -> None:
+    request = Request("t", "rank", "snapshot", "look", 1, {})
+    assert len({request.key, request.key_within("a"), request.key_within("b")}) == 3
+    assert request.key_within("a") == request.key_within("a")
+
+
+def test_a_policy_knows_whether_it_would_lose_count() -> None:
+    assert ProviderPolicy(on_store_failure="local", quota_per_attempt=True).loses_count
+    assert not ProviderPolicy(on_store_failure="local").loses_count
+    assert not ProviderPolicy(quota_per_attempt=True).loses_count

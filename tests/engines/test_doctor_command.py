@@ -131,6 +131,15 @@ def test_a_policy_that_is_not_valid_is_named() -> None:
     assert (finding["level"], "odd: ConsumerPolicy.loop.limit" in finding["text"]) == ("problem", True)
 
 
+def test_a_policy_of_a_newer_release_is_named_and_obeyed_as_far_as_it_is_known() -> None:
+    version = PolicyVersionFactory.create(policy__name="odd", body={"loop": {"limit": 3, "mood": "good"}})
+    version.policy.active = version
+    version.policy.save()
+    finding = examine()[1]["policies"][0]
+    assert (finding["level"], "odd: ConsumerPolicy.loop.mood is unknown" in finding["text"]) == ("warning", True)
+    assert version.policy.in_force.policy.to_dict()["loop"]["limit"] == 3
+
+
 @pytest.mark.parametrize(("skew", "level"), [(0, "ok"), (5, "warning"), (60, "problem")])
 def test_clocks_that_differ_are_told(skew: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ground, "database_time", lambda: timezone.now() + timedelta(seconds=skew))

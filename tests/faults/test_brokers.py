@@ -449,17 +449,17 @@ def test_a_reader_of_facts_that_was_frozen_begins_nothing_more_and_its_failure_t
             with consumer("erp", ERGON_TASKS=TASKS) as other:
                 # It begins the others first of all, and would fail at each of them: it is not to.
                 mark.write_text("".join(f"f{n} {frozen.pid} 0\n" for n in range(10)))
-                eventually(lambda: ended(pipeline) == (10, 0), "another process has done all of them")
+                # On a busy machine its term may be over as well; then it does some of them once more.
+                eventually(lambda: Consumer.objects.get().cursor == 9, "another process has done all of them")
                 assert stop(other)[0] == 0
         finally:
             gate.touch()
             frozen.send_signal(signal.SIGCONT)
         ledger.append(draft(10, object_json={"id": "f0", **said}))
-        eventually(lambda: ended(pipeline) == (11, 0), "it works on")
+        eventually(lambda: Consumer.objects.get().cursor == 10, "it works on")
         code, output, _ = stop(frozen)
     assert code == 0
-    assert last_counts(output) in NOT_COUNTED
-    assert Consumer.objects.get().cursor == 10
+    assert (last_counts(output)["failed"], ended(pipeline)[1]) == (0, 0)
     assert not DeadLetter.objects.exists()
 
 

@@ -67,6 +67,8 @@ class Told(ProviderBase):
             case "lose":
                 lose_database(float(number))
                 raise errors.from_status(400)
+            case "win":
+                lose_database(float(number))
             case "slow":
                 time.sleep(float(number))
             case "timeout":

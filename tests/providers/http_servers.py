@@ -3,13 +3,20 @@
 import gzip
 import json
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
 CHUNK = b"x" * 65536
+
+
+@cache
+def packed_spaces(count: int) -> bytes:
+    return gzip.compress(b" " * count)
 
 
 class Behaviour(BaseHTTPRequestHandler):
@@ -64,6 +71,24 @@ class Behaviour(BaseHTTPRequestHandler):
     def packed(self, size: str) -> None:
         self.answer(200, gzip.compress(b" " * int(size) + b"{}"), **{"Content-Encoding": "gzip"})
 
+    def bomb(self) -> None:
+        self.answer(200, packed_spaces(50_000_000), **{"Content-Encoding": "gzip"})
+
+    def half_packed(self) -> None:
+        whole = gzip.compress(b'{"rank": 1, "about": "' + bytes(range(65, 91)) * 100 + b'"}')
+        self.answer(200, whole[:-8], **{"Content-Encoding": "gzip"})
+
+    def deflated(self, frame: str) -> None:
+        packer = zlib.compressobj(wbits=15 if frame == "framed" else -15)
+        self.answer(200, packer.compress(b'{"rank": 1}') + packer.flush(), **{"Content-Encoding": "deflate"})
+
+    def strangely_packed(self) -> None:
+        self.answer(200, b"{}", **{"Content-Encoding": "br"})
+
+    def slowly_failing(self, seconds: str) -> None:
+        self.wfile.write(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 100000\r\n\r\n")
+        self.dribble(b" ", float(seconds))
+
     def slow(self, seconds: str) -> None:
         time.sleep(float(seconds))
         self.answer(200, b"{}")
@@ -106,6 +131,9 @@ class Behaviour(BaseHTTPRequestHandler):
 
     def elsewhere(self) -> None:
         self.answer(302, b"", Location="/v1/echo")
+
+    def nowhere(self) -> None:
+        self.answer(302, b"", Location="http://127.0.0.1:1/")
 
     def cookie(self) -> None:
         self.answer(200, b"{}", **{"Set-Cookie": "session=of-another-tenant; Path=/"})

@@ -91,3 +91,18 @@ def test_what_makes_no_sense_is_refused_in_words(arguments: tuple[str, ...], wor
     with pytest.raises(CommandError, match=words):
         run(*arguments)
     assert not Gate.objects.exists()
+
+
+def test_a_typo_makes_no_capability() -> None:
+    typed = (TENANT, "rnak", "rank_snapshot")
+    for command in (
+        ("quota", "set", *typed, "--limit", "1", "--window", "60"),
+        ("quota", "drop", *typed),
+        ("breaker", "reset", *typed, "--reason", "x"),
+        ("breaker", "force-open", *typed, "--reason", "x"),
+    ):
+        with pytest.raises(CommandError, match=r"no provider 'rnak' with the capability 'rank_snapshot' .* --create"):
+            run(*command)
+    assert not Gate.objects.exists()
+    assert "1 calls in every 60 s" in run("quota", "set", *typed, "--limit", "1", "--window", "60", "--create")
+    assert "2 calls in every 60 s" in run("quota", "set", *typed, "--limit", "2", "--window", "60")

@@ -1,16 +1,32 @@
 """The gate's statements and the gate's rules decide alike, over histories made by chance."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from providers.core.breaker import BreakerPolicy, BreakerState, Permit, Verdict
-from providers.core.gate import NOTHING, Admission, Asked, Gate as GateValue, Override, Reservation, Returned, opened
+from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
+from providers.core.gate import NOTHING, Admission, Asked, Decision, Reservation
 from providers.core.retry import RetryBudget
 from providers.database import admitting, sql, statements
 from providers.models import Gate
+from providers.models.gates import moment
+from tests.core.gate_model import Gate as GateValue, Override, Quota, Returned, opened
+from tests.core.test_provider_gate import (  # noqa: F401 (the tables, decided by the statements)
+    test_a_pause_holds_until_it_is_over_and_the_longest_wins,
+    test_a_refund_waits_for_the_end_unless_each_attempt_is_billed,
+    test_an_older_generation_changes_nothing,
+    test_an_operators_word_stands_above_the_breaker_while_it_lasts,
+    test_enough_probes_close_it_and_one_that_fails_opens_it,
+    test_failures_in_a_row_open_it_and_successes_start_anew,
+    test_half_open_lets_so_many_probes_pass_and_waits_for_them,
+    test_open_refuses_until_its_cooldown_is_over,
+    test_quota_is_named_first_and_a_refusal_spends_nothing,
+    test_retries_spend_until_nothing_is_left,
+    test_what_an_operator_says_counts_for_retries_too,
+    tripped,
+)
 from tests.factories import GateFactory
 from tests.providers.scripted_providers import WHO
 
@@ -80,15 +96,57 @@ class OnRow:
 
 def kept(gate: GateValue) -> None:
     """The gate as a row."""
-    quota, override = gate.quota, gate.override
-    row: dict[str, Any] = {}
+    breaker, quota, override = gate.breaker, gate.quota, gate.override
+    row: dict[str, Any] = {
+        **{name: getattr(breaker, name) for name in ("generation", "consecutive_failures", "successes", "open_until")},
+        "state": breaker.state.value,
+        "probes": dict(breaker.probes),
+        "cooldown_until": gate.cooldown_until,
+        "retry_tokens": gate.tokens,
+        "admissions": gate.admissions,
+    }
     if quota is not None:
+        row |= {name: getattr(quota, name) for name in ("used", "previous_start", "previous_used")}
         row |= {"quota_limit": quota.limit, "quota_window": quota.window}
         row |= {"window_start": quota.start, "window_end": quota.end}
     if override is not None:
         row |= {"override": override.state.value, "override_until": override.until}
     Gate.objects.all().delete()
     GateFactory.create(**row)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated(GateValue):
+    """A gate that is decided by the statements, on a row that is made of its values."""
+
+    def admit(self, asked: Asked, now: float) -> tuple[GateValue, Admission]:
+        kept(self)
+        admission = OnRow().admit(asked, now)
+        return value_of(Gate.objects.get()), admission
+
+    def settle(self, result: Returned, now: float) -> tuple[GateValue, Decision]:
+        kept(self)
+        decision = OnRow().settle(result, now)
+        return value_of(Gate.objects.get()), Decision(decision)
+
+
+@pytest.fixture
+def new() -> GateValue:
+    return Stated()
+
+
+def value_of(row: Any) -> GateValue:
+    """The row as a value of the model."""
+    window = (row.window_start, row.window_end, row.used, row.previous_start, row.previous_used)
+    successes = (row.consecutive_failures, row.successes)
+    return Stated(
+        breaker=Breaker(BreakerState(row.state), row.generation, *successes, row.open_until, row.probes),
+        quota=None if row.quota_limit is None else Quota(row.quota_limit, row.quota_window, *window),
+        cooldown_until=row.cooldown_until,
+        tokens=row.retry_tokens,
+        override=Override(BreakerState(row.override), row.override_until) if row.override else None,
+        admissions=row.admissions,
+    )
 
 
 def plain(gate: GateValue) -> GateValue:
@@ -114,7 +172,9 @@ def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, over
             result = returned(policy, passed, *about)
             gate, decision = gate.settle(result, now)
             assert row.settle(result, now) == decision.value
-        assert seen(plain(Gate.objects.get().value)) == seen(plain(gate))
+        kept_row = Gate.objects.get()
+        assert seen(plain(value_of(kept_row))) == seen(plain(gate))
+        assert kept_row.effective_state(moment(now)) is gate.state_at(now)
 
 
 def close(one: Admission, other: Admission) -> bool:

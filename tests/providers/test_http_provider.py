@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -151,6 +152,39 @@ def test_a_huge_answer_is_not_read_to_its_end(ask: Ask, operation: str) -> None:
     result = ask(operation, max_answer_bytes=1_000_000)
     assert result.reason_code == "response_invalid"
     assert "larger than 1000000 bytes" in str(result.error)
+
+
+def test_an_answer_is_unpacked_no_further_than_it_may_be_large(ask: Ask) -> None:
+    ask("bomb", max_answer_bytes=100_000)  # the server is in this process, and has packed it now
+    tracemalloc.start()
+    try:
+        result = ask("bomb", max_answer_bytes=100_000)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (result.reason_code, "larger than 100000" in str(result.error)) == ("response_invalid", True)
+    assert most < 5_000_000  # of 50
+
+
+@pytest.mark.parametrize("operation", ["half_packed", "strangely_packed"])
+def test_an_answer_that_is_not_whole_or_cannot_be_unpacked_is_invalid(ask: Ask, operation: str) -> None:
+    assert ask(operation).reason_code == "response_invalid"
+
+
+@pytest.mark.parametrize("frame", ["framed", "bare"])
+def test_both_ways_to_write_deflate_are_read(ask: Ask, frame: str) -> None:
+    assert ask(f"deflated/{frame}").payload == {"rank": 1}
+
+
+def test_a_failure_whose_explanation_is_slow_is_that_failure(ask: Ask) -> None:
+    result = ask("slowly_failing/20", timeout=3.0)
+    assert (result.reason_code, result.retry_after) == ("dependency_unavailable", 7.0)
+
+
+def test_a_redirect_that_leads_nowhere_has_left(ask: Ask) -> None:
+    result = ask("nowhere", follow_redirects=True)
+    assert result.error is not None
+    assert (result.reason_code, result.error.never_left) == ("connection_error", False)
 
 
 def test_of_a_failure_the_beginning_is_enough(ask: Ask) -> None:

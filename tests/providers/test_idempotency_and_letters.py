@@ -12,6 +12,7 @@ from django.db import DatabaseError, transaction
 
 from engines.models import DeadLetter
 from providers import Outcome, ProviderBadRequestError, RetryPolicy, calls
+from providers.core.steps import Claimed
 from providers.models import (
     IdempotencyClaim,
     OutboxLetter,
@@ -21,7 +22,7 @@ from providers.models import (
 )
 from tests.broken_errors import MuteError
 from tests.processes import eventually
-from tests.providers.scripted_providers import WHO, Scripted, scripted
+from tests.providers.scripted_providers import WHO, Scripted, context, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,9 +74,9 @@ def test_a_second_one_during_the_first_is_refused() -> None:
 
 
 def test_a_request_whose_maker_is_gone_is_made_by_the_next() -> None:
-    provider = scripted(SystemExit(), {"rank": 1}, idempotency_lease=1.0)
-    with pytest.raises(SystemExit):
-        provider.ask(idempotency_key="order-1")
+    provider = scripted({"rank": 1}, idempotency_lease=1.0)
+    ticket = provider._ticket(WHO.tenant_id, None, "snapshot", {}, context(idempotency_key="order-1"))
+    assert isinstance(calls.claim(ticket, lease=1.0), Claimed)  # and its process is killed
     assert not provider.ask(idempotency_key="order-1").ok
     eventually(lambda: provider.ask(idempotency_key="order-1").ok, "the lease has lapsed")
 

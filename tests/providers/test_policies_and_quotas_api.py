@@ -61,7 +61,7 @@ def test_a_policy_is_made_read_and_changed_over_the_version_that_was_read(api: C
     assert {(entry.actor, entry.reason, entry.target) for entry in entries} == {
         ("client:erp", "calmer", "provider policy rank/rank_snapshot")
     }
-    assert active_policy.in_force(scripted({})).retry.max_attempts == 4
+    assert active_policy.governing(scripted({})).policy.retry.max_attempts == 4
 
 
 def test_policies_come_in_pages(api: Client) -> None:

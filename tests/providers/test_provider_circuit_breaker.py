@@ -248,3 +248,37 @@ def test_a_probe_that_never_reports_back_frees_its_place() -> None:
 
 def test_a_permit_is_a_value() -> None:
     assert Permit(1) == Permit(1, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_change_of_a_breaker_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    provider = scripted(TimeoutError(), TimeoutError(), {}, {}, breaker_policy=QUICK, retry_policy=ONCE)
+    for _ in range(2):
+        provider.ask()
+    eventually(lambda: provider.ask().ok, "a probe is let through")
+    provider.ask()
+    calls.force_open(WHO, by="ada", reason="they move")
+    calls.reset(WHO, by="ada", reason="they are back")
+    lines: list[Any] = [record.msg for record in caplog.records if "breaker changed" in str(record.msg)]
+    told = [(line["state"], line["generation"], line["why"], line["by"]) for line in lines]
+    assert told == [
+        ("open", 1, "timeout", None),
+        ("half_open", 2, "the cooldown is over", None),
+        ("closed", 3, "2 probes succeeded", None),
+        ("forced open", 3, "they move", "ada"),
+        ("closed", 4, "they are back", "ada"),
+    ]
+    assert all(line["provider_name"] == "rank" for line in lines)
+    assert Gate.objects.get().turned_at is not None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_override_that_is_over_is_no_longer_shown() -> None:
+    scripted({}).ask()
+    calls.force_open(WHO, by="ada", reason="they move", lasting=timedelta(milliseconds=1))
+    assert ProviderHealthState.objects.get().breaker_state == "open"
+    eventually(lambda: bool(calls.rollup() + 1) and _shown() == "closed", "it is over")
+
+
+def _shown() -> str:
+    return ProviderHealthState.objects.get().breaker_state

@@ -8,6 +8,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 
 from engines.core.errors import PolicyError
 from engines.worker import maintenance
+from ergon_site.access.policies.errors import VersionUnknownError
 from ergon_site.dashboard import providers
 from ergon_site.gauges import NAMES, Gauges
 from providers import (
@@ -56,7 +57,7 @@ def test_the_next_call_obeys_a_new_version_and_says_so() -> None:
     write({"retry": {"max_attempts": 1}, "breaker": {"failure_threshold": 100}})
     assert len(provider.ask().attempts) == 1
     policies.activate(*RANK, number=1, by="ada", reason="back")
-    assert active_policy.in_force(provider).retry.max_attempts == 2
+    assert active_policy.governing(provider).policy.retry.max_attempts == 2
     numbers = ProviderExecutionMetric.objects.order_by("pk").values_list("policy_version", flat=True)
     assert list(numbers) == [None, None, None, 1, 1, 2]
 
@@ -67,7 +68,7 @@ def test_what_a_version_does_not_say_is_as_the_class_says() -> None:
     body = policies.write(*names.values(), body={"retry": {"max_attempts": 1}}, by="ada", reason="x").body
     assert (body["breaker"]["failure_threshold"], body["timeout"], body["retry"]["max_attempts"]) == (77, 7.0, 1)
     assert body["retry"]["base_delay_seconds"] == provider.retry_policy.base_delay_seconds
-    assert active_policy.in_force(provider).breaker.failure_threshold == 77
+    assert active_policy.governing(provider).policy.breaker.failure_threshold == 77
     registered = registry.register(scripted({}, timeout=8.0))
     assert write({}).body["timeout"] == registered.timeout
     registry.forget(*RANK)
@@ -75,10 +76,10 @@ def test_what_a_version_does_not_say_is_as_the_class_says() -> None:
 
 def test_what_a_version_says_of_a_provider_that_nobody_knows_is_completed_all_the_same() -> None:
     version = policies.write("unheard", "of", body={"cost": 2}, by="ada", reason="x")
-    assert version.body == ProviderPolicy(cost=2).to_dict()
+    assert version.body == ProviderPolicy(cost=2).to_stored()
     broken = scripted({}, provider_name="broken", capability="of", timeout=-1)
     version = policies.write("broken", "of", body={"cost": 2}, by="ada", reason="x")
-    assert version.body == ProviderPolicy(cost=2).to_dict()
+    assert version.body == ProviderPolicy(cost=2).to_stored()
     type(broken).timeout = 30.0
 
 
@@ -202,3 +203,16 @@ def test_gauges_count_tenants_by_state() -> None:
     assert [one.value for one in families["ergon_provider_quotas_exhausted"].samples] == [1]
     assert [one.value for one in families["ergon_provider_outbox_waiting"].samples] == [0]
     assert connection.is_usable()
+
+
+def test_a_policy_that_contradicts_itself_is_refused_as_a_class_is() -> None:
+    both = {"on_store_failure": "local", "quota_per_attempt": True}
+    with pytest.raises(PolicyError, match=r"ProviderPolicy.quota_per_attempt must be false where on_store_failure"):
+        policies.write("unheard", "of", body=both, by="ada", reason="x")
+    policies.write("unheard", "of", body={}, by="ada", reason="x")
+    row = active_policy.POLICIES.find("unheard", "of")
+    ProviderPolicyVersion.objects.create(policy=row, number=2, body=both, author="ada", reason="by hand")
+    with pytest.raises(PolicyError, match="quota_per_attempt"):
+        policies.activate("unheard", "of", number=2, by="ada", reason="x")
+    with pytest.raises(VersionUnknownError):
+        policies.activate("unheard", "of", number=3, by="ada", reason="x")

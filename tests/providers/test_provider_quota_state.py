@@ -16,7 +16,7 @@ from providers import (
     RetryPolicy,
     calls,
 )
-from providers.models import Gate, ProviderExecutionMetric
+from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from tests.factories import QuotaStateFactory
 from tests.processes import eventually
 from tests.providers.scripted_providers import TENANT, WHO, Scripted, scripted
@@ -100,7 +100,7 @@ def test_quota_exhaustion_fails_fast_with_canonical_quota_exhausted_reason() -> 
     first = QuotaState.objects.get().last_exhausted_at
     assert first is not None
     provider.ask()
-    assert QuotaState.objects.get().last_exhausted_at == first
+    assert (QuotaState.objects.get().last_exhausted_at or first) > first
     refused = ProviderExecutionMetric.objects.filter(reason_code="quota_exhausted")
     assert list(refused.values_list("outcome", flat=True)) == ["failed", "failed"]
     assert quota() == (1, 1, 0)
@@ -202,3 +202,51 @@ def test_a_changed_limit_keeps_what_was_used() -> None:
 def test_a_quota_that_makes_no_sense_is_refused(limit: int, window: float) -> None:
     with pytest.raises(calls.OrderError):
         calls.set_quota(WHO, limit=limit, window=window, by="ada")
+
+
+def test_a_quota_that_is_set_again_after_it_was_dropped_has_its_window_back() -> None:
+    first = calls.set_quota(WHO, limit=5, window=DAY, by="ada")
+    calls.drop_quota(WHO, by="ada")
+    again = calls.set_quota(WHO, limit=7, window=DAY, by="ada")
+    assert (again.window_start, again.window_end, again.limit_count) == (first.window_start, first.window_end, 7)
+
+
+def test_a_longer_window_that_begins_at_the_same_time_ends_later() -> None:
+    now = database_time().timestamp()
+    length = next(days * DAY for days in range(1, 100) if now // (days * DAY) % 2 == 0)
+    short = calls.set_quota(WHO, limit=5, window=length, by="ada")
+    long = calls.set_quota(WHO, limit=5, window=2 * length, by="ada")
+    assert (long.pk, long.window_start) == (short.pk, short.window_start)
+    assert long.window_end - long.window_start == timedelta(seconds=2 * length)
+
+
+def test_the_last_time_that_a_quota_was_found_spent_is_shown() -> None:
+    calls.set_quota(WHO, limit=0, window=DAY, by="ada")
+    times = []
+    for _ in range(2):
+        assert scripted({}).ask().reason_code == "quota_exhausted"
+        times.append(QuotaState.objects.get().last_exhausted_at or datetime.min.replace(tzinfo=UTC))
+    assert times[0] < times[1]
+
+
+def test_what_was_reserved_in_a_window_is_shown_however_long_the_calls_last() -> None:
+    calls.set_quota(WHO, limit=5, window=1.0, by="ada")
+
+    def linger(_: Any) -> dict[str, Any]:
+        """Two windows pass meanwhile, each with a call of its own."""
+        for _step in range(2):
+            ends_at = Gate.objects.get().window_end
+            eventually(lambda end=ends_at: database_time().timestamp() >= end, "the window is over")  # type: ignore[misc]
+            assert Scripted({}).ask().ok
+        return {}
+
+    assert scripted(linger).ask().ok
+    assert sum(QuotaState.objects.values_list("used_count", flat=True)) == 3
+
+
+def test_a_refusal_is_the_last_error_too() -> None:
+    calls.set_quota(WHO, limit=0, window=DAY, by="ada")
+    scripted({}).ask()
+    health = ProviderHealthState.objects.get()
+    assert health.last_error_code == "quota_exhausted"
+    assert health.last_error_at is not None

@@ -16,7 +16,7 @@ from engines import transactions
 from engines.models import DeadLetter
 from providers import calls, outbox
 from providers.core.exchange import Who
-from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
+from providers.models import Gate, IdempotencyClaim, OutboxLetter, ProviderExecutionMetric, TaskExecution
 from tests.processes import eventually, process
 from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_hasty, tell_patient, tell_words
 from tests.providers.test_idempotency_and_letters import SEED_FIELDS
@@ -135,6 +135,20 @@ def test_provider_task_exhausts_retries_and_emits_dead_letter_payload(
     assert (told["reason_code"], told["attempts"], told["error_type"]) == ("timeout", 3, "ProviderTimeoutError")
     assert (called(request), DeadLetter.objects.get().pk) == (3, letter.dead_letter_id)
     assert states(task_id) == ["failed"]
+
+
+def test_a_success_is_kept_while_the_database_is_away_and_is_not_called_for_again(
+    broker: Broker, request_of: Make
+) -> None:
+    request = request_of("win:3")
+    task_id = broker.send(tell, **request)
+    assert json.loads(ended(task_id).result)["word"] == "win:3"
+    assert called(request) == 1
+    # Another process may have been refused meanwhile: the key is held until the journal is replayed.
+    assert ProviderExecutionMetric.objects.filter(outcome="success").count() == 1
+    assert IdempotencyClaim.objects.get().state == "succeeded"
+    assert states(task_id)[-1] == "succeeded"
+    assert broker.log.read_text().count("provider outcome kept in the journal") == 1
 
 
 def test_breaker_fast_fails_while_open_and_recovers_after_cooldown_and_probe(broker: Broker, request_of: Make) -> None:

@@ -65,13 +65,27 @@ def test_a_task_finds_its_provider_and_gives_its_answer(made: Made) -> None:
     assert json.loads(TaskResult.objects.get(task_id="t-1").result) == {"rank": 1, "at": "/x"}
 
 
-def test_the_same_request_has_the_same_key_and_is_made_once(made: Made) -> None:
+def test_a_task_makes_its_request_once_however_often_it_is_delivered(made: Made) -> None:
+    task, _ = made({"rank": 1}, {"rank": 2})
+    answers = [task.apply(kwargs=REQUEST, task_id="t-1").get() for _ in range(2)]
+    assert answers == [{"rank": 1}] * 2
+    assert task.apply(kwargs=REQUEST, task_id="t-2").get() == {"rank": 2}
+
+
+def test_equal_requests_of_several_tasks_are_made_once_if_that_is_wanted(made: Made) -> None:
     task, provider = made({"rank": 1}, {"rank": 2})
+    task.deduplicate = True
     answers = [task.apply(kwargs=REQUEST).get() for _ in range(2)]
     assert answers == [{"rank": 1}] * 2
     assert task.apply(kwargs=REQUEST | {"idempotency_key": "mine"}).get() == {"rank": 2}
     keys = ProviderExecutionMetric.objects.order_by("id").values_list("idempotency_key", flat=True)
     assert list(keys) == [provider.request_of(**REQUEST).key, "mine"]
+
+
+def test_a_provider_that_is_to_be_asked_once_is_asked_once_by_all_tasks(made: Made) -> None:
+    task, provider = made({"rank": 1}, {"rank": 2})
+    type(provider).deduplicate = True
+    assert [task.apply(kwargs=REQUEST).get() for _ in range(2)] == [{"rank": 1}] * 2
 
 
 @pytest.mark.parametrize("missing", REQUEST)

@@ -114,8 +114,9 @@ def test_an_edited_payload_is_asked_under_a_key_of_its_own(letter: DeadLetter, t
     assert all("script" in path for path in told["edited"])
 
 
-def test_what_has_succeeded_since_is_not_called_again(letter: DeadLetter) -> None:
-    request = {"tenant_id": "t", "operation": "tell", "payload": letter.payload}
+def test_what_has_succeeded_since_is_not_called_again(tmp_path: Path) -> None:
+    letter = fail(tmp_path / "calls", "status:400", "fine", idempotency_key="order-1")
+    request = {"tenant_id": "t", "operation": "tell", "payload": letter.payload, "idempotency_key": "order-1"}
     tell.apply_async(kwargs=request)
     new = transactions.replay_letter(letter.pk, by="ada", reason=WHY)
     assert outcomes() == ["dead_letter", "success"]

@@ -1,5 +1,3 @@
 """Transactions as messages of a broker: RabbitMQ, Redis or Valkey, through kombu."""
 
-from engines.connectors.broker.connector import BrokerConnector
-
-__all__ = ["BrokerConnector"]
+from engines.connectors.broker.connector import BrokerConnector as BrokerConnector

@@ -101,11 +101,9 @@ class BrokerConnector(Connector):
         return batch
 
     def is_lost(self, transaction: Transaction) -> bool:
-        """Whether it is known that the broker has given it to somebody else, or will."""
         return self._owner.is_lost(delivery_of(transaction))
 
     def on_lost(self, callback: OnLost | None) -> None:
-        """Set the callback for transactions that the broker has taken back; it is called from any thread."""
         self._on_lost = callback
 
     def begin(self, transaction: Transaction) -> bool:
@@ -145,34 +143,20 @@ class BrokerConnector(Connector):
         self.given_back += self._put_back(deliveries)
 
     def flush(self) -> None:
-        """Return once the broker has taken every outcome; raises if it has not."""
         self._owner.flush()
 
     def count(self) -> int:
-        """The number of waiting messages."""
-        waiting: int = self._owner.answer(self._owner.ask(lambda line: line.count()))
-        return waiting
+        return int(self._owner.answer(self._owner.ask(lambda line: line.count())))
 
     def interrupt(self) -> None:
-        """A stop was requested: a waiting fetch returns with what it has."""
         self._owner.interrupt()
 
     def give_up(self) -> None:
-        """The grace period is over: requests that an absent broker has not answered fail."""
         self._owner.give_up()
 
     def close(self) -> None:
         """Give back what is in hand and leave."""
         self._owner.close()
-
-    async def fetch_transactions_async(self, batch_size: int, **extra: Any) -> list[Transaction]:
-        fetching = asyncio.ensure_future(asyncio.to_thread(self.fetch_transactions, batch_size, **extra))
-        try:
-            return await asyncio.shield(fetching)
-        except asyncio.CancelledError:
-            # The thread fetches on; what it still gets is put back.
-            fetching.add_done_callback(self._put_back_late)
-            raise
 
     async def begin_async(self, transaction: Transaction) -> bool:
         may_start = self._owner.may_start_at_once(delivery_of(transaction))
@@ -198,12 +182,12 @@ class BrokerConnector(Connector):
         try:
             taken: list[Delivery] = self._owner.answer(asked, limit=limit, unwanted=self._owner.hurry)
         except UnreachableError:
-            if patience is None and not self._owner.is_interrupted:
+            if patience is None and not self._owner.hurry.is_set():
                 # Whoever fetches next goes on waiting for it.
                 self._on_its_way = asked
                 return []
             asked.add_done_callback(self._put_back_unseen)
-            if self._owner.is_interrupted:
+            if self._owner.hurry.is_set():
                 return []
             raise
         except BaseException:
@@ -247,16 +231,15 @@ class BrokerConnector(Connector):
             tell(transactions)
 
     def _put_back(self, deliveries: Sequence[Delivery]) -> int:
-        released: int = self._owner.answer(self._owner.ask(lambda line: line.release(deliveries)))
-        return released
+        return int(self._owner.answer(self._owner.ask(lambda line: line.release(deliveries))))
 
     def _put_back_unseen(self, asked: "Future[list[Delivery]]") -> None:
         if not asked.cancelled() and asked.exception() is None:
             self._put_back_some_time(asked.result())
 
-    def _put_back_late(self, fetched: "asyncio.Future[list[Transaction]]") -> None:
-        if not fetched.cancelled() and fetched.exception() is None:
-            self._put_back_some_time([delivery_of(transaction) for transaction in fetched.result()])
+    def _release_late(self, fetching: "asyncio.Future[Sequence[Transaction]]") -> None:
+        if not fetching.cancelled() and fetching.exception() is None:
+            self._put_back_some_time([delivery_of(transaction) for transaction in fetching.result()])
 
     def _put_back_some_time(self, deliveries: Sequence[Delivery]) -> None:
         with suppress(ConnectorError):  # closed, and with that everything is given back

@@ -279,7 +279,8 @@ class RabbitLine:
         properties = dict(message.properties)
         headers = properties.pop("application_headers", None) or {}
         headers.pop(COPY, None)
-        tag, starts = int(message.delivery_tag), _starts(headers)
+        tag, counted = int(message.delivery_tag), headers.get(STARTS)
+        starts = counted if isinstance(counted, int) else 0
         self._unsettled[tag] = self._opened, tag
         self._arrived.append(
             Delivery(
@@ -301,8 +302,3 @@ class RabbitLine:
     def _is_open(self, delivery: Delivery) -> bool:
         """Whether a delivery is unacknowledged on this connection. The broker has taken back all others."""
         return delivery.session == self._session and delivery.tag in self._unsettled
-
-
-def _starts(headers: Mapping[str, Any]) -> int:
-    counted = headers.get(STARTS)
-    return counted if isinstance(counted, int) else 0

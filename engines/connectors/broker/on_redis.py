@@ -189,8 +189,22 @@ class RedisLine:
         return [delivery for delivery in deliveries if delivery.tag in late]
 
     def dead_letter(self, delivery: Delivery, headers: dict[str, str]) -> bool:
-        item = _dead_item(delivery, headers, self._dead)
-        is_ours = bool(self._run(BURY, [*self._kept, self._dead], delivery.tag, item))
+        properties = {
+            "message_id": delivery.properties.get("message_id"),
+            "body_encoding": "base64",
+            "delivery_tag": str(uuid4()),
+            "delivery_mode": PERSISTENT,
+            "delivery_info": {"exchange": "", "routing_key": self._dead},
+            "priority": 0,
+        }
+        envelope = {
+            "body": b64encode(delivery.body).decode(),
+            "content-type": delivery.properties.get("content_type") or "application/octet-stream",
+            "content-encoding": delivery.properties.get("content_encoding") or "binary",
+            "headers": {**delivery.headers, **headers},
+            "properties": properties,
+        }
+        is_ours = bool(self._run(BURY, [*self._kept, self._dead], delivery.tag, json.dumps(envelope)))
         self._let_go([delivery.tag])
         return is_ours
 
@@ -278,35 +292,13 @@ def _delivery(tag: int, item: bytes, returns: int) -> Delivery:
         properties = envelope["properties"]
         known_as = {"message_id": properties.get("message_id") or properties.get("delivery_tag")}
         carried = {"content_type": envelope.get("content-type"), "content_encoding": envelope.get("content-encoding")}
+        text, is_encoded = envelope["body"], properties.get("body_encoding") == "base64"
         return Delivery(
             tag=tag,
-            body=_body(envelope["body"], properties.get("body_encoding")),
+            body=b64decode(text, validate=True) if is_encoded else text.encode(),
             headers=dict(envelope.get("headers") or {}),
             properties={**carried, **known_as},
             **counted,
         )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return Delivery(tag=tag, body=item, **counted)
-
-
-def _body(text: str, encoding: str | None) -> bytes:
-    return b64decode(text, validate=True) if encoding == "base64" else text.encode()
-
-
-def _dead_item(delivery: Delivery, headers: dict[str, str], queue: str) -> str:
-    properties = {
-        "message_id": delivery.properties.get("message_id"),
-        "body_encoding": "base64",
-        "delivery_tag": str(uuid4()),
-        "delivery_mode": PERSISTENT,
-        "delivery_info": {"exchange": "", "routing_key": queue},
-        "priority": 0,
-    }
-    envelope = {
-        "body": b64encode(delivery.body).decode(),
-        "content-type": delivery.properties.get("content_type") or "application/octet-stream",
-        "content-encoding": delivery.properties.get("content_encoding") or "binary",
-        "headers": {**delivery.headers, **headers},
-        "properties": properties,
-    }
-    return json.dumps(envelope)

@@ -101,12 +101,14 @@ class Owner:
         """Whether a delivery may be run: it is ours, and the start of a redelivered one is recorded."""
         if not delivery.is_suspect and (known := self._line.is_ours(delivery)) is not None:
             return known
-        verb = self._start if delivery.is_suspect else self._confirm
-        asked = self.ask(lambda line: verb(line, delivery), unwanted=self.hurry)
+        asked = self.ask(
+            lambda line: line.start(delivery) if delivery.is_suspect else self._confirm(line, delivery),
+            unwanted=self.hurry,
+        )
         try:
             return bool(self.answer(asked, unwanted=self.hurry))
         except UnreachableError:
-            if self.is_interrupted:
+            if self.hurry.is_set():
                 return False
             raise
 
@@ -155,10 +157,6 @@ class Owner:
         """Wait no longer for messages, nor for a broker that does not answer before one begins."""
         self.hurry.set()
 
-    @property
-    def is_interrupted(self) -> bool:
-        return self.hurry.is_set()
-
     def give_up(self) -> None:
         """Wait no longer for a broker that does not answer, whatever for."""
         self.interrupt()
@@ -177,14 +175,22 @@ class Owner:
 
     def _run(self) -> None:
         while (errand := self._next()) is not None:
-            self._carry_out(errand)
+            if errand.future.running() or errand.future.set_running_or_notify_cancel():
+                try:
+                    errand.future.set_result(self._insist(errand))
+                except BaseException as error:  # noqa: BLE001 (handed to whoever asked)
+                    errand.future.set_exception(error)
         with suppress(Exception):  # the broker notices by itself that we are gone
             self._line.close()
 
     def _next(self) -> Errand | None:
         """The next errand; in the quiet between them the broker hears that we are still here."""
         while True:
-            self._keep_alive()
+            try:
+                self._keep_alive(self._line)
+            except Exception as error:  # noqa: BLE001 (the thread lives on, with a new connection)
+                self._lose(error)
+                self._tick_at = since_boot() + self._line.tick
             if self._postponed:
                 return self._postponed.popleft()
             try:
@@ -192,25 +198,10 @@ class Owner:
             except Empty:
                 continue
 
-    def _keep_alive(self) -> None:
-        try:
-            self._keep_alive_on(self._line)
-        except Exception as error:  # noqa: BLE001 (the thread lives on, with a new connection)
-            self._lose(error)
-            self._tick_at = since_boot() + self._line.tick
-
-    def _keep_alive_on(self, line: Line) -> None:
+    def _keep_alive(self, line: Line) -> None:
         if since_boot() >= self._tick_at:
             self._tick_at = since_boot() + line.tick
             line.keep_alive()
-
-    def _carry_out(self, errand: Errand) -> None:
-        if not errand.future.running() and not errand.future.set_running_or_notify_cancel():
-            return
-        try:
-            errand.future.set_result(self._insist(errand))
-        except BaseException as error:  # noqa: BLE001 (handed to whoever asked)
-            errand.future.set_exception(error)
 
     def _insist(self, errand: Errand) -> Any:
         """Do it, on a new connection if this one breaks, for as long as our patience lasts."""
@@ -260,16 +251,13 @@ class Owner:
 
     def _take(self, line: Line, count: int, wait: float) -> list[Delivery]:
         until = time.monotonic() + wait
-        self._keep_alive_on(line)  # before anybody looks for leases that have lapsed: they may be ours
+        self._keep_alive(line)  # before anybody looks for leases that have lapsed: they may be ours
         line.begin(count)
         taken = line.collect(SLICE)
         while not taken and time.monotonic() < until and not self.hurry.is_set():
             self._serve_others(line)
             taken = line.collect(SLICE)
         return taken + line.end()
-
-    def _start(self, line: Line, delivery: Delivery) -> bool:
-        return line.start(delivery)
 
     def _confirm(self, line: Line, delivery: Delivery) -> bool:
         if line.is_ours(delivery) is not False:
@@ -295,7 +283,7 @@ class Owner:
 
     def _serve_others(self, line: Line) -> None:
         """Serve requests that came in while a fetch waits; after a broken connection, once the fetch is over."""
-        self._keep_alive_on(line)
+        self._keep_alive(line)
         while not self._errands.empty():
             errand = self._errands.get()
             if errand is None or errand.is_patient:

@@ -162,7 +162,13 @@ class Command(VerbsCommand):
     def operations(self, *, state: str | None, **_: Any) -> None:
         found = lists.operations({"state": state} if state else {}).select_related("group")[:SHOWN]
         headings = ["operation", "begun (UTC)", "what", "state", "done", "skipped", "failed", "of", "by", "reason"]
-        self.tell([_operation_as_json(one) for one in found], self.table(headings, map(_operation_row, found)))
+        told = [_operation_as_json(one) for one in found]
+        names, counts = ("id", "created_at"), ("state", "done", "skipped", "failed", "expected", "by")
+        rows = (
+            [*_cells(one, names), str(operation), *_cells(one, counts), one["note"] or one["reason"]]
+            for one, operation in zip(told, found, strict=True)
+        )
+        self.tell(told, self.table(headings, rows))
 
     def operation(self, *, number: int, **_: Any) -> None:
         told = _operation_as_json(bulk.find(number))
@@ -221,12 +227,6 @@ def _number(parser: ArgumentParser) -> ArgumentParser:
         "number", metavar="NUMBER", type=whole(1, LARGEST), help="the number of the group or of the bulk operation"
     )
     return parser
-
-
-def _operation_row(operation: BulkOperation) -> list[Any]:
-    counts = [getattr(operation, name) for name in ("done", "skipped", "failed", "expected")]
-    told = [operation.pk, moment(operation.created_at), str(operation), operation.state]
-    return [*told, *counts, operation.by, operation.note or operation.reason]
 
 
 def _field_lines(told: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 
 from engines.management.base import EngineCommand
 from engines.worker.maintenance import DatabaseLostError, Maintenance
-from ergon_site.access.cli.metrics import add_metrics_port
+from ergon_site.access.cli.options import add_metrics_port
 from ergon_site.access.cli.service import ServiceCommand
 
 

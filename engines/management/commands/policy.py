@@ -36,9 +36,14 @@ class Command(VerbsCommand):
         add_reason(activate)
 
     def list(self, **_: Any) -> None:
-        rows = Policy.objects.select_related("active").annotate(governed=Count("pipelines"))
+        rows: Any = Policy.objects.select_related("active").annotate(governed=Count("pipelines"))
         headings = ["name", "kind", "version", "pipelines", "since (UTC)", "by", "reason"]
-        told = [_as_json(policy) for policy in rows]
+        told = []
+        for policy in rows:
+            version = shown.version(policy.active)
+            counts = {"version": version["number"], "pipelines": policy.governed}
+            kept = {name: version[name] for name in ("created_at", "author", "reason")}
+            told.append({"name": policy.name, "kind": policy.kind, **counts, **kept})
         table = ([moment(value) if name == "created_at" else value for name, value in one.items()] for one in told)
         self.tell(told, self.table(headings, table))
 
@@ -66,10 +71,3 @@ class Command(VerbsCommand):
     def _tell_version(self, version: PolicyVersion, changed: Sequence[dict[str, Any]]) -> None:
         document = {"name": version.policy.name, "kind": version.policy.kind, **shown.version(version)}
         self.tell(document | {"changes": changed}, shown.change_lines(version, changed))
-
-
-def _as_json(policy: Any) -> dict[str, Any]:
-    version = shown.version(policy.active)
-    kept = {name: version[name] for name in ("created_at", "author", "reason")}
-    counts = {"version": version["number"], "pipelines": policy.governed}
-    return {"name": policy.name, "kind": policy.kind, **counts, **kept}

@@ -55,9 +55,14 @@ class Command(VerbsCommand):
         self.tell(_as_json(made), f"the schedule {made} runs next at {_local(made, made.next_run_at)}")
 
     def list(self, **_: Any) -> None:
-        rows = list(Schedule.objects.select_related("pipeline"))
         headings = ["name", "pipeline", "cron", "next run", "last run", "catch-up", "state"]
-        self.tell([_as_json(schedule) for schedule in rows], self.table(headings, map(_row, rows)))
+        told, rows = [], []
+        for one in Schedule.objects.select_related("pipeline"):
+            paused = f"paused by {one.paused_by}: {one.pause_reason}" if one.paused_at else "on"
+            times = [_local(one, time) for time in (one.next_run_at, one.last_run_at)]
+            told.append(_as_json(one))
+            rows.append([one.name, one.pipeline.name, one.cron, *times, one.catch_up, paused])
+        self.tell(told, self.table(headings, rows))
 
     def pause(self, *, name: str, reason: str, **_: Any) -> None:
         paused = schedules.pause(name, by=actor(), reason=reason)
@@ -72,12 +77,6 @@ def _as_json(schedule: Schedule) -> dict[str, Any]:
     names = ("cron", "time_zone", "catch_up", "next_run_at", "last_run_at", "paused_at", "paused_by", "pause_reason")
     kept = {name: getattr(schedule, name) for name in names}
     return {"name": schedule.name, "pipeline": schedule.pipeline.name, **kept}
-
-
-def _row(schedule: Schedule) -> list[Any]:
-    paused = f"paused by {schedule.paused_by}: {schedule.pause_reason}" if schedule.paused_at else "on"
-    times = [_local(schedule, time) for time in (schedule.next_run_at, schedule.last_run_at)]
-    return [schedule.name, schedule.pipeline.name, schedule.cron, *times, schedule.catch_up, paused]
 
 
 def _local(schedule: Schedule, time: datetime | None) -> str:

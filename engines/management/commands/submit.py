@@ -13,7 +13,7 @@ from engines.core.errors import EngineError
 from engines.management.base import EngineCommand, json_value, warn_if_unrunnable
 from engines.transactions import Draft, IdTakenError, SubmissionError, Submitted, payloads
 from ergon_site.access import parameters
-from ergon_site.access.cli.commands import as_json, opened
+from ergon_site.access.cli.commands import LiveLine, as_json, opened
 
 BATCH = 1000
 FIELDS = ("payload", "id", "priority", "available_at", "dedupe_key", "correlation_id", "metadata")
@@ -63,7 +63,7 @@ class Command(EngineCommand):
             self._check(lines) if check else self._submit(lines)
 
     def _submit(self, lines: Iterable[Line]) -> None:
-        progress, started = self.live_line(on_stderr=True), time.monotonic()
+        progress, started = LiveLine(self.stderr), time.monotonic()
         try:
             for batch, trouble in _batches(lines):
                 submitted, refused = self._send(batch)

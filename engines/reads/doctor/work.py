@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from engines.conf import settings
 from engines.core.errors import PolicyError
 from engines.models import Pipeline, Policy
-from engines.reads.doctor.finding import Finding, ok, problem
+from engines.reads.doctor.finding import Finding, ok, problem, warning
 from engines.tasks import registry
 from engines.tasks.discovery import DiscoveryError, discover
 
@@ -38,12 +38,21 @@ def pipelines() -> Iterator[Finding]:
     yield from faults or [ok("pipelines", f"{Pipeline.objects.count():,}, all can run on this host")]
 
 
+def _fault_of(policy: Policy, error: str) -> Finding:
+    try:
+        policy.value_class.from_stored(policy.active.body if policy.active else None)
+    except PolicyError:
+        hint = f"activate another version: manage.py policy versions {policy.name}"
+        return problem("policies", f"{policy.name}: {error}", hint)
+    hint = "a newer release has written it; upgrade the processes on this host, which ignore the option"
+    return warning("policies", f"{policy.name}: {error}", hint)
+
+
 def policies() -> Iterator[Finding]:
     faults = []
     for policy in Policy.objects.select_related("active"):
         try:
             policy.read(policy.active.body if policy.active else None)
         except PolicyError as error:
-            hint = f"activate another version: manage.py policy versions {policy.name}"
-            faults.append(problem("policies", f"{policy.name}: {error}", hint))
+            faults.append(_fault_of(policy, str(error)))
     yield from faults or [ok("policies", f"{Policy.objects.count():,}, all valid")]

@@ -302,8 +302,7 @@ def count_ends(pipeline_id: int, worker: int, succeeded: int, failed: int, cance
 
 def wake(pipeline_id: int) -> None:
     """Notify waiting workers."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, str(pipeline_id)])
+    _rows("SELECT pg_notify(%s, %s)", [CHANNEL, str(pipeline_id)])
 
 
 def _prepared(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:

@@ -121,13 +121,11 @@ def claim(
         cursor.execute(OLDEST_FIRST if is_oldest_first else BY_PRIORITY, parameters)
         by_age = sorted(cursor.fetchall(), key=lambda row: (row[1], row[2]))
     rows = by_age if is_oldest_first else sorted(by_age, key=lambda row: -row[0])
-    return [_claimed(*row[2:]) for row in rows]
-
-
-def _claimed(*row: Any) -> list[Any]:
-    *keys, payload, metadata, correlation_id, parent_id, source, created_at, trace_context = row
-    values = [payloads.decode(payload), payloads.decode(metadata), correlation_id, parent_id, source]
-    return [*keys, *values, _time(created_at).timestamp(), payloads.decode(trace_context)]
+    claimed = []
+    for _, _, *keys, payload, metadata, correlation_id, parent_id, source, created_at, trace_context in rows:
+        values = [payloads.decode(payload), payloads.decode(metadata), correlation_id, parent_id, source]
+        claimed.append([*keys, *values, _time(created_at).timestamp(), payloads.decode(trace_context)])
+    return claimed
 
 
 def begin(record_id: int, token: int, owner: int) -> bool:

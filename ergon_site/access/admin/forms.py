@@ -15,15 +15,8 @@ from unfold.widgets import (
 )
 
 from ergon_site.access.clients import LIFETIME, OVERLAP, Grant
+from ergon_site.access.core import terms
 from ergon_site.access.core.scopes import SCOPES
-from ergon_site.access.core.terms import (
-    LONGEST_TIME,
-    UnusableTermError,
-    certificate_identity,
-    check_items,
-    check_name,
-    check_rate,
-)
 from ergon_site.access.models import ApiClient
 
 GRANT = tuple(Grant.__dataclass_fields__)
@@ -34,7 +27,7 @@ def told_in_the_form() -> Iterator[None]:
     """Turn a refusal of the domain into an error of the field."""
     try:
         yield
-    except UnusableTermError as error:
+    except terms.UnusableTermError as error:
         raise forms.ValidationError(str(error)) from None
 
 
@@ -51,7 +44,7 @@ class LinesField(forms.CharField):
         lines = [line.strip() for line in super().clean(value).splitlines() if line.strip()]
         try:
             with told_in_the_form():
-                check_items("this list", lines)
+                terms.check_items("this list", lines)
             return [self.parse(line) for line in lines]
         except ValueError:
             msg = "Each line must be a UUID."
@@ -63,7 +56,7 @@ def lifetime_field(label: str) -> forms.IntegerField:
         label=label,
         required=False,
         min_value=1,
-        max_value=LONGEST_TIME.days,
+        max_value=terms.LONGEST_TIME.days,
         initial=LIFETIME.days,
         widget=UnfoldAdminIntegerFieldWidget,
         help_text="A certificate given with it is accepted as long.",
@@ -100,25 +93,25 @@ class ClientForm(forms.ModelForm):
 
     def clean_name(self) -> str:
         with told_in_the_form():
-            check_name(self.cleaned_data["name"])
+            terms.check_name(self.cleaned_data["name"])
         return str(self.cleaned_data["name"])
 
     def clean_rate(self) -> float | None:
         with told_in_the_form():
-            check_rate(self.cleaned_data["rate"])
+            terms.check_rate(self.cleaned_data["rate"])
         return self.cleaned_data["rate"]  # type: ignore[no-any-return]
 
     def clean_certificate(self) -> str | None:
         told = self.cleaned_data["certificate"]
         with told_in_the_form():
-            return certificate_identity(told) if told else None
+            return terms.certificate_identity(told) if told else None
 
     def clean(self) -> dict[str, Any]:
         super().clean()
         if not self.errors:
             try:
                 self.grant().columns()
-            except UnusableTermError as error:
+            except terms.UnusableTermError as error:
                 self.add_error("scopes", str(error))
         return self.cleaned_data
 

@@ -13,6 +13,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from ergon_site.access import audit
 from ergon_site.access.console.cells import UNKNOWN, column
+from ergon_site.access.console.fields import RowsField
 from ergon_site.access.console.pages import ConsolePage, actor
 from ergon_site.access.core.roles import ROLES, Right
 from ergon_site.access.models import Role
@@ -68,7 +69,8 @@ class UsersPage(ConsolePage, UserAdmin):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         widget = UnfoldAdminCheckboxSelectMultipleWidget()
         label = {"label": "Roles", "help_text": "What this user can do in the console."}
-        return super().formfield_for_manytomany(db_field, request, **options, widget=widget, **label)
+        options |= {"form_class": RowsField, "widget": widget, **label}
+        return super().formfield_for_manytomany(db_field, request, **options)
 
     @display(description="roles")
     def roles(self, person: User) -> str:
@@ -106,11 +108,8 @@ class RolesPage(ConsolePage):
         roles: QuerySet[Role] = super().get_queryset(request)
         return roles.annotate(user_count=Count("user", filter=Q(user__is_active=True)))
 
+    rights = column("rights", lambda role: ", ".join(ROLES.get(role.name, ())).replace("_", " ") or UNKNOWN)
     users = column("active users", lambda role: int(role.user_count), ordering="user_count")
-
-    @display(description="rights")
-    def rights(self, role: Role) -> str:
-        return ", ".join(right.value.replace("_", " ") for right in ROLES.get(role.name, ())) or "–"
 
 
 def _standing(person: User) -> dict[str, Any]:

@@ -1,17 +1,22 @@
-"""`Authorization: Bearer TOKEN`, or the certificate that a trusted proxy has verified. A token goes first."""
+"""Who calls, by `Authorization: Bearer TOKEN` or by the certificate that a trusted proxy has verified, and what for.
 
-from typing import NoReturn
+A token goes first. Every view names the scope that it needs.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from ergon_site.access import api_identity
 from ergon_site.access.api.throttling import refuse_guessing
 from ergon_site.access.api_identity import Caller
-from ergon_site.access.core import addresses, terms
+from ergon_site.access.core import addresses, scopes, terms
 
 SCHEME = "Bearer"
 
@@ -50,6 +55,21 @@ def _refuse(request: Request, what: str) -> NoReturn:
     refuse_guessing(request)
     msg = f"The {what} is unknown or expired, or its client is disabled."
     raise AuthenticationFailed(msg)
+
+
+class HasScope(BasePermission):
+    """The client holds `view.required_scope`: a scope, one for each method, or None for any client at all."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.auth is None:
+            return False
+        # A view that forgot to say is an error, never an open door.
+        required: str | Mapping[str, str] | None = view.required_scope
+        # HEAD is answered by whatever answers GET.
+        method = "GET" if request.method == "HEAD" else request.method or ""
+        scope = required.get(method) if isinstance(required, Mapping) else required
+        self.message = f"This client lacks the scope {scope}."
+        return scope is None or scopes.allows(api_identity.caller_of(request).scopes, scope)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

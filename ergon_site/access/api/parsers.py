@@ -50,10 +50,9 @@ def quickly_parsed(body: bytes | bytearray) -> Any:
         return NOT_SAME
     try:
         value = orjson.loads(body)
-        is_same = _is_written_as(value, body)
+        if not _is_written_as(value, body):
+            return NOT_SAME
     except (ValueError, TypeError, RecursionError):
-        return NOT_SAME
-    if not is_same:
         return NOT_SAME
     json_text.refuse_depth(body, value)
     return value

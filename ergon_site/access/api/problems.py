@@ -136,7 +136,7 @@ def _faults(detail: Any, pointer: str = "") -> Iterator[dict[str, str]]:
     match detail:
         case dict():
             for name, inner in detail.items():
-                yield from _faults(inner, pointer if name == "non_field_errors" else f"{pointer}/{escaped(name)}")
+                yield from _faults(inner, pointer if name == "non_field_errors" else pointer + pointer_to(name))
         case list() if any(isinstance(inner, dict | list) for inner in detail):
             for index, inner in enumerate(detail):
                 yield from _faults(inner, f"{pointer}/{index}")
@@ -153,12 +153,7 @@ def fault(pointer: str, detail: str, code: str) -> dict[str, str]:
 
 def pointer_to(*names: object) -> str:
     """The JSON Pointer that leads through these names."""
-    return "".join(f"/{escaped(name)}" for name in names)
-
-
-def escaped(name: object) -> str:
-    """A name as a part of a JSON Pointer."""
-    return str(name).replace("~", "~0").replace("/", "~1")
+    return "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
 
 
 def _problem(status: int, code: str, detail: str) -> dict[str, Any]:

@@ -102,11 +102,10 @@ class VerbCommand(BaseCommand):
             self.stdout.write(line)
 
     def table(self, headings: list[str], rows: Iterable[Iterable[Any]]) -> list[str]:
-        lines = tables.table(headings, rows, width=tables.width_of(self.stdout))
+        # What goes to a file or a pipe is never truncated.
+        width = shutil.get_terminal_size().columns if self.stdout.isatty() else None
+        lines = tables.table(headings, rows, width=width)
         return lines if len(lines) > 1 else ["none"]
-
-    def live_line(self, *, on_stderr: bool = False) -> LiveLine:
-        return LiveLine(self.stderr if on_stderr else self.stdout)
 
 
 class VerbsCommand(VerbCommand):

@@ -19,6 +19,11 @@ def add_reason(parser: ArgumentParser, *, required: bool = True) -> None:
     )
 
 
+def add_metrics_port(parser: ArgumentParser, *, default: int | None = None) -> None:
+    text = "serve /metrics on this port of the loopback address"
+    parser.add_argument("--metrics-port", type=whole(1, 65_535), default=default, metavar="PORT", help=text)
+
+
 def text(most: int) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if not 0 < len(value.strip()) <= most:

@@ -12,7 +12,19 @@ from django.utils import timezone
 
 from ergon_site.access import pending_migrations
 from ergon_site.access.cli.commands import LiveLine, VerbCommand, as_json
-from ergon_site.access.cli.metrics import serve_metrics
+
+
+def serve_metrics(port: int | None) -> None:
+    """Serve the instruments of this process, if a port is given for them."""
+    if port is None:
+        return
+    from prometheus_client import start_http_server  # noqa: PLC0415 (takes long to load)
+
+    try:
+        start_http_server(port, addr="127.0.0.1")
+    except OSError as error:
+        msg = f"metrics cannot be served on port {port}: {error.strerror}"
+        raise CommandError(msg) from None
 
 
 class ServiceCommand(VerbCommand):

@@ -1,7 +1,6 @@
 """Tables for people: aligned, as wide as they must be, and never wider than the terminal they are shown on."""
 
 import re
-import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,11 +41,6 @@ def cell_text(value: Any) -> str:
 def printable(text: str) -> str:
     """The text without what could move a terminal's cursor or change its colours."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def width_of(stream: Any) -> int | None:
-    """The width of a terminal; None for anything else, which is never truncated."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def _is_numeric(column: Iterable[Any]) -> bool:

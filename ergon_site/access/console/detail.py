@@ -31,6 +31,7 @@ class DetailPage(ConsolePage):
     new_title: ClassVar[str] = ""
     new_form: ClassVar[Callable[..., Any]]
     new_template: ClassVar[str] = "console/form.html"
+    new_terms: ClassVar[dict[str, Any]] = {}
     empty_text: ClassVar[str] = ""
     list_before_template = "console/list_bar.html"
     show_add_link = False
@@ -81,7 +82,7 @@ class DetailPage(ConsolePage):
 
     def new_context(self, request: HttpRequest) -> dict[str, Any]:
         """What the page of a new row shows besides its form."""
-        return {}
+        return self.new_terms
 
     def make(self, request: HttpRequest, form: Any) -> HttpResponse:
         """Make a row of a valid form."""

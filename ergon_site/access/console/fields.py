@@ -9,6 +9,9 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from ergon_site.access.core import json_text
 from ergon_site.access.core.texts import LONGEST_REASON
 
+# In digits; the largest that a column takes has one more.
+LONGEST_NUMBER = 18
+
 
 class WhyField(forms.CharField):
     def __init__(self) -> None:
@@ -16,6 +19,17 @@ class WhyField(forms.CharField):
         super().__init__(
             label="Reason", max_length=LONGEST_REASON, widget=widget, help_text="Recorded in the audit log."
         )
+
+
+class RowsField(forms.ModelMultipleChoiceField):
+    """Several rows by their numbers. One that is too large for any column is no row, instead of an error."""
+
+    def clean(self, value: Any) -> Any:
+        for number in value or ():
+            if len(str(number)) > LONGEST_NUMBER:
+                message = self.error_messages["invalid_pk_value"]
+                raise forms.ValidationError(message, code="invalid_pk_value", params={"pk": str(number)[:50]})
+        return super().clean(value)
 
 
 class JsonField(forms.CharField):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.html import escape
@@ -16,15 +15,41 @@ LONGEST_TEXT = 400
 LONGEST_DOCUMENT = 200_000
 
 
-@dataclass
-class _Allowance:
-    nodes: int = MOST_NODES
-
-
 def tree(value: Any) -> SafeString:
     """The value as nested lists that fold; what is too much for one page is counted instead."""
-    parts = _node("", value, 0, _Allowance())
-    return mark_safe(f'<ul class="ergon-tree">{"".join(parts)}</ul>')  # noqa: S308 (each part escapes what it shows)
+    left = MOST_NODES
+
+    def node(label: str, value: Any, depth: int) -> Iterator[str]:
+        nonlocal left
+        left -= 1
+        key = f'<span class="ergon-tree-key">{escape(label)}</span> ' if label else ""
+        if not isinstance(value, dict | list) or not value:
+            yield f"<li>{key}{_leaf(value)}</li>"
+            return
+        pairs = value.items() if isinstance(value, dict) else ((str(place), item) for place, item in enumerate(value))
+        size = f"{{{len(value):,}}}" if isinstance(value, dict) else f"[{len(value):,}]"
+        is_open = " open" if depth < OPEN_TO and len(value) <= MOST_CHILDREN else ""
+        yield f'<li><details{is_open}><summary>{key}<span class="ergon-tree-size">{size}</span></summary><ul>'
+        for number, (name, child) in enumerate(pairs):
+            if depth >= DEEPEST:
+                yield "<li>nested too deeply to display</li>"
+                break
+            if number >= MOST_CHILDREN or left <= 0:
+                yield f"<li>… and {len(value) - number:,} more</li>"
+                break
+            yield from node(name, child, depth + 1)
+        yield "</ul></details></li>"
+
+    return mark_safe(f'<ul class="ergon-tree">{"".join(node("", value, 0))}</ul>')  # noqa: S308 (each part escapes what it shows)
+
+
+def _leaf(value: Any) -> str:
+    told = json.dumps(value, ensure_ascii=False)
+    kind = "text" if isinstance(value, str) else "value"
+    if len(told) <= LONGEST_TEXT:
+        return f'<span class="ergon-tree-{kind}">{escape(told)}</span>'
+    head = f'<span class="ergon-tree-{kind}">{escape(told[:80])}… ({len(told):,} characters)</span>'
+    return f'<details class="ergon-tree-long"><summary>{head}</summary>{escape(told[:LONGEST_DOCUMENT])}</details>'
 
 
 def text(value: Any) -> str:
@@ -36,33 +61,3 @@ def text(value: Any) -> str:
     if len(whole) <= LONGEST_DOCUMENT:
         return whole
     return f"{whole[:LONGEST_DOCUMENT]}\n… cut here; the whole has {len(whole):,} characters"
-
-
-def _node(label: str, value: Any, depth: int, left: _Allowance) -> Iterator[str]:
-    left.nodes -= 1
-    key = f'<span class="ergon-tree-key">{escape(label)}</span> ' if label else ""
-    if not isinstance(value, dict | list) or not value:
-        yield f"<li>{key}{_leaf(value)}</li>"
-        return
-    pairs = value.items() if isinstance(value, dict) else ((str(place), item) for place, item in enumerate(value))
-    size = f"{{{len(value):,}}}" if isinstance(value, dict) else f"[{len(value):,}]"
-    is_open = " open" if depth < OPEN_TO and len(value) <= MOST_CHILDREN else ""
-    yield f'<li><details{is_open}><summary>{key}<span class="ergon-tree-size">{size}</span></summary><ul>'
-    for number, (name, child) in enumerate(pairs):
-        if depth >= DEEPEST:
-            yield "<li>nested too deeply to display</li>"
-            break
-        if number >= MOST_CHILDREN or left.nodes <= 0:
-            yield f"<li>… and {len(value) - number:,} more</li>"
-            break
-        yield from _node(name, child, depth + 1, left)
-    yield "</ul></details></li>"
-
-
-def _leaf(value: Any) -> str:
-    told = json.dumps(value, ensure_ascii=False)
-    kind = "text" if isinstance(value, str) else "value"
-    if len(told) <= LONGEST_TEXT:
-        return f'<span class="ergon-tree-{kind}">{escape(told)}</span>'
-    head = f'<span class="ergon-tree-{kind}">{escape(told[:80])}… ({len(told):,} characters)</span>'
-    return f'<details class="ergon-tree-long"><summary>{head}</summary>{escape(told[:LONGEST_DOCUMENT])}</details>'

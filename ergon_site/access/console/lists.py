@@ -187,5 +187,4 @@ def choice_of(name: str, find: Callable[[HttpRequest], list[tuple[str, str]]], t
 
 
 def typed(name: str, title: str = "", help_text: str = "") -> type[Typed]:
-    """A filter that is typed in."""
     return type("TypedFilter", (Typed,), {"title": title or name, "parameter_name": name, "help_text": help_text})

@@ -161,13 +161,9 @@ def _csv(fields: Collection[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[s
     writer = csv.writer(SimpleNamespace(write=str))  # whose lines are sent at once
     yield writer.writerow(fields)
     for row in rows:
-        yield writer.writerow(_cell(value) for value in row)
-
-
-def _cell(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, cls=DjangoJSONEncoder).strip('"')
-    # A spreadsheet would run a cell that starts like a formula.
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+        cells = (one if isinstance(one, str) else json.dumps(one, cls=DjangoJSONEncoder).strip('"') for one in row)
+        # A spreadsheet would run a cell that starts like a formula.
+        yield writer.writerow(f"'{cell}" if cell.startswith(FORMULA_STARTS) else cell for cell in cells)
 
 
 def _json(fields: Collection[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:

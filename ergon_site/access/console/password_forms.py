@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import ValidationError
 from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 
@@ -38,13 +37,6 @@ class PasswordForm(AdminOwnPasswordChangeForm):
         password: str = _counted(account, self.address, super().clean_old_password)
         logins.take_back(account, self.address)
         return password
-
-
-class PasswordPage(PasswordChangeView):
-    form_class = PasswordForm
-
-    def get_form_kwargs(self) -> dict[str, Any]:
-        return {**super().get_form_kwargs(), "address": addresses.client_address(self.request)}
 
 
 def _counted(account: str, address: str, check: Callable[[], T]) -> T:

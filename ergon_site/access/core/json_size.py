@@ -59,12 +59,9 @@ def sizes(body: bytes | bytearray, most: int) -> Iterator[Size]:
     rough = Size(len(body), whole.decoded, whole.held, whole.parts)
     yield rough
     strings = (body.count(b'"') - body.count(b'\\"')) // 2
-    if VALUE * strings <= most:
-        yield _exact(rough, body)
-
-
-def _exact(rough: Size, body: bytes | bytearray) -> Size:
-    """Characters within strings are no parts, and a wide one widens its own string only."""
+    if VALUE * strings > most:
+        return
+    # Characters within strings are no parts, and a wide one widens its own string only.
     containers, values, names = rough.parts
     is_plain, held = body.isascii() and _ESCAPE not in body, 0
     for string in _STRING.finditer(body):
@@ -74,7 +71,7 @@ def _exact(rough: Size, body: bytes | bytearray) -> Size:
         values -= inside.values
         names -= inside.names
         held += span.length if is_plain else span.held
-    return rough._replace(strings=held, parts=Parts(containers, values, names))
+    yield rough._replace(strings=held, parts=Parts(containers, values, names))
 
 
 class Span(NamedTuple):

@@ -20,6 +20,11 @@ class Ruled(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
 
+    @classmethod
+    def from_stored(cls, values: Any) -> Self: ...
+
+    def to_stored(self) -> dict[str, Any]: ...
+
 
 def parts(kind: type[Ruled]) -> Iterator[str]:
     """The fields of a value that are made of fields themselves."""

@@ -53,7 +53,8 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
             try:
                 return verb(*arguments, **options)
             except OperationalError as error:
-                if not is_conflict(error):
+                # A conflict is what the database has ended only because of another transaction.
+                if getattr(error.__cause__, "sqlstate", None) not in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED}:
                     raise
                 log.info("transaction_retried", verb=verb.__qualname__, error=str(error).partition("\n")[0])
             # By chance, so that the same two do not meet again.
@@ -61,11 +62,6 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
         return verb(*arguments, **options)
 
     return run
-
-
-def is_conflict(error: BaseException) -> bool:
-    """Whether the database ended a transaction only because of another one."""
-    return getattr(error.__cause__, "sqlstate", None) in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED}
 
 
 class DatabaseTimeoutError(OperationalError):
@@ -98,10 +94,15 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         _watcher.end(call)
         if call.is_expired and not wrapper.in_atomic_block:
             # A request to cancel that comes late must not hit the next statement.
-            try:
-                wrapper.close()
-            except (DatabaseError, InterfaceError):
-                wrapper.connection = None
+            close_connection(wrapper)
+
+
+def close_connection(wrapper: Any = connection) -> None:
+    """Close a connection that is not to be trusted any more, by default the one of this thread."""
+    try:
+        wrapper.close()
+    except (DatabaseError, InterfaceError):
+        wrapper.connection = None
 
 
 @dataclass(eq=False, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db.migrations.operations import AddIndex
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
@@ -45,24 +46,16 @@ class OnPostgreSQL(Statements):
         return "Tune PostgreSQL"
 
 
-class AddIndexOnline(AddIndex):
+class AddIndexOnline(AddIndexConcurrently):
     """Adds an index, on PostgreSQL while others go on writing; what a broken try has left is replaced."""
 
-    atomic = False
-
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        if schema_editor.connection.vendor != "postgresql":
-            super().database_forwards(app_label, schema_editor, from_state, to_state)
-            return
-        model = to_state.apps.get_model(app_label, self.model_name)
-        if self.allow_migrate_model(schema_editor.connection.alias, model):
+        is_postgresql = schema_editor.connection.vendor == "postgresql"
+        if is_postgresql:
             schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {schema_editor.quote_name(self.index.name)}")
-            schema_editor.add_index(model, self.index, concurrently=True)
+        base = AddIndexConcurrently if is_postgresql else AddIndex
+        base.database_forwards(self, app_label, schema_editor, from_state, to_state)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        if schema_editor.connection.vendor != "postgresql":
-            super().database_backwards(app_label, schema_editor, from_state, to_state)
-            return
-        model = from_state.apps.get_model(app_label, self.model_name)
-        if self.allow_migrate_model(schema_editor.connection.alias, model):
-            schema_editor.remove_index(model, self.index, concurrently=True)
+        base = AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else AddIndex
+        base.database_backwards(self, app_label, schema_editor, from_state, to_state)

@@ -98,7 +98,7 @@ class PolicyForm(forms.Form):
 
     def __init__(self, policy: PolicyRow, data: Mapping[str, Any] | None = None, *, is_open: bool = True) -> None:
         self.kind = policy.value_class
-        self.before = policy.read(policy.active.body).to_dict()
+        self.before = policy.content(policy.active).to_dict()
         super().__init__(data, initial={"expected": policy.active.number})
         for path, one in ruled.leaves(self.kind):
             self.fields[path] = RuleField(one)
@@ -129,10 +129,6 @@ class PolicyForm(forms.Form):
         if self.is_bound and any(name in self.errors for name in names):
             return None
         return {name.removeprefix(f"{path}."): self._value(name) for name in names}
-
-    def reopened(self, policy: PolicyRow, data: Any) -> "PolicyForm":
-        """The same input, on top of the version that is in force by now."""
-        return PolicyForm(policy, {**data.dict(), "expected": policy.active.number})
 
     def _value(self, path: str) -> Any:
         before = self.initial[path]

@@ -34,15 +34,9 @@ def history_context(request: HttpRequest, policy: PolicyRow) -> dict[str, Any]:
     return {"entries": entries, "refusals": refusals, "all_versions": every}
 
 
-def conflict(policy: PolicyRow, expected: int) -> dict[str, Any]:
-    """The author and the changes since the version that a form was opened with."""
-    opened = policy.versions.filter(number=expected).first()
-    return {"version": policy.active, "changes": between(policy, opened, policy.active) if opened else []}
-
-
 def between(policy: PolicyRow, earlier: VersionRow, later: VersionRow) -> list[dict[str, str]]:
     """The differences of two versions; missing fields have their defaults."""
-    bodies = (policy.read(version.body).to_dict() for version in (earlier, later))
+    bodies = (policy.content(version).to_dict() for version in (earlier, later))
     return _changes(differences.changes(*bodies))
 
 

@@ -63,11 +63,15 @@ class PolicyRow(models.Model):
 
     @property
     def in_force(self) -> InForce:
-        return InForce(self.active.pk, self.read(self.active.body))
+        return InForce(self.active.pk, self.content(self.active))
 
     def read(self, body: Any) -> Ruled:
-        """The policy of a JSON value, complete and checked."""
+        """The policy that somebody asks for, complete and checked."""
         return self.value_class.from_dict(body)
+
+    def content(self, version: "VersionRow") -> Ruled:
+        """The policy of one of the versions, which may have been written by a newer release."""
+        return self.value_class.from_stored(version.body)
 
 
 class VersionRow(models.Model):

@@ -42,7 +42,7 @@ class PolicyPage(DetailPage):
     related = ("active",)
     verbs: Any
     new_form: ClassVar[type[forms.Form]]
-    new_terms: ClassVar[dict[str, Any]] = NEW
+    new_terms = NEW
     # What becomes of a version that is put in force.
     effect: ClassVar[str] = ""
     refused_by: ClassVar[tuple[type[Exception], ...]] = (PolicyRefusal, ValueError)
@@ -82,9 +82,6 @@ class PolicyPage(DetailPage):
     def filled_form(self, request: HttpRequest) -> forms.Form:
         return self.new_form(request.POST or None, initial=request.GET.dict())
 
-    def new_context(self, request: HttpRequest) -> dict[str, Any]:
-        return self.new_terms
-
     def make(self, request: HttpRequest, form: forms.Form) -> HttpResponse:
         new = form.cleaned_data
         key = [new[column] for column in self.model.identity]
@@ -105,9 +102,12 @@ class PolicyPage(DetailPage):
                 messages.success(request, f"Version {version.number} is active. {self.effect}".strip())
                 return redirect(self.address(policy.pk))
             except StalePolicyError:
+                # The same input again, on top of the version that is in force by now; and what has changed meanwhile.
                 policy = self.row(request, object_id)
-                quicker = history.conflict(policy, form.cleaned_data["expected"])
-                form = form.reopened(policy, request.POST)
+                opened = policy.versions.filter(number=form.cleaned_data["expected"]).first()
+                changes = history.between(policy, opened, policy.active) if opened else []
+                quicker = {"version": policy.active, "changes": changes}
+                form = PolicyForm(policy, {**request.POST.dict(), "expected": policy.active.number})
             except self.refused_by as error:
                 form.add_error(None, sentence(error))
         refusal = "" if may_edit else reason_missing(Right.EDIT_POLICIES)

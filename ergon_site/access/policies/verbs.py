@@ -82,7 +82,8 @@ class Policies(Generic[Policy, Version]):
 
     def extend(self, policy: Policy, body: Any, *, by: str, reason: str) -> Version:
         """The next version of a policy that is locked, or the first of a new one; in force at once."""
-        complete, active = policy.read(body).to_dict(), policy.active
+        asked, active = policy.read(body), policy.active
+        complete = asked.to_dict()
         self.check(complete)
         if policy._state.adding:  # noqa: SLF001 (Django's own way)
             try:
@@ -93,8 +94,8 @@ class Policies(Generic[Policy, Version]):
         latest = policy.versions.aggregate(number=Max("number"))["number"] or 0
         version: Version = policy.versions.create(
             number=latest + 1,
-            body=complete,
-            changes=differences.changes(policy.read(active.body).to_dict(), complete) if active else [],
+            body=asked.to_stored(),
+            changes=differences.changes(policy.content(active).to_dict(), complete) if active else [],
             author=by,
             reason=reason,
         )

@@ -69,7 +69,7 @@ class VersionPage(DetailPage):
             "bar": bar(*([press] if press else [])),
             "policy": row.policy,
             "policy_address": history.page(row.policy, "change", row.policy.pk),
-            "says": json.dumps(row.policy.read(row.body).to_dict(), indent=2, ensure_ascii=False),
+            "says": json.dumps(row.policy.content(row).to_dict(), indent=2, ensure_ascii=False),
             **_beside_the_one_in_force(row),
         }
 

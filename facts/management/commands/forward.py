@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from ergon_site.access.cli.metrics import add_metrics_port
+from ergon_site.access.cli.options import add_metrics_port
 from ergon_site.access.cli.service import ServiceCommand
 from ergon_site.access.cli.tables import printable
 from facts.core.errors import FactError

@@ -7,7 +7,7 @@ from ergon_site.access.cli.commands import actor, moment
 from ergon_site.access.cli.options import add_reason, some_seconds
 from providers import calls
 from providers.core.exchange import Who
-from providers.management.base import VerbsCommand, add_who, wanted, who_in
+from providers.management.base import VerbsCommand, add_create, add_who, wanted, who_in
 from providers.models import Gate
 from providers.reads import health
 from providers.reads.health import Standing
@@ -28,9 +28,9 @@ class Command(VerbsCommand):
         show = self.add_verb("show", help="show one breaker, those of a tenant or of a provider, or all")
         add_who(show, nargs="?")
         reset = self.add_verb("reset", help="close the breaker, end an override and a pause, refill the retry budget")
-        add_reason(add_who(reset))
+        add_reason(add_create(add_who(reset)))
         for verb, what in FORCES.items():
-            force = add_who(self.add_verb(verb, help=what))
+            force = add_create(add_who(self.add_verb(verb, help=what)))
             add_reason(force)
             lasting = force.add_mutually_exclusive_group()
             lasting.add_argument(

@@ -35,9 +35,15 @@ class Command(VerbsCommand):
         add_reason(activate)
 
     def list(self, **_: Any) -> None:
-        rows = [_as_json(row) for row in ProviderPolicyRow.objects.select_related("active")]
+        told: Any = []
+        for row in ProviderPolicyRow.objects.select_related("active"):
+            version = shown.version(row.active) if row.active else {}
+            kept = {name: version.get(name) for name in ("created_at", "author", "reason")}
+            named = {"provider_name": row.provider_name, "capability": row.capability}
+            told.append({**named, "version": version.get("number"), **kept})
         headings = ["provider", "capability", "version", "since (UTC)", "by", "reason"]
-        self.tell(rows, self.table(headings, map(_row, rows)))
+        table = ([moment(value) if name == "created_at" else value for name, value in one.items()] for one in told)
+        self.tell(told, self.table(headings, table))
 
     def show(self, *, provider_name: str, capability: str, **_: Any) -> None:
         row = active_policy.POLICIES.find(provider_name, capability)
@@ -64,15 +70,3 @@ class Command(VerbsCommand):
         key = {"provider_name": version.policy.provider_name, "capability": version.policy.capability}
         document = {**key, **shown.version(version), "changes": changed}
         self.tell(document, shown.change_lines(version, changed))
-
-
-def _as_json(row: ProviderPolicyRow) -> dict[str, Any]:
-    version = shown.version(row.active) if row.active else {}
-    kept = {name: version.get(name) for name in ("created_at", "author", "reason")}
-    named = {"provider_name": row.provider_name, "capability": row.capability}
-    return {**named, "version": version.get("number"), **kept}
-
-
-def _row(told: dict[str, Any]) -> Sequence[Any]:
-    names = ("provider_name", "capability", "version")
-    return [*(told[name] for name in names), moment(told["created_at"]), told["author"], told["reason"]]

@@ -6,8 +6,7 @@ from ergon_site.access.cli.commands import actor, moment
 from ergon_site.access.cli.options import add_reason, some_seconds, whole
 from providers import calls
 from providers.core.exchange import Who
-from providers.management.base import VerbsCommand, add_who, wanted, who_in
-from providers.reads.health import Standing
+from providers.management.base import VerbsCommand, add_create, add_who, wanted, who_in
 
 MOST = 10**12 - 1
 
@@ -16,13 +15,15 @@ class Command(VerbsCommand):
     help = "Set, show and drop quotas: how many calls of a provider a tenant may make in each time window."
 
     def add_verbs(self) -> None:
-        put = add_who(self.add_verb("set", help="set a quota; calls made in the current window stay counted"))
+        put = add_create(
+            add_who(self.add_verb("set", help="set a quota; calls made in the current window stay counted"))
+        )
         put.add_argument("--limit", required=True, type=whole(0, MOST), metavar="N", help="calls in each window")
         put.add_argument("--window", required=True, type=some_seconds, metavar="SECONDS", help="how long a window is")
         add_reason(put, required=False)
         show = self.add_verb("show", help="show one quota, those of a tenant or of a provider, or all")
         add_who(show, nargs="?")
-        drop = add_who(self.add_verb("drop", help="remove a quota: calls are no longer limited"))
+        drop = add_create(add_who(self.add_verb("drop", help="remove a quota: calls are no longer limited")))
         add_reason(drop, required=False)
 
     def set(self, *, limit: int, window: float, reason: str, **options: Any) -> None:
@@ -35,7 +36,19 @@ class Command(VerbsCommand):
         self.tell(told, f"{line}; {row.used_count:,} used until {moment(row.window_end)}")
 
     def show(self, *, tenant_id: str | None, provider_name: str | None, capability: str | None, **_: Any) -> None:
-        rows = [_as_json(one) for one in wanted(tenant_id, provider_name, capability) if one.quota]
+        rows = [
+            {
+                **one.who._asdict(),
+                "limit_count": quota.limit,
+                "used_count": quota.used,
+                "remaining_count": quota.remaining,
+                "window_seconds": one.gate.quota_window if one.gate else (quota.end - quota.start).total_seconds(),
+                "window_start": quota.start,
+                "window_end": quota.end,
+            }
+            for one in wanted(tenant_id, provider_name, capability)
+            if (quota := one.quota) is not None
+        ]
         headings = ["tenant", "provider", "capability", "limit", "used", "remaining", "window", "ends"]
         self.tell(rows, self.table(headings, map(_row, rows)))
 
@@ -44,20 +57,6 @@ class Command(VerbsCommand):
         calls.drop_quota(who, by=actor(), reason=reason)
         told = {**who._asdict(), "quota": None}
         self.tell(told, f"{who.provider_name} {who.capability} of {who.tenant_id}: quota removed")
-
-
-def _as_json(one: Standing) -> dict[str, Any]:
-    quota = one.quota
-    assert quota is not None  # noqa: S101 (only those with one are told)
-    return {
-        **one.who._asdict(),
-        "limit_count": quota.limit,
-        "used_count": quota.used,
-        "remaining_count": quota.remaining,
-        "window_seconds": one.gate.quota_window if one.gate else (quota.end - quota.start).total_seconds(),
-        "window_start": quota.start,
-        "window_end": quota.end,
-    }
 
 
 def _row(told: dict[str, Any]) -> list[Any]:

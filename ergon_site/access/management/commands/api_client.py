@@ -74,8 +74,8 @@ class Command(BaseCommand):
             msg = "--rate must be above 0, or 0 for the deployment's rate."
             raise CommandError(msg)
         lists = {one: getattr(client, one) if options[one] is None else options[one] for one in LISTS}
-        clients.amend(client.pk, Grant(**lists, rate=client.rate if rate is None else rate or None), by=actor())
-        client.refresh_from_db()
+        grant = Grant(**lists, rate=client.rate if rate is None else rate or None)
+        client = clients.amend(client.pk, grant, by=actor())
         return {"name": name, **{one: getattr(client, one) for one in (*LISTS, "rate")}}
 
     def _switch(self, verb: str, *, name: str, reason: str, **_: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`manage.py create_api_client NAME …`: prints the token alone on stdout."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -15,23 +16,19 @@ from ergon_site.access.core.scopes import SCOPES, UnknownScopeError
 from ergon_site.access.core.terms import LONGEST_TIME, UnusableTermError
 
 REFUSALS = (ClientUnknownError, NameTakenError, CertificateTakenError, UnknownScopeError, UnusableTermError)
-NOT_ROTATED = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant", "rate", "certificate")
+LISTS = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant")
+NOT_ROTATED = (*LISTS, "rate", "certificate")
 
 
-def days(text: str) -> timedelta:
-    return timedelta(days=_whole(text, "days", least=1, most=LONGEST_TIME.days))
+def time_in(unit: str, *, least: int, most: int) -> Callable[[str], timedelta]:
+    def parse(text: str) -> timedelta:
+        try:
+            return timedelta(**{unit: options.whole(least, most)(text)})
+        except ArgumentTypeError:
+            msg = f"must be a whole number of {unit} from {least} to {most:,}"
+            raise ArgumentTypeError(msg) from None
 
-
-def seconds(text: str) -> timedelta:
-    return timedelta(seconds=_whole(text, "seconds", least=0, most=int(LONGEST_TIME.total_seconds())))
-
-
-def _whole(text: str, what: str, *, least: int, most: int) -> int:
-    try:
-        return options.whole(least, most)(text)
-    except ArgumentTypeError:
-        msg = f"must be a whole number of {what} from {least} to {most:,}"
-        raise ArgumentTypeError(msg) from None
+    return parse
 
 
 class Command(BaseCommand):
@@ -56,10 +53,12 @@ class Command(BaseCommand):
         )
         life = parser.add_mutually_exclusive_group()
         expiry = f"when the token and --certificate expire (default: {clients.LIFETIME.days})"
+        days = time_in("days", least=1, most=LONGEST_TIME.days)
         life.add_argument("--expires", type=days, metavar="DAYS", default=clients.LIFETIME, help=expiry)
         life.add_argument("--never-expires", dest="expires", action="store_const", const=None, help="they never expire")
         parser.add_argument("--rotate", action="store_true", help="issue a new token to the client of that name")
         overlap = "with --rotate: how long the earlier tokens stay valid (default 3600)"
+        seconds = time_in("seconds", least=0, most=int(LONGEST_TIME.total_seconds()))
         parser.add_argument("--overlap", type=seconds, default=clients.OVERLAP, metavar="SECONDS", help=overlap)
 
     def handle(self, *, name: str, rotate: bool, **given: Any) -> None:
@@ -71,8 +70,7 @@ class Command(BaseCommand):
                 terms = {"overlap": given["overlap"], "lifetime": given["expires"]}
                 issued = clients.rotate(clients.find(name).pk, by=actor(), **terms)
             else:
-                names = ("scope", "zone", "target_zone", "consumer", "bucket", "tenant")
-                grant = Grant(**{f"{one}s": given[one] for one in names}, rate=given["rate"])
+                grant = Grant(**{f"{one}s": given[one] for one in LISTS}, rate=given["rate"])
                 terms = {"lifetime": given["expires"], "certificate": given["certificate"]}
                 issued = clients.create(name, grant, by=actor(), **terms)
         self.stdout.write(issued.token.text)

@@ -1,0 +1,77 @@
+"""How an attempt ended as one text, so that a file can keep it; and back."""
+
+import json
+from typing import Any
+
+from providers.core.breaker import Permit, Verdict
+from providers.core.errors import BY_REASON, ProviderError
+from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, Who
+from providers.core.gate import Admission, Decision, Reservation
+from providers.core.policy import ProviderPolicy
+from providers.core.request import storable
+from providers.core.steps import Settle
+
+
+def dumped(request: CallRequest, settlement: Settle) -> str:
+    """The text of an outcome. What JSON does not know is kept as text, as in the database."""
+    context, admission, error = request.context, settlement.admission, settlement.error
+    entry = {
+        "who": request.who,
+        "operation": request.operation,
+        "key": request.key,
+        "fingerprint": request.fingerprint,
+        "policy": request.policy.to_stored(),
+        "context": {
+            "correlation_id": context.correlation_id,
+            "idempotency_key": context.idempotency_key,
+            "task_execution_id": context.task_execution_id,
+            "task_name": context.task_name,
+            "task_arguments": context.task_arguments,
+        },
+        "campaign_id": request.campaign_id,
+        "payload": request.payload,
+        "version": request.version,
+        "policy_version": request.policy_version,
+        "call_id": request.call_id,
+        "asked_at": request.asked_at,
+        "token": request.token,
+        "settlement": {
+            **settlement._asdict(),
+            "admission": {**admission._asdict(), "permit": admission.permit},
+            "error": None if error is None else _fields_of(error),
+        },
+    }
+    return json.dumps(storable(entry))
+
+
+def loaded(text: str) -> tuple[CallRequest, Settle]:
+    """The outcome that a text keeps, to be settled as one that may have been settled before."""
+    entry: dict[str, Any] = json.loads(text)
+    entry |= {
+        "who": Who(*entry["who"]),
+        "policy": ProviderPolicy.from_stored(entry["policy"]),
+        "context": ProviderExecutionContext(**entry["context"]),
+    }
+    kept = entry.pop("settlement")
+    admission, error = kept["admission"], kept["error"]
+    kept |= {
+        "admission": Admission(
+            **admission | {"decision": Decision(admission["decision"]), "permit": Permit(*admission["permit"])}
+        ),
+        "verdict": Verdict(kept["verdict"]),
+        "outcome": Outcome(kept["outcome"]),
+        "error": None if error is None else BY_REASON[error.pop("reason_code")](**error),
+        "refund": Reservation(*kept["refund"]),
+        "is_repeat": True,
+    }
+    return CallRequest(**entry), Settle(**kept)
+
+
+def _fields_of(error: ProviderError) -> dict[str, Any]:
+    return {
+        "reason_code": error.reason_code,
+        "message": error.message,
+        "http_status": error.http_status,
+        "retry_after": error.retry_after,
+        "never_left": error.never_left,
+    }

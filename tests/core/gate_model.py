@@ -1,0 +1,142 @@
+"""A model of the gate as a value, in Python: what the statements of `providers.database` decide on a row.
+
+Tables say what it decides, and `tests/providers/test_gate_statements.py` compares the statements with it over histories
+made by chance.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
+from providers.core.gate import NOTHING, Admission, Asked, Decision, Reservation, Window, aligned
+from providers.core.retry import RetryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit, and what is used of it in the present window; and the window before, for calls that end late."""
+
+    limit: int
+    window: float
+    start: float
+    end: float
+    used: int = 0
+    previous_start: float | None = None
+    previous_used: int = 0
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def at(self, now: float) -> "Quota":
+        """The quota in the window of this time. Windows never go back, not even if a clock does."""
+        if now < self.end:
+            return self
+        start, end, used = Window(self.start, self.end, self.used).at(now, self.window)
+        return replace(self, start=start, end=end, used=used, previous_start=self.start, previous_used=self.used)
+
+    def refuses(self, cost: int) -> bool:
+        return cost > 0 and self.used + cost > self.limit
+
+    def reserve(self, cost: int) -> "Quota":
+        return replace(self, used=self.used + cost)
+
+    def refund(self, reservation: Reservation) -> "Quota":
+        """Give back what was reserved, unless its window is over."""
+        is_over = reservation.window_start != self.start
+        return self if is_over else replace(self, used=max(0, self.used - reservation.amount))
+
+
+class Override(NamedTuple):
+    """An operator's word, which stands above the breaker while it lasts."""
+
+    state: BreakerState
+    until: float | None = None
+
+    def holds(self, now: float) -> bool:
+        return self.until is None or self.until > now
+
+
+class Returned(NamedTuple):
+    permit: Permit
+    verdict: Verdict
+    breaker: BreakerPolicy
+    budget: RetryBudget
+    wants_retry: bool = False
+    cooldown: float | None = None
+    refund: Reservation = NOTHING
+    refunds_retry: bool = False  # or only if the call ends here
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    breaker: Breaker = field(default_factory=Breaker)
+    quota: Quota | None = None
+    cooldown_until: float | None = None
+    tokens: float | None = None  # None is as many as there can be
+    override: Override | None = None
+    admissions: int = 0
+
+    def state_at(self, now: float) -> BreakerState:
+        """The breaker's effective state: what an operator says, or what it amounts to by now."""
+        if self.override is not None and self.override.holds(now):
+            return self.override.state
+        return self.breaker.state_at(now)
+
+    def admit(self, asked: Asked, now: float) -> tuple["Gate", Admission]:
+        """Let a call pass, or say why not; quota is named first. What is refused spends nothing."""
+        gate = replace(self, quota=self.quota.at(now) if self.quota else None)
+        if gate.quota is not None and gate.quota.refuses(asked.cost):
+            return gate, Admission(Decision.QUOTA, retry_after=gate.quota.end - now)
+        forced = self.override if self.override is not None and self.override.holds(now) else None
+        if forced and forced.state is BreakerState.OPEN:
+            wait = None if forced.until is None else forced.until - now
+            return gate, Admission(Decision.CIRCUIT, retry_after=wait)
+        if not forced and self.breaker.refuses(asked.breaker, now):
+            return gate, Admission(Decision.CIRCUIT, retry_after=max(0.0, self.breaker.reopens_at(now) - now))
+        if gate.cooldown_until is not None and now < gate.cooldown_until:
+            return gate, Admission(Decision.COOLING, retry_after=gate.cooldown_until - now)
+        number = gate.admissions + 1
+        breaker, permit = gate.breaker, Permit(gate.breaker.generation)
+        if not forced:
+            breaker, permit = breaker.admit(now, str(number), asked.probe_lease)
+        quota = gate.quota.reserve(asked.cost) if gate.quota else None
+        passed = replace(gate, breaker=breaker, quota=quota, admissions=number)
+        decision = Decision.PROBE if permit.probe else Decision.ADMITTED
+        reserved = asked.cost if quota else 0
+        return passed, Admission(decision, permit, quota.start if quota else None, reserved)
+
+    def settle(self, result: Returned, now: float) -> tuple["Gate", Decision]:
+        """Take in how a call came out, and say whether it may be tried again."""
+        breaker = self.breaker.settle(result.permit, result.verdict, result.breaker, now)
+        tokens = result.budget.capacity if self.tokens is None else self.tokens
+        decision = Decision.ENDED
+        if result.verdict is Verdict.SUCCESS:
+            tokens = earn(result.budget, tokens)
+        elif result.wants_retry and replace(self, breaker=breaker).state_at(now) is BreakerState.OPEN:
+            decision = Decision.SHUT
+        elif result.wants_retry:
+            left = spend(result.budget, tokens)
+            decision = Decision.SUPPRESSED if left is None else Decision.RETRY
+            tokens = tokens if left is None else left
+        quota = self.quota
+        if quota is not None and (decision is not Decision.RETRY or result.refunds_retry):
+            quota = quota.refund(result.refund)
+        cooldown = self.cooldown_until
+        if result.cooldown is not None:
+            cooldown = max(cooldown or 0.0, now + result.cooldown)
+        return replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens), decision
+
+
+def opened(limit: int, window: float, now: float) -> Quota:
+    """A new quota, in the window of this time."""
+    return Quota(limit, window, *aligned(now, window))
+
+
+def earn(budget: RetryBudget, tokens: float) -> float:
+    return min(budget.capacity, tokens + budget.earned_by_success)
+
+
+def spend(budget: RetryBudget, tokens: float) -> float | None:
+    """The budget after a retry; None if there is not enough for one."""
+    return min(tokens, budget.capacity) - 1 if min(tokens, budget.capacity) >= 1 else None

@@ -1,0 +1,213 @@
+"""Every call is settled: broken off, cancelled, over a dropped connection, and while the database is away."""
+
+import asyncio
+import stat
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection
+
+from ergon_site.dashboard import providers
+from providers import calls
+from providers.calls import journal
+from providers.conf import settings
+from providers.core.breaker import Permit, Verdict
+from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.gate import Admission, Decision
+from providers.core.steps import Settle
+from providers.database import admitting
+from providers.models import Gate, IdempotencyClaim, ProviderExecutionMetric
+from tests.processes import database_url, eventually
+from tests.providers.celery_tasks import lose_database
+from tests.providers.scripted_providers import TENANT, WHO, Scripted, context, scripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _empty_journal() -> Iterator[None]:
+    settings().journal.unlink(missing_ok=True)
+    yield
+    settings().journal.unlink(missing_ok=True)
+
+
+def attempts() -> list[tuple[str, str | None]]:
+    return list(ProviderExecutionMetric.objects.order_by("id").values_list("outcome", "reason_code"))
+
+
+def open_and_cool() -> None:
+    """The breaker has opened, and the cooldown is over: the next call is a probe."""
+    admitting.make_gate(WHO)
+    Gate.objects.update(state="open", open_until=1.0)
+
+
+def wait_for_the_database() -> None:
+    eventually(lambda: connection.settings_dict["NAME"] != "nowhere", "the database is back")
+
+
+class Awaited(Scripted):
+    """Says that it was called, and waits until it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called = asyncio.Event()
+
+    async def _aexecute_impl(self, **_: Any) -> dict[str, Any]:
+        self.is_called.set()
+        await asyncio.sleep(60)
+        return {}
+
+
+async def asked_of(provider: Scripted, **about: Any) -> ProviderExecutionResult:
+    return await provider.aexecute(tenant_id=TENANT, operation="snapshot", payload={}, context=context(**about))
+
+
+def test_what_breaks_a_call_off_leaves_nothing_open() -> None:
+    provider = scripted(SystemExit(), {"rank": 1})
+    open_and_cool()
+    with pytest.raises(SystemExit):
+        provider.ask(idempotency_key="order-1")
+    assert attempts() == [("failed", "cancelled")]
+    gate = Gate.objects.get()
+    assert (gate.state, gate.probes) == ("half_open", {})
+    assert provider.ask(idempotency_key="order-1").ok
+
+
+def test_a_call_that_is_cancelled_leaves_nothing_open() -> None:
+    provider = Awaited()
+    open_and_cool()
+
+    async def cancel() -> None:
+        call = asyncio.create_task(asked_of(provider, idempotency_key="order-1"))
+        await provider.is_called.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    async_to_sync(cancel)()
+    assert attempts() == [("failed", "cancelled")]
+    gate = Gate.objects.get()
+    assert (gate.state, gate.probes) == ("half_open", {})
+    assert IdempotencyClaim.objects.get().state == "failed"
+    assert scripted({"rank": 1}).ask(idempotency_key="order-1").ok
+
+
+def test_a_call_that_is_cancelled_while_the_database_is_asked_leaves_nothing_open() -> None:
+    """Cancelled at a moment by chance, over and over: each call is settled, or was never let through."""
+
+    async def cancel(after: float) -> None:
+        call = asyncio.create_task(asked_of(scripted({"rank": 1}), idempotency_key=f"order-{after}"))
+        await asyncio.sleep(after)
+        call.cancel()
+        await asyncio.wait([call])
+
+    admitting.make_gate(WHO)
+    for step in range(12):
+        async_to_sync(cancel)(step * 0.002)
+    assert set(IdempotencyClaim.objects.values_list("state", flat=True)) <= {"failed", "succeeded"}
+    gate = Gate.objects.get()
+    assert gate.admissions == gate.settlements
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_a_connection_that_is_dropped_in_mid_call_loses_no_settlement(ends: str) -> None:
+    def drop(_: ProviderExecutionContext) -> dict[str, Any]:
+        with psycopg.connect(database_url(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [connection.connection.info.backend_pid])
+        if ends == "badly":
+            raise TimeoutError
+        return {"rank": 1}
+
+    provider = scripted(drop, {"rank": 2}, idempotency_lease=60.0)
+    result = provider.ask(idempotency_key="order-1")
+    expected = [("success", None)] if ends == "well" else [("retry", "timeout"), ("success", None)]
+    assert (result.ok, result.is_kept, attempts()) == (True, True, expected)
+    assert IdempotencyClaim.objects.get().state == "succeeded"
+    gate = Gate.objects.get()
+    assert gate.admissions == gate.settlements
+    assert calls.waiting() == 0
+
+
+def test_what_may_have_been_settled_is_settled_once() -> None:
+    """The answer of the database was lost, not the settlement."""
+    provider = scripted({"rank": 1})
+    seen = []
+    verb = calls.settle
+
+    def settle_and_lose(request: Any, step: Any) -> Any:
+        seen.append((request, step))
+        return verb(request, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calls, "settle", settle_and_lose)
+        provider.ask(idempotency_key="order-1")
+    [(request, step)] = seen
+    before = Gate.objects.values().get()
+    assert calls.settle(request, step._replace(is_repeat=True)) == "ended"
+    assert Gate.objects.values().get() == before
+    assert attempts() == [("success", None)]
+
+
+@pytest.mark.postgresql
+def test_an_outcome_that_the_database_could_not_take_is_settled_by_the_next_call() -> None:
+    def win(_: ProviderExecutionContext) -> dict[str, Any]:
+        lose_database(1.5)
+        return {"rank": 1}
+
+    result = scripted(win).ask(idempotency_key="order-1", deadline=time.monotonic() + 0.5)
+    assert (result.ok, result.payload, result.is_kept) == (True, {"rank": 1}, False)
+    assert stat.S_IMODE(settings().journal.stat().st_mode) == 0o600
+    assert calls.waiting() == 1
+    wait_for_the_database()
+    again = scripted({"rank": 2}).ask(idempotency_key="order-2")
+    assert again.ok
+    assert calls.waiting() == 0
+    assert scripted({"rank": 3}).ask(idempotency_key="order-1").payload == {"rank": 1}
+    assert sorted(attempts()) == [("success", None), ("success", None)]
+    gate = Gate.objects.get()
+    assert gate.admissions == gate.settlements
+
+
+@pytest.mark.postgresql
+def test_a_call_without_the_database_gets_its_own_answer_again_from_the_journal() -> None:
+    provider = scripted({"rank": 1}, {"rank": 2}, on_store_failure="local")
+    provider.ask()
+    lose_database(2.0)
+    first = provider.ask(idempotency_key="order-1")
+    second = provider.ask(idempotency_key="order-1")
+    assert (first.payload, first.replayed, second.payload, second.replayed) == ({"rank": 2}, False, {"rank": 2}, True)
+    wait_for_the_database()
+    assert journal.replay() == 1
+    assert IdempotencyClaim.objects.get().state == "succeeded"
+
+
+def outcome() -> tuple[CallRequest, Settle]:
+    """A success, as the rules would settle it."""
+    ticket = scripted({})._ticket(TENANT, None, "snapshot", {}, context())
+    admission = Admission(Decision.ADMITTED, Permit(0))
+    return ticket, Settle(1, admission, 0.1, 1.0, Verdict.SUCCESS, Outcome.SUCCESS, payload={"rank": 1})
+
+
+def test_a_journal_that_is_full_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    with monkeypatch.context() as small:
+        small.setattr(journal, "MOST_PAGES", 1)
+        assert not journal.spool(*outcome())
+    assert "provider outcome lost" in caplog.text
+    assert journal.spool(*outcome())
+    assert calls.waiting() == 1
+
+
+def test_an_outcome_that_cannot_be_settled_does_not_hold_up_the_others() -> None:
+    admitting.make_gate(WHO)
+    ticket, settlement = outcome()
+    journal.spool(ticket, settlement._replace(duration=-1.0))  # which the table refuses
+    journal.spool(*outcome())
+    assert journal.replay() == 1
+    assert (calls.waiting(), attempts()) == (1, [("success", None)])
+    [finding] = [one for one in providers.findings() if one.check == "journal of providers"]
+    assert (finding.level, finding.text.endswith(": 1")) == ("warning", True)
