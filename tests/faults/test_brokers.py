@@ -424,11 +424,19 @@ def surviving(*arguments: str, **changes: str) -> Iterator[subprocess.Popen[str]
 
 
 def declare(address: str, queue: str, queue_type: str) -> None:
-    """Make a queue of a kind that only RabbitMQ has."""
-    if not queue_type:
-        return
-    with kombu.Connection(address) as broker, broker.channel() as channel:
-        channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-queue-type": queue_type})
+    """Make a queue of a kind that only RabbitMQ has; it gives up on a quorum that a busy machine elects too slowly."""
+    if queue_type:
+        eventually(lambda: is_declared(address, queue, queue_type), "the queue is declared")
+
+
+def is_declared(address: str, queue: str, queue_type: str) -> bool:
+    with kombu.Connection(address, connect_timeout=60) as broker:
+        try:
+            channel = broker.channel()
+            channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-queue-type": queue_type})
+        except broker.connection_errors:
+            return False
+        return True
 
 
 @pytest.mark.parametrize("task", ["tests.first_fails", "tests.first_fails_async"])
