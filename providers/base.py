@@ -54,6 +54,8 @@ class ProviderBase(ABC):
     idempotency_lease: ClassVar[float] = _DEFAULTS.idempotency_lease
     idempotency_wait: ClassVar[float] = _DEFAULTS.idempotency_wait
     replay_for: ClassVar[float] = _DEFAULTS.replay_for
+    breaker_scope: ClassVar[str] = _DEFAULTS.breaker_scope
+    pause_scope: ClassVar[str] = _DEFAULTS.pause_scope
 
     @abstractmethod
     def _execute_impl(
@@ -102,6 +104,10 @@ class ProviderBase(ABC):
         with telemetry.executing(labels, tenant_id=tenant_id, correlation_id=context.correlation_id) as span:
             return await aperform(*self._parts(ticket, labels, span))
 
+    def account_of(self, tenant_id: str) -> str:
+        """The account at the provider that a tenant's calls use. All share one, unless a subclass knows more."""
+        return ""
+
     def give_up(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
         """Keep the dead letter of a request that is not made any more. It takes what `execute` takes."""
         ticket = self._ticket(**{"campaign_id": None, **asked})
@@ -133,6 +139,7 @@ class ProviderBase(ABC):
         refuse_deadline(context.deadline, time.monotonic())
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
         governing = active_policy.governing(self)
+        account = Who.of_account(self.provider_name, self.account_of(who.tenant_id))
         return CallRequest(
             who=who,
             operation=operation,
@@ -140,6 +147,7 @@ class ProviderBase(ABC):
             fingerprint=request.fingerprint,
             policy=governing.policy,
             context=context,
+            account=account.tenant_id,
             campaign_id=campaign_id,
             payload=payload,
             version=self.version,

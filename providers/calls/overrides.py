@@ -143,7 +143,7 @@ def _locked(who: Who) -> Gate:
     rows = Gate.objects.select_for_update().filter(**who._asdict())
     gate = rows.first()
     if gate is None:
-        admitting.make_gate(who)
+        (admitting.make_account_gate if who.is_account else admitting.make_gate)(who)
         gate = rows.get()
     return gate
 

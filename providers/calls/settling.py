@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
@@ -20,14 +20,14 @@ from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 from providers.calls import dead_letters
 from providers.core import histogram
-from providers.core.breaker import BreakerState
+from providers.core.breaker import BreakerState, Verdict
 from providers.core.errors import ProviderError
 from providers.core.exchange import SLACK, CallRequest, Outcome, Who
-from providers.core.gate import Decision, Reservation
+from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
 from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, Refuse, Replay, Settle, Taken
 from providers.database import admitting, sql, statements
-from providers.database.statements import POSTGRESQL, Dialect
+from providers.database.statements import Dialect
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.models.calls import ClaimState
 
@@ -39,7 +39,8 @@ EVERY = 1.0
 SKEW = timedelta(minutes=10)
 
 SETTLED = """SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, g.generation,
-  CASE WHEN g.turned_at = g.decided_at THEN g.state END FROM {gate}, {health}"""
+  CASE WHEN g.turned_at = g.decided_at THEN g.state END, {of_account} FROM {gate}, {health}"""
+TURNED_ACCOUNT = "a.generation, CASE WHEN a.turned_at = a.decided_at THEN a.state END"
 HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
   AND capability = %(capability)s) AS h"""
 MINUTES = """
@@ -97,30 +98,28 @@ def _settle_again(ticket: CallRequest, step: Settle) -> tuple[Decision, int, flo
         return _settle(ticket, step)
     decision = Decision.SUPPRESSED if before.retry_suppressed else Decision.ENDED
     if before.outcome == Outcome.RETRY.value:
-        is_shut = step.returns_if_shut and Gate.objects.filter(pk=gate_id, state=BreakerState.OPEN.value).exists()
+        gates = Gate.objects.filter(state=BreakerState.OPEN.value)
+        asked = Q(**ticket.account_gate._asdict()) if step.admission.account else Q(pk=gate_id)
+        is_shut = step.returns_if_shut and gates.filter(Q(pk=gate_id) | asked).exists()
         decision = Decision.SHUT if is_shut else Decision.RETRY
     return decision, gate_id, 0.0, None, 0
 
 
 @retry_conflicts
 def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, float | None, int]:
-    policy, permit, is_success = ticket.policy, step.admission.permit, step.outcome is Outcome.SUCCESS
+    policy, is_success = ticket.policy, step.outcome is Outcome.SUCCESS
     given = {
         **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
+        **_returned(ticket, step),
         "http_status": step.http_status,
         "lease": max(policy.idempotency_lease, step.lasts + SLACK),
         "duration_ms": round(step.duration * 1000, 3),
         "budget_ms": None if step.budget is None else max(0.0, round(step.budget * 1000, 3)),
         "bucket": str(histogram.bucket_of(step.duration * 1000)),
         "is_success": int(is_success),
-        "verdict": step.verdict.value,
-        "generation": permit.generation,
-        "probe": permit.probe,
         "wants_retry": int(step.wants_retry),
         "returns_if_shut": int(step.returns_if_shut),
         "refunds_retry": int(step.refunds_retry),
-        "reserved_in": step.admission.window_start,
-        "cooldown": step.cooldown,
         "capacity": policy.budget.capacity,
         "earned": policy.budget.earned_by_success,
         "failure_threshold": policy.breaker.failure_threshold,
@@ -129,33 +128,38 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
         "answer": kept(step.payload) if is_success and ticket.token else None,
     }
-    is_limited = step.admission.window_start is not None
-    settlement = _texts(sql.dialect(), False, is_limited, ticket.token is not None)  # noqa: FBT003 (of a cache)
+    kind = _Kind(
+        is_limited=any(one.window_start is not None for one in (step.admission, step.admission.account) if one),
+        is_guarded=ticket.token is not None,
+        is_shared=step.admission.account is not None,
+    )
     with _together(step.outcome):
-        [(word, gate_id, now, rated_at, attempts, generation, turned)] = _carry_out(settlement, given)
+        [(word, gate_id, now, rated_at, attempts, *turns)] = _carry_out(_texts(sql.dialect(), kind), given)
         decision = Decision(word)
         is_returned = decision is Decision.SHUT and step.returns_if_shut
         is_over = decision is not Decision.RETRY and not is_returned
         if step.outcome is Outcome.DEAD_LETTER and is_over and step.error is not None:
             dead_letters.record_dead_letter(ticket, step.error, step.attempt)
-    if turned is not None:
-        why = f"{policy.breaker.success_threshold} probes succeeded" if step.error is None else step.error.reason_code
-        admitting.log_turn(ticket.who, turned, generation=generation, why=why)
+    for who, generation, turned in ((ticket.who, *turns[:2]), (ticket.account_gate, *turns[2:])):
+        if turned is not None:
+            count = policy.breaker.success_threshold
+            why = f"{count} probes succeeded" if step.error is None else step.error.reason_code
+            admitting.log_turn(who, turned, generation=generation, why=why)
     return decision, gate_id, now, rated_at, attempts
 
 
-def refuse(ticket: CallRequest, step: Refuse, decision: Decision | None = None, *, is_repeat: bool = False) -> None:
-    """Write down that an attempt was not made, and let go of what it held. `decision` is the gate's, if it refused."""
-    gate_id = (_refuse_again if is_repeat else _refuse)(ticket, step, decision)
+def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None, *, is_repeat: bool = False) -> None:
+    """Write down that an attempt was not made, and let go of what it held. `admission` is the gate's, if it refused."""
+    gate_id = (_refuse_again if is_repeat else _refuse)(ticket, step, admission)
     if step.ends_execution:  # which the rates tell of
         rate(gate_id, ticket.who)
 
 
 @retry_conflicts
 @transaction.atomic
-def _refuse_again(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int:
+def _refuse_again(ticket: CallRequest, step: Refuse, admission: Admission | None) -> int:
     gate_id, before = _look_back(ticket, step.attempt)
-    return gate_id if before is not None else _refuse(ticket, step, decision)
+    return gate_id if before is not None else _refuse(ticket, step, admission)
 
 
 def _look_back(ticket: CallRequest, attempt: int) -> tuple[int, ProviderExecutionMetric | None]:
@@ -171,7 +175,10 @@ def _look_back(ticket: CallRequest, attempt: int) -> tuple[int, ProviderExecutio
 
 
 @retry_conflicts
-def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int:
+def _refuse(ticket: CallRequest, step: Refuse, admission: Admission | None) -> int:
+    is_spent = admission is not None and admission.decision is Decision.QUOTA
+    is_accounts = is_spent and admission is not None and admission.is_refused_by_account
+    refund = step.refund.account or NOTHING
     given = {
         **_given(ticket, step.attempt, step.error, step.outcome, step.refund),
         "http_status": step.error.http_status,
@@ -179,18 +186,25 @@ def _refuse(ticket: CallRequest, step: Refuse, decision: Decision | None) -> int
         "duration_ms": 0.0,
         "budget_ms": None,
         "reserved_in": step.refund.window_start,
-        "is_exhausted": int(decision is Decision.QUOTA),
+        "account_reserved_in": refund.window_start,
+        "is_exhausted": int(is_spent and not is_accounts),
+        "account_is_exhausted": int(is_accounts),
         "ends_execution": int(step.ends_execution),
         "is_success": 0,
         "claim_state": ClaimState.FAILED.value,
         "answer": None,
     }
-    shows_quota = decision is Decision.QUOTA or step.refund.amount > 0
-    refusal = _texts(sql.dialect(), True, shows_quota, ticket.token is not None)  # noqa: FBT003 (of a cache)
+    kind = _Kind(
+        is_refusal=True,
+        is_limited=is_spent or step.refund.is_held,
+        is_guarded=ticket.token is not None,
+        is_shared=is_accounts or refund.is_held,
+    )
+    refusal = _texts(sql.dialect(), kind)
     with _together(step.outcome):
         found = _carry_out(refusal, given)
         if not found:
-            admitting.make_gate(ticket.who)
+            admitting.make_gate(ticket.who, ticket.account)
             found = _carry_out(refusal, given)
         if step.outcome is Outcome.DEAD_LETTER:
             dead_letters.record_dead_letter(ticket, step.error, step.attempt - 1)
@@ -235,33 +249,61 @@ def _show_expired_overrides(now: float) -> None:
         shown.exclude(breaker_state=gate.state).update(breaker_state=gate.state, updated_at=Now())
 
 
+class _Kind(NamedTuple):
+    """What a settlement or a refusal has to change."""
+
+    is_refusal: bool = False
+    is_limited: bool = False
+    is_guarded: bool = False
+    is_shared: bool = False
+
+
 @cache
-def _texts(dialect: Dialect, is_refusal: bool, shows_quota: bool, is_guarded: bool) -> list[str]:  # noqa: FBT001
+def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     """One statement of all parts on PostgreSQL; elsewhere one after the other. The last returns what is seen."""
-    if is_refusal:
-        words = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
-        seen = "SELECT g.id FROM {gate}"
-        gate = statements.refund(dialect) if shows_quota else statements.PLAIN_GATE
-        health = statements.health(dialect, at=dialect.clock)
-        parts = {"m": statements.METRIC, "n": statements.refused_minute(dialect), "h": health}
-    else:
-        words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
-        words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
-        seen = SETTLED
-        gate = statements.gate_settlement(dialect)
-        health = statements.health(dialect) + "RETURNING rated_at, attempts_1h"
-        parts = {"m": statements.METRIC, "n": statements.minute(dialect), "h": health}
-    if shows_quota:
-        parts["q"] = statements.quota(dialect, is_refusal=is_refusal)
-    if is_guarded:
+    gates, health, minute, seen = (_refusal if kind.is_refusal else _settlement)(dialect, kind)
+    words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
+    words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
+    if kind.is_refusal:
+        words = dict.fromkeys(words, "false")
+    words |= {"gate": "g", "health": "h", "account": "a"}
+    if not dialect.is_one:
+        words |= {"gate": f"({statements.PLAIN_GATE}) AS g", "health": HEALTH}
+        words["account"] = f"({statements.ACCOUNT_GATE}) AS a"
+    parts = {"m": statements.METRIC, "n": minute, "h": f"{health} RETURNING rated_at, attempts_1h"}
+    if kind.is_limited:
+        parts["q"] = statements.quota(dialect, is_refusal=kind.is_refusal)
+    if kind.is_guarded:
         parts["c"] = statements.claim_end(dialect)
-    is_one = dialect is POSTGRESQL
-    words |= {"gate": "g", "health": "h"} if is_one else {"gate": f"({statements.PLAIN_GATE}) AS g", "health": HEALTH}
-    # The gate's own part is formatted already: what it says of JSON has braces.
-    texts = {"g": gate, **{name: part.format(**words) for name, part in parts.items()}}
-    if is_one:
-        return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen.format(**words)}"]
-    return [*texts.values(), seen.format(**words)]
+    # What is said of gates is formatted already: its JSON has braces.
+    texts = gates | {name: part.format(**words) for name, part in parts.items()}
+    if kind.is_shared:
+        of_account = words | {"gate": words["account"].removesuffix("a") + ("a AS g" if dialect.is_one else "g")}
+        texts["ha"] = health.format(**of_account)
+        texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
+    seen = seen.format(**words)
+    if dialect.is_one:
+        return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen}"]
+    return [*texts.values(), seen]
+
+
+def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
+    """The gates as they become, the parts on health and minutes, and what is seen."""
+    if kind.is_shared:
+        gates, seen = statements.shared_settlement(dialect), f"{SETTLED}, {{account}}"
+    else:
+        gates, seen = {"g": statements.gate_settlement(dialect)}, SETTLED
+    seen = seen.replace("{of_account}", TURNED_ACCOUNT if kind.is_shared else "NULL, NULL")
+    return gates, statements.health(dialect), statements.minute(dialect), seen
+
+
+def _refusal(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
+    """The same of an attempt that was not made."""
+    gates = {"g": statements.refund(dialect) if kind.is_limited else statements.PLAIN_GATE}
+    if kind.is_shared:
+        gates = statements.shared_refund(dialect)
+    health = statements.health(dialect, at=dialect.clock)
+    return gates, health, statements.refused_minute(dialect), "SELECT g.id FROM {gate}"
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:
@@ -274,12 +316,40 @@ def _together(outcome: Outcome) -> AbstractContextManager[Any]:
     return transaction.atomic() if outcome is Outcome.DEAD_LETTER or not sql.is_postgresql() else nullcontext()
 
 
+def _returned(ticket: CallRequest, step: Settle) -> dict[str, Any]:
+    """What a call says of its gate, and of its account's if it passed two. Where nobody counts it, it is neutral."""
+    admission, account = step.admission, step.admission.account
+    scopes = Scope(ticket.policy.breaker_scope), Scope(ticket.policy.pause_scope)
+    if account is None:
+        return _part(admission, step.verdict, step.cooldown)
+    breaker, pause = scopes
+    counted = (step.verdict if breaker.has_tenant else Verdict.NEUTRAL, step.cooldown if pause.has_tenant else None)
+    shared = (step.verdict if breaker.has_account else Verdict.NEUTRAL, step.cooldown if pause.has_account else None)
+    return {
+        **_part(admission, *counted),
+        **{f"account_{name}": value for name, value in _part(account, *shared).items()},
+        **admitting.asks(*scopes),
+    }
+
+
+def _part(admission: Admission, verdict: Verdict, cooldown: float | None) -> dict[str, Any]:
+    return {
+        "verdict": verdict.value,
+        "generation": admission.permit.generation,
+        "probe": admission.permit.probe,
+        "reserved_in": admission.window_start,
+        "cooldown": cooldown,
+    }
+
+
 def _given(
     ticket: CallRequest, attempt: int, error: ProviderError | None, outcome: Outcome, refund: Reservation
 ) -> dict[str, Any]:
     context, policy = ticket.context, ticket.policy
+    account = refund.account or NOTHING
     return {
         **admitting.named(ticket.who),
+        "account": ticket.account,
         "task_execution": context.task_execution_id,
         "operation": ticket.operation,
         "key": ticket.key,
@@ -296,4 +366,6 @@ def _given(
         "replay_for": policy.replay_for,
         "refund": refund.amount,
         "refund_start": refund.window_start,
+        "account_refund": account.amount,
+        "account_refund_start": account.window_start,
     }

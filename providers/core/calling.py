@@ -101,7 +101,7 @@ class Execution:
     def unpaid(self) -> Reservation:
         """The reservations to give back: of requests that certainly never left."""
         held = self.reservation
-        return NOTHING if held is None or self.has_left else Reservation(held.reserved, held.window_start)
+        return NOTHING if held is None or self.has_left else held.reservation
 
     def end_of(self, error: ProviderError) -> Outcome:
         """The end of an execution whose failure is not tried again here."""
@@ -184,9 +184,11 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
             return execution.result(failure or store_lost())
         if not admission.decision.is_admission:
             kind, message = REFUSALS[admission.decision]
+            if admission.is_refused_by_account:
+                message += ", for all that share the account"
             refused = kind(message, retry_after=admission.retry_after, never_left=True)
             return (yield from refuse(execution, refused, failure))
-        if admission.reserved:
+        if admission.reservation.is_held:
             execution.reservation = admission
         execution.calling, execution.called_at = admission, execution.clock()
         answer: Answered | Failed = yield Call(execution.number, timeout)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from providers.core.errors import ProviderError
+from providers.core.gate import EVERY
 from providers.core.policy import ProviderPolicy
 from providers.core.request import tenant_in
 
@@ -34,6 +35,15 @@ class Who(NamedTuple):
     def of(cls, tenant_id: Any, provider_name: str, capability: str) -> "Who":
         """As people and programs name it."""
         return cls(tenant_in(tenant_id), provider_name, capability)
+
+    @classmethod
+    def of_account(cls, provider_name: str, account: str = "") -> "Who":
+        """All capabilities of a provider, for all tenants that share an account."""
+        return cls(f"{EVERY}{account}", provider_name, EVERY)
+
+    @property
+    def is_account(self) -> bool:
+        return self.capability == EVERY and self.tenant_id.startswith(EVERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,7 @@ class CallRequest:
     fingerprint: str
     policy: ProviderPolicy
     context: ProviderExecutionContext
+    account: str = EVERY
     campaign_id: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
@@ -81,6 +92,10 @@ class CallRequest:
     call_id: str = field(default_factory=lambda: uuid4().hex)
     asked_at: float = 0.0  # seconds since 1970
     token: str | None = None
+
+    @property
+    def account_gate(self) -> Who:
+        return Who(self.account, self.who.provider_name, EVERY)
 
 
 class ProviderAnswer(dict[str, Any]):

@@ -1,7 +1,7 @@
 """The gate before a provider: its decisions, and the windows of quotas.
 
 Breaker, quota, cooldown, retry budget and an operator's word are decided together, by one statement of
-`providers.database` on one row.
+`providers.database` on one row; or on two, where tenants share an account at the provider that has a gate of its own.
 """
 
 from enum import StrEnum
@@ -9,6 +9,9 @@ from math import floor
 from typing import NamedTuple
 
 from providers.core.breaker import BreakerPolicy, Permit
+
+# The capability of an account's gate, and how its name begins in the place of a tenant's.
+EVERY = "*"
 
 
 class Decision(StrEnum):
@@ -23,38 +26,79 @@ class Decision(StrEnum):
     SUPPRESSED = "suppressed"
     ENDED = "ended"
     SHUT = "shut"  # a retry was wanted, and the breaker has opened
+    ELSEWHERE = "elsewhere"  # nothing here refuses the call, but the other of its two gates does
 
     @property
     def is_admission(self) -> bool:
         return self in {Decision.ADMITTED, Decision.PROBE}
 
 
+class Scope(StrEnum):
+    """Whose calls a breaker counts, or a pause stops: one tenant's, or those of all that share its account."""
+
+    TENANT = "tenant"
+    ACCOUNT = "account"
+    BOTH = "both"
+
+    @property
+    def has_tenant(self) -> bool:
+        return self is not Scope.ACCOUNT
+
+    @property
+    def has_account(self) -> bool:
+        return self is not Scope.TENANT
+
+
 class Reservation(NamedTuple):
-    """Reserved units of a quota, and the start of their window."""
+    """Reserved units of a quota, and the start of their window; of the tenant, and of its account."""
 
     amount: int = 0
     window_start: float | None = None
+    account: "Reservation | None" = None
+
+    @property
+    def is_held(self) -> bool:
+        return self.amount > 0 or (self.account is not None and self.account.amount > 0)
 
 
 NOTHING = Reservation()
 
 
 class Admission(NamedTuple):
-    """The gate's answer to a call: the right to make it, or why not and for how long."""
+    """The gate's answer to a call: the right to make it, or why not and for how long.
+
+    `account` is the answer of the account's gate, where there is one.
+    """
 
     decision: Decision
     permit: Permit = Permit(0)
     window_start: float | None = None
     reserved: int = 0
     retry_after: float | None = None
+    account: "Admission | None" = None
+
+    @property
+    def is_refused_by_account(self) -> bool:
+        return self.account is not None and self.account.decision is self.decision and not self.decision.is_admission
+
+    @property
+    def reservation(self) -> Reservation:
+        return Reservation(self.reserved, self.window_start, self.account and self.account.reservation)
 
 
 class Asked(NamedTuple):
-    """The needs of a call: units of the quota (0 if reserved already), and the time of a probe."""
+    """The needs of a call: units of the quota (0 if reserved already), the time of a probe, whose gates it passes."""
 
     breaker: BreakerPolicy
     cost: int = 1
     probe_lease: float = 60.0
+    breaker_scope: Scope = Scope.TENANT
+    pause_scope: Scope = Scope.TENANT
+    account: str = EVERY
+
+    @property
+    def is_shared(self) -> bool:
+        return self.breaker_scope.has_account or self.pause_scope.has_account
 
 
 class Window(NamedTuple):

@@ -28,6 +28,7 @@ def dumped(request: CallRequest, settlement: Settle) -> str:
             "task_name": context.task_name,
             "task_arguments": context.task_arguments,
         },
+        "account": request.account,
         "campaign_id": request.campaign_id,
         "payload": request.payload,
         "version": request.version,
@@ -37,7 +38,7 @@ def dumped(request: CallRequest, settlement: Settle) -> str:
         "token": request.token,
         "settlement": {
             **settlement._asdict(),
-            "admission": {**admission._asdict(), "permit": admission.permit},
+            "admission": _parts_of(admission),
             "error": None if error is None else _fields_of(error),
         },
     }
@@ -53,18 +54,35 @@ def loaded(text: str) -> tuple[CallRequest, Settle]:
         "context": ProviderExecutionContext(**entry["context"]),
     }
     kept = entry.pop("settlement")
-    admission, error = kept["admission"], kept["error"]
+    error = kept["error"]
     kept |= {
-        "admission": Admission(
-            **admission | {"decision": Decision(admission["decision"]), "permit": Permit(*admission["permit"])}
-        ),
+        "admission": _admission_of(kept["admission"]),
         "verdict": Verdict(kept["verdict"]),
         "outcome": Outcome(kept["outcome"]),
         "error": None if error is None else BY_REASON[error.pop("reason_code")](**error),
-        "refund": Reservation(*kept["refund"]),
+        "refund": _reservation_of(*kept["refund"]),
         "is_repeat": True,
     }
     return CallRequest(**entry), Settle(**kept)
+
+
+def _parts_of(admission: Admission) -> dict[str, Any]:
+    account = admission.account
+    return {**admission._asdict(), "permit": admission.permit, "account": account and _parts_of(account)}
+
+
+def _admission_of(parts: dict[str, Any]) -> Admission:
+    account = parts.get("account")
+    read = {
+        "decision": Decision(parts["decision"]),
+        "permit": Permit(*parts["permit"]),
+        "account": account and _admission_of(account),
+    }
+    return Admission(**parts | read)
+
+
+def _reservation_of(amount: int, window_start: float | None, account: Any = None) -> Reservation:
+    return Reservation(amount, window_start, account and _reservation_of(*account))
 
 
 def _fields_of(error: ProviderError) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, nested, rule
 from providers.core.breaker import BreakerPolicy
+from providers.core.gate import Scope
 from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
 
 
@@ -16,6 +17,7 @@ class StoreFailure(StrEnum):
 
 
 CHOICE = rule("closed or local", lambda value: value in set(StoreFailure))
+SCOPE = rule("tenant, account or both", lambda value: value in set(Scope))
 SECONDS = rule("a number of seconds above 0", TIME_LIMIT["check"])
 
 
@@ -26,6 +28,14 @@ class ProviderPolicy(Policy):
     retry: RetryPolicy = nested(RetryPolicy, "Attempts and delays of a call.")
     breaker: BreakerPolicy = nested(BreakerPolicy, "When the breaker opens and closes.")
     budget: RetryBudget = nested(RetryBudget, "Retries that all callers may make together.")
+    breaker_scope: str = field(
+        default=Scope.TENANT.value,
+        metadata=SCOPE | means("Whose failures open the breaker, and for whom: a tenant's, its account's, or both."),
+    )
+    pause_scope: str = field(
+        default=Scope.TENANT.value,
+        metadata=SCOPE | means("Who pauses when the provider requests it: the tenant, or all that share its account."),
+    )
     timeout: float | None = field(default=30.0, metadata=TIME_LIMIT | means("Time limit of each attempt.", "seconds"))
     retry_after_ceiling: float = field(
         default=RETRY_AFTER_CEILING,

@@ -82,6 +82,9 @@ def refuse_mistakes(given: Mapping[str, Any]) -> None:
         if not isinstance(value, str) or not value.strip():
             msg = f"{name} is missing: {value!r}"
             raise ProviderUsageError(msg)
+        if name in {"tenant_id", "capability"} and value.startswith("*"):
+            msg = f"{name} must not begin with a star, which means an account: {value!r}"
+            raise ProviderUsageError(msg)
         if len(value) > LONGEST[name] or storable_text(value) != value:
             msg = f"{name} is longer than {LONGEST[name]} characters, or holds a U+0000 or half a surrogate pair"
             raise ProviderUsageError(msg)

@@ -5,16 +5,19 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
+from django.db import connection, transaction
 
 from ergon_site.access.database.calls import retry_conflicts
 from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.calling import REFUSALS
 from providers.core.exchange import Who
-from providers.core.gate import Admission, Asked, Decision
+from providers.core.gate import EVERY, Admission, Asked, Decision, Scope
 from providers.core.request import refuse_cost, refuse_mistakes
 from providers.database import sql, statements
 
 log = structlog.get_logger("ergon.providers")
+# Of each gate, a row of so many columns is returned.
+COLUMNS = 8
 
 
 def admit(who: Who, asked: Asked) -> Admission:
@@ -30,18 +33,33 @@ def reserve(who: Who, *, cost: int) -> Admission:
     sql.refuse_open_transaction()
     refuse_mistakes(who._asdict())
     refuse_cost(cost)
-    asked = Asked(BreakerPolicy(), cost)
+    known = sql.rows(statements.PLAIN_GATE.replace("*", "account", 1), named(who))
+    asked = Asked(BreakerPolicy(), cost, account=known[0][0] if known else EVERY)
     admission = _decide(who, asked, given_for(who, asked) | {"half_open_max_calls": 0})
-    show_quota(who, is_exhausted=admission.decision is Decision.QUOTA)
+    show_quota(who, is_exhausted=admission.decision is Decision.QUOTA and not admission.is_refused_by_account)
     if admission.decision in REFUSALS:
         kind, _ = REFUSALS[admission.decision]
         raise kind(retry_after=admission.retry_after, never_left=True)
     return admission
 
 
-def make_gate(who: Who) -> None:
+def make_gate(who: Who, account: str = EVERY) -> None:
     """Make the gate of a capability, unless it is there."""
-    sql.rows(statements.new_gate(sql.dialect()), named(who))
+    sql.rows(statements.new_gate(sql.dialect()), {**named(who), "account": account})
+
+
+@transaction.atomic
+def make_account_gate(who: Who) -> None:
+    """Make the gate of an account, unless it is there; every tenant's gate then stands beside it.
+
+    Nobody makes a tenant's gate meanwhile, who would not see this one yet.
+    """
+    if sql.rows(statements.PLAIN_GATE, named(who)):
+        return
+    if connection.vendor == "postgresql":
+        sql.rows("LOCK TABLE provider_gates IN SHARE ROW EXCLUSIVE MODE", {})
+    make_gate(who, who.tenant_id)
+    sql.rows(statements.SHARE_ACCOUNT, {**named(who), "account": who.tenant_id})
 
 
 def show_quota(who: Who, *, is_exhausted: bool = False, since: float | None = None) -> None:
@@ -56,34 +74,90 @@ def log_turn(who: Who, state: str, *, generation: int, why: str, by: str | None 
 
 
 def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
-    row = _pass(who, given)
+    row, account = _pass(who, asked, given)
+    _note(who, row)
+    admission = admission_in(row, asked)
+    if not account:
+        return admission
+    _note(Who(asked.account, who.provider_name, EVERY), account)
+    return both(admission, admission_in(account, asked))
+
+
+def both(tenant: Admission, account: Admission) -> Admission:
+    """The answer of two gates: a refusal of either, quota first."""
+    refusing = [one for one in (tenant, account) if one.decision in REFUSALS]
+    if not refusing:
+        return tenant._replace(account=account)
+    first = min(refusing, key=lambda one: list(REFUSALS).index(one.decision))
+    return first._replace(account=account if first is account else None)
+
+
+def _note(who: Who, row: sql.Row) -> None:
+    """Show a window that is over, and log a breaker that has turned. Who was admitted is, whether this works or not."""
     _, generation, *_, ended_window, turned = row
     if ended_window is not None:
-        # What was reserved in it is known now, whenever its calls end. Who was admitted is, whether this works or not.
+        # What was reserved in it is known now, whenever its calls end.
         with suppress(*sql.LOST), sql.lost_connections_closed():
             show_quota(who, since=ended_window)
     if turned is not None:
         log_turn(who, turned, generation=generation, why="the cooldown is over")
-    return admission_in(row, asked)
 
 
 @retry_conflicts
-def _pass(who: Who, given: dict[str, Any]) -> sql.Row:
+def _pass(who: Who, asked: Asked, given: dict[str, Any]) -> tuple[sql.Row, sql.Row]:
+    """What the tenant's gate returns, and what the account's does if there is one."""
     dialect = sql.dialect()
-    found = sql.rows_again(statements.passing(dialect), given)
-    found = found or sql.rows_again(statements.admission(dialect), given)
-    if not found:
-        make_gate(who)
-        found = sql.rows(statements.admission(dialect), given)
-    return found[0]
+    if not asked.is_shared:
+        found = sql.rows_again(statements.passing(dialect), given)
+        found = found or sql.rows_again(statements.admission(dialect), given)
+        if found:
+            return found[0], ()
+    passed = _pass_both(given)
+    if not passed:
+        _make_gates(who, asked)
+        found = [] if asked.is_shared else sql.rows(statements.admission(dialect), given)
+        passed = found[0] if found else _pass_both(given)
+    return passed[:COLUMNS], passed[COLUMNS:]
+
+
+def _pass_both(given: dict[str, Any]) -> sql.Row:
+    """What both gates return, one after the other; nothing if there are not two."""
+    texts = statements.shared_admission(sql.dialect())
+    if len(texts) == 1:
+        found = sql.rows_again(texts[0], given)
+        return found[0] if found else ()
+    with transaction.atomic():
+        rows = [row for text in texts for row in sql.rows(text, given)]
+        return sum(rows, ())
+
+
+@transaction.atomic
+def _make_gates(who: Who, asked: Asked) -> None:
+    """Make the gates of a call that are not there, and put the tenant's beside its account's."""
+    if asked.is_shared:
+        make_account_gate(Who(asked.account, who.provider_name, EVERY))
+    make_gate(who, asked.account)
+    sql.rows(statements.JOIN_ACCOUNT, {**named(who), "account": asked.account})
 
 
 def given_for(who: Who, asked: Asked) -> dict[str, Any]:
     return {
         **named(who),
+        **asks(asked.breaker_scope, asked.pause_scope),
+        "account": asked.account,
         "cost": asked.cost,
         "half_open_max_calls": asked.breaker.half_open_max_calls,
         "probe_lease": asked.probe_lease,
+    }
+
+
+def asks(breaker: Scope, pause: Scope) -> dict[str, int]:
+    """Which of two gates is asked for what."""
+    return {
+        "tenant_asks_breaker": int(breaker.has_tenant),
+        "tenant_asks_pause": int(pause.has_tenant),
+        "account_asks_breaker": int(breaker.has_account),
+        "account_asks_pause": int(pause.has_account),
     }
 
 

@@ -2,6 +2,9 @@
 
 Each decision is built in layers, from what the row holds to what it becomes, so that each rule is said once. The tests
 have a model of the gate in Python, and compare the two over histories made by chance.
+
+Where the account at a provider has a gate of its own, a call passes two: each row is decided with what the other says.
+The account's row is locked first, by all.
 """
 
 from functools import cache
@@ -21,6 +24,7 @@ class Dialect(NamedTuple):
     listed: str  # values as a list of JSON
     moment: str  # of seconds since 1970, as a column of the visible tables keeps it
     seconds: str  # since 1970, of such a column
+    is_one: bool = False  # changes of several rows can be one statement
 
 
 POSTGRESQL = Dialect(
@@ -31,13 +35,14 @@ POSTGRESQL = Dialect(
     # A function, not a query of its own: that would cost something even where nothing is probed.
     how_many="jsonb_array_length(jsonb_path_query_array(probes, '$.* ? (@ > $now)', jsonb_build_object('now', now)))",
     add="probes || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
-    drop="probes - CAST(%(probe)s AS text)",
+    drop="probes - CAST(%({0}probe)s AS text)",
     first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
       to_jsonb(COALESCE(CAST(m.buckets->>CAST(%(bucket)s AS text) AS bigint), 0) + 1))""",
     listed="jsonb_build_array",
     moment="to_timestamp({0})",
     seconds="CAST(EXTRACT(epoch FROM {0}) AS double precision)",
+    is_one=True,
 )
 SQLITE = Dialect(
     clock="((julianday('now') - 2440587.5) * 86400.0)",
@@ -46,7 +51,7 @@ SQLITE = Dialect(
     empty="'{}'",
     how_many="(SELECT count(*) FROM json_each(probes) WHERE value > now)",
     add="json_set(probes, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
-    drop="json_remove(probes, '$.\"' || %(probe)s || '\"')",
+    drop="json_remove(probes, '$.\"' || %({0}probe)s || '\"')",
     first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',
       COALESCE(json_extract(m.buckets, '$.\"' || %(bucket)s || '\"'), 0) + 1)""",
@@ -61,6 +66,13 @@ SQLITE = Dialect(
 _WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
   AND provider_gates.provider_name = CAST(%(provider)s AS text)
   AND provider_gates.capability = CAST(%(capability)s AS text)"""
+_ACCOUNT = """provider_gates.tenant_id = CAST(%(account)s AS text)
+  AND provider_gates.provider_name = CAST(%(provider)s AS text) AND provider_gates.capability = '*'"""
+# A gate that no account's gate stands beside.
+_ALONE = f"{_WHO} AND NOT is_shared AND account = CAST(%(account)s AS text)"
+_IS_SHARED = """EXISTS (SELECT 1 FROM provider_gates AS a WHERE a.tenant_id = CAST(%(account)s AS text)
+  AND a.provider_name = CAST(%(provider)s AS text) AND a.capability = '*')"""
+_REFUSES = "NOT IN ('admitted', 'probe')"
 
 
 @cache
@@ -69,15 +81,26 @@ def new_gate(dialect: Dialect) -> str:
     start, end = dialect.seconds.format("q.window_start"), dialect.seconds.format("q.window_end")
     return f"""
 INSERT INTO provider_gates (tenant_id, provider_name, capability, quota_limit, quota_window, window_start, window_end,
-  used)
+  used, account, is_shared)
 SELECT w.tenant_id, w.provider_name, w.capability, q.limit_count, {end} - {start}, {start}, {end},
-  COALESCE(q.used_count, 0)
+  COALESCE(q.used_count, 0), CAST(%(account)s AS text), w.capability <> '*' AND {_IS_SHARED}
 FROM (SELECT CAST(%(tenant)s AS text) AS tenant_id, CAST(%(provider)s AS text) AS provider_name,
     CAST(%(capability)s AS text) AS capability) AS w
   LEFT JOIN provider_quota_states q ON q.tenant_id = w.tenant_id AND q.provider_name = w.provider_name
     AND q.capability = w.capability AND {start} <= {dialect.clock} AND {end} > {dialect.clock}
 WHERE true ORDER BY q.window_start DESC LIMIT 1
 ON CONFLICT DO NOTHING
+"""
+
+
+# A tenant's gate that was made for another account, or before its account had a gate.
+JOIN_ACCOUNT = f"""
+UPDATE provider_gates SET account = CAST(%(account)s AS text), is_shared = {_IS_SHARED} WHERE {_WHO}
+"""
+# All tenants' gates of an account, whose own has just been made.
+SHARE_ACCOUNT = """
+UPDATE provider_gates SET is_shared = true WHERE provider_name = CAST(%(provider)s AS text)
+  AND account = CAST(%(account)s AS text) AND capability <> '*'
 """
 
 
@@ -91,7 +114,7 @@ def passing(dialect: Dialect) -> str:
     return f"""
 UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELSE CAST(%(cost)s AS bigint) END,
   admissions = admissions + 1, decision = 'admitted', decided_at = {now}
-WHERE {_WHO} AND state = 'closed' AND (override = '' OR override_until <= {now})
+WHERE {_ALONE} AND state = 'closed' AND (override = '' OR override_until <= {now})
   AND (cooldown_until IS NULL OR cooldown_until <= {now})
   AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))
 RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL
@@ -101,9 +124,76 @@ RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NUL
 @cache
 def admission(dialect: Dialect) -> str:
     """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
+    return f"{_admit(dialect, _decided(dialect, _asked(dialect)))} WHERE {_ALONE} RETURNING {_admitted(dialect)}"
+
+
+@cache
+def shared_admission(dialect: Dialect) -> list[str]:
+    """The same on two rows: a call passes the gates of its tenant and of its account, or spends nothing of either."""
     d = dialect
+    look = _decided(d, _asked(d, "account_", "'admitted'", _ACCOUNT), is_shared=True)
+    if d.is_one:
+        looked, decided = "look.decision", "g.decision"
+    else:
+        looked, decided = f"(SELECT decision FROM {look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
+    tenant = _admit(d, _decided(d, _asked(d, "tenant_", looked), is_shared=True))
+    account = _admit(d, _decided(d, _asked(d, "account_", decided), is_shared=True))
+    if d.is_one:
+        return [
+            f"""WITH look AS (SELECT decision FROM {look}),
+g AS ({tenant} FROM look WHERE {_WHO} RETURNING {_admitted(d)}),
+a AS ({account} FROM g WHERE {_ACCOUNT} RETURNING {_admitted(d)}) SELECT * FROM g, a"""
+        ]
+    pairs = ((tenant, f"{_WHO} AND {_IS_SHARED}"), (account, f"{_ACCOUNT} AND EXISTS ({PLAIN_GATE})"))
+    return [f"{update} WHERE {both} RETURNING {_admitted(d)}" for update, both in pairs]
+
+
+def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
+    """The row of a gate, and what a call asks of it; with another gate, what that says. A source is locked."""
     known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
       window_end used previous_start previous_used override override_until admissions turned_at"""
+    row = f"SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
+    if part:
+        row += f", {_asks(part)}, CAST({elsewhere} AS text) AS elsewhere"
+    return f"{row} {_locked(d, source)}"
+
+
+def _asks(part: str) -> str:
+    return ", ".join(f"CAST(%({part}{name})s AS bigint) AS {name}" for name in ("asks_breaker", "asks_pause"))
+
+
+def _locked(d: Dialect, source: str) -> str:
+    """The end of a row: it is that which is updated, or one that is looked at first."""
+    source = f"FROM provider_gates WHERE {source} LIMIT 1" if source else "LIMIT 1"
+    return f"{source} FOR UPDATE" if d.is_one and "FROM" in source else source
+
+
+def _decided(d: Dialect, row: str, *, is_shared: bool = False) -> str:
+    """A gate's row with its decision, in layers. One of two may be asked for less, and refuses with the other."""
+    unasked, pauses, elsewhere = "", "", ""
+    if is_shared:
+        unasked, pauses = "WHEN asks_breaker = 0 THEN 'closed'", "AND asks_pause = 1"
+        elsewhere = f"WHEN elsewhere {_REFUSES} THEN 'elsewhere'"
+    return f"""(SELECT *, CASE
+      WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
+      WHEN effective = 'open' THEN 'circuit'
+      WHEN effective = 'half_open' AND {d.how_many} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
+      WHEN now < cooldown_until {pauses} THEN 'cooling' {elsewhere}
+      WHEN effective = 'half_open' THEN 'probe'
+      ELSE 'admitted' END AS decision
+    FROM (SELECT *,
+        CASE WHEN is_over THEN {d.greatest}(begin, window_end) ELSE window_start END AS present_start,
+        CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
+        CASE WHEN is_over THEN 0 ELSE used END AS present_used
+      FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
+          floor(now / quota_window) * quota_window AS begin,
+          CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override {unasked}
+               WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
+        FROM ({row}) AS row
+      ) AS times) AS windows LIMIT 1) AS decided"""
+
+
+def _admit(d: Dialect, decided: str) -> str:
     return f"""
 UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
   previous_start, previous_used, admissions, decision, decided_at, turned_at) = (
@@ -117,37 +207,87 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
     CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
     admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now,
     CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END
-  FROM (SELECT *, CASE
-      WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
-      WHEN effective = 'open' THEN 'circuit'
-      WHEN effective = 'half_open' AND {d.how_many} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
-      WHEN now < cooldown_until THEN 'cooling'
-      WHEN effective = 'half_open' THEN 'probe'
-      ELSE 'admitted' END AS decision
-    FROM (SELECT *,
-        CASE WHEN is_over THEN {d.greatest}(begin, window_end) ELSE window_start END AS present_start,
-        CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
-        CASE WHEN is_over THEN 0 ELSE used END AS present_used
-      FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
-          floor(now / quota_window) * quota_window AS begin,
-          CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override
-               WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
-        FROM (SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost LIMIT 1) AS row
-      ) AS times) AS windows LIMIT 1) AS decided)
-WHERE {_WHO}
-RETURNING decision, generation, admissions, quota_limit, window_start,
-  CASE WHEN decision NOT IN ('admitted', 'probe') THEN {d.listed}(decided_at, window_end, open_until, override,
-    override_until, cooldown_until, probes) END,
-  CASE WHEN quota_limit IS NOT NULL AND used <= CAST(%(cost)s AS bigint) THEN previous_start END,
-  CASE WHEN turned_at = decided_at THEN state END
-"""
+  FROM {decided})"""
+
+
+def _admitted(d: Dialect) -> str:
+    """What an admission returns of a row."""
+    row = "provider_gates"
+    return f"""{row}.decision, {row}.generation, {row}.admissions, {row}.quota_limit, {row}.window_start,
+  CASE WHEN {row}.decision {_REFUSES} THEN {d.listed}({_columns("decided_at window_end open_until override")},
+    {_columns("override_until cooldown_until probes")}) END AS refusal,
+  CASE WHEN {row}.quota_limit IS NOT NULL AND {row}.used <= CAST(%(cost)s AS bigint) THEN {row}.previous_start
+  END AS ended_window,
+  CASE WHEN {row}.turned_at = {row}.decided_at THEN {row}.state END AS turned"""
 
 
 def gate_settlement(dialect: Dialect) -> str:
     """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund."""
+    return f"{_settle(dialect, _turned(dialect, _returned(dialect)))} WHERE {_WHO} RETURNING *"
+
+
+def shared_settlement(dialect: Dialect) -> dict[str, str]:
+    """The same on two rows: whoever is shut out by the account's breaker is not tried again either."""
     d = dialect
+    look = f"""SELECT CASE WHEN is_shut THEN 1 ELSE 0 END AS is_shut
+      FROM {_turned(d, _returned(d, "account_", "0", _ACCOUNT), is_shared=True)}"""
+    if d.is_one:
+        looked, decided = "look.is_shut", "g.decision"
+    else:
+        looked, decided = f"({look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
+    tenant = _settle(d, _turned(d, _returned(d, "tenant_", looked), is_shared=True))
+    account = _settle(d, _turned(d, _returned(d, "account_", "0"), is_shared=True), part="account_", decision=decided)
+    if not d.is_one:
+        return {"g": f"{tenant} WHERE {_WHO}", "a": f"{account} WHERE {_ACCOUNT}"}
+    return {
+        "look": look,
+        "g": f"{tenant} FROM look WHERE {_WHO} RETURNING provider_gates.*",
+        "a": f"{account} FROM g WHERE {_ACCOUNT} RETURNING provider_gates.*",
+    }
+
+
+def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
+    """The row of a gate, and what a call that comes back says of it."""
     known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
       window_start used settlements override override_until turned_at"""
+    own = part.removeprefix("tenant_")
+    row = f"""SELECT {_columns(known)}, {d.clock} AS now,
+              CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
+              provider_gates.generation = CAST(%({own}generation)s AS bigint) AS is_current,
+              CAST(%({own}verdict)s AS text) AS verdict, CAST(%({own}cooldown)s AS double precision) AS cooldown,
+              CAST(%(is_success)s AS bigint) AS is_success, CAST(%(capacity)s AS double precision) AS capacity"""
+    if part:
+        row += f", {_asks(part)}, {elsewhere} AS is_shut_elsewhere"
+    return f"{row} {_locked(d, source)}"
+
+
+def _turned(d: Dialect, row: str, *, is_shared: bool = False) -> str:
+    """A gate's row with what a call's return makes of it, in layers, and whether the call may be tried again."""
+    unasked = "WHEN asks_breaker = 0 THEN false" if is_shared else ""
+    elsewhere = "OR is_shut_elsewhere = 1" if is_shared else ""
+    return f"""(SELECT *, CASE
+        WHEN is_success = 1 OR CAST(%(wants_retry)s AS bigint) = 0 THEN 'ended' WHEN is_shut {elsewhere} THEN 'shut'
+        WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
+    FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
+        CASE WHEN is_forced THEN override = 'open' {unasked} WHEN trips THEN now < now + cooldown_seconds
+             ELSE state = 'open' AND now < open_until END AS is_shut
+      FROM (SELECT *,
+          fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
+          succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
+        FROM (SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
+            is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
+            override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
+            COALESCE(retry_tokens, capacity) AS tokens
+          FROM ({row}) AS row
+        ) AS facts) AS turns) AS states LIMIT 1) AS decided"""
+
+
+def _settle(d: Dialect, turned: str, part: str = "", decision: str = "decision") -> str:
+    """The change of a row. The retry budget is the tenant's alone; an account goes by the tenant's decision."""
+    tokens = "retry_tokens"
+    if not part:
+        tokens = f"""CASE WHEN is_success = 1 THEN {d.least}(capacity, tokens + CAST(%(earned)s AS double precision))
+         WHEN decision = 'retry' THEN {d.least}(capacity, tokens) - 1 ELSE tokens END"""
     return f"""
 UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
   retry_tokens, used, settlements, decision, decided_at, turned_at) = (
@@ -157,45 +297,33 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
     CASE WHEN trips OR closes THEN 0 WHEN succeeds AND state = 'half_open' THEN successes + 1 ELSE successes END,
     CASE WHEN trips THEN now + cooldown_seconds WHEN closes THEN NULL ELSE open_until END,
     CASE WHEN trips OR closes THEN {d.empty}
-         WHEN is_current AND CAST(%(probe)s AS text) IS NOT NULL THEN {d.drop} ELSE probes END,
+         WHEN is_current AND CAST(%({part}probe)s AS text) IS NOT NULL THEN {d.drop.format(part)} ELSE probes END,
     CASE WHEN cooldown IS NULL THEN cooldown_until ELSE {d.greatest}(COALESCE(cooldown_until, 0), now + cooldown) END,
-    CASE WHEN verdict = 'success' THEN {d.least}(capacity, tokens + CAST(%(earned)s AS double precision))
-         WHEN decision = 'retry' THEN {d.least}(capacity, tokens) - 1 ELSE tokens END,
-    CASE WHEN window_start = CAST(%(refund_start)s AS double precision)
-              AND (decision <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
-         THEN {d.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END,
-    settlements + 1, decision, now, CASE WHEN trips OR closes THEN now ELSE turned_at END
-  FROM (SELECT *, CASE
-        WHEN verdict = 'success' OR CAST(%(wants_retry)s AS bigint) = 0 THEN 'ended' WHEN is_shut THEN 'shut'
-        WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
-    FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
-        CASE WHEN is_forced THEN override = 'open' WHEN trips THEN now < now + cooldown_seconds
-             ELSE state = 'open' AND now < open_until END AS is_shut
-      FROM (SELECT *,
-          fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
-          succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
-        FROM (SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
-            is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
-            override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
-            COALESCE(retry_tokens, capacity) AS tokens
-          FROM (SELECT {_columns(known)}, {d.clock} AS now,
-              CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
-              provider_gates.generation = CAST(%(generation)s AS bigint) AS is_current,
-              CAST(%(verdict)s AS text) AS verdict, CAST(%(cooldown)s AS double precision) AS cooldown,
-              CAST(%(capacity)s AS double precision) AS capacity LIMIT 1) AS row
-        ) AS facts) AS turns) AS states LIMIT 1) AS decided)
-WHERE {_WHO}
-RETURNING *
-"""
+    {tokens},
+    CASE WHEN window_start = CAST(%({part}refund_start)s AS double precision)
+              AND ({decision} <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
+         THEN {d.greatest}(used - CAST(%({part}refund)s AS bigint), 0) ELSE used END,
+    settlements + 1, {decision}, now, CASE WHEN trips OR closes THEN now ELSE turned_at END
+  FROM {turned})"""
 
 
 def refund(dialect: Dialect) -> str:
     """The reservation of a call that was not made after all."""
+    return f"{_refund(dialect, '')} WHERE {_WHO} RETURNING *"
+
+
+def shared_refund(dialect: Dialect) -> dict[str, str]:
+    """The same on two rows."""
+    account = f"{_refund(dialect, 'account_')} WHERE {_ACCOUNT} RETURNING *"
+    tenant, whole = _refund(dialect, ""), f"WHERE {_WHO} RETURNING"
+    return {"a": account, "g": f"{tenant} FROM a {whole} provider_gates.*" if dialect.is_one else f"{tenant} {whole} *"}
+
+
+def _refund(d: Dialect, part: str) -> str:
+    row = "provider_gates"
     return f"""
-UPDATE provider_gates SET used = CASE WHEN window_start = CAST(%(refund_start)s AS double precision)
-  THEN {dialect.greatest}(used - CAST(%(refund)s AS bigint), 0) ELSE used END
-WHERE {_WHO} RETURNING *
-"""
+UPDATE provider_gates SET used = CASE WHEN {row}.window_start = CAST(%({part}refund_start)s AS double precision)
+  THEN {d.greatest}({row}.used - CAST(%({part}refund)s AS bigint), 0) ELSE {row}.used END"""
 
 
 # In the statements below, {gate} is the gate's row as it has just become.
@@ -257,11 +385,11 @@ ON CONFLICT (tenant_id, provider_name, capability) DO UPDATE SET breaker_state =
 """
 
 
-def quota(dialect: Dialect, *, is_refusal: bool) -> str:
+def quota(dialect: Dialect, *, is_refusal: bool, part: str = "") -> str:
     """The visible state of the present window, and of the one before if the call was reserved in that."""
     start, end = dialect.moment.format("w.window_start"), dialect.moment.format("w.window_end")
     now = dialect.moment.format(dialect.clock)
-    exhausted = f"CASE WHEN CAST(%(is_exhausted)s AS bigint) = 1 THEN {now} END" if is_refusal else "NULL"
+    exhausted = f"CASE WHEN CAST(%({part}is_exhausted)s AS bigint) = 1 THEN {now} END" if is_refusal else "NULL"
     return f"""
 INSERT INTO provider_quota_states AS q (tenant_id, provider_name, capability, window_start, window_end, limit_count,
   used_count, last_exhausted_at, updated_at)
@@ -273,7 +401,8 @@ FROM (
   UNION ALL
   SELECT g.tenant_id, g.provider_name, g.capability, g.previous_start, g.previous_start + g.quota_window,
     g.quota_limit, g.previous_used FROM {{gate}}
-  WHERE g.quota_limit IS NOT NULL AND g.previous_start = CAST(%(reserved_in)s AS double precision)) AS w WHERE true
+  WHERE g.quota_limit IS NOT NULL AND g.previous_start = CAST(%({part}reserved_in)s AS double precision)) AS w
+WHERE true
 ON CONFLICT (tenant_id, provider_name, capability, window_start) DO UPDATE SET limit_count = excluded.limit_count,
   used_count = excluded.used_count, window_end = excluded.window_end,
   last_exhausted_at = COALESCE(excluded.last_exhausted_at, q.last_exhausted_at), updated_at = excluded.updated_at
@@ -319,6 +448,7 @@ WHERE provider_idempotency_claims.tenant_id = g.tenant_id
 
 
 PLAIN_GATE = f"SELECT * FROM provider_gates WHERE {_WHO}"
+ACCOUNT_GATE = f"SELECT * FROM provider_gates WHERE {_ACCOUNT}"
 
 
 def _columns(names: str) -> str:

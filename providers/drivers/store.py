@@ -9,7 +9,7 @@ import structlog
 from providers import calls, telemetry
 from providers.core.errors import ProviderCircuitOpenError
 from providers.core.exchange import SLACK, CallRequest, Who
-from providers.core.gate import Admission, Asked, Decision
+from providers.core.gate import Admission, Asked, Decision, Scope
 from providers.core.policy import StoreFailure
 from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, Spool, StoreLost, Taken
 from providers.drivers.circuit_breaker import CircuitBreaker
@@ -29,7 +29,7 @@ class Store:
     def __init__(self, ticket: CallRequest, clock: Callable[[], float]) -> None:
         self._ticket = ticket
         self._clock = clock
-        self._refused_by: Decision | None = None
+        self._refused_by: Admission | None = None
         self._is_local = False
 
     def perform(self, step: Claim | Admit | Settle | Spool | Refuse) -> Any:
@@ -57,11 +57,12 @@ class Store:
 
     def _admit(self, step: Admit) -> Admission | StoreLost:
         policy = self._ticket.policy
-        asked = Asked(policy.breaker, step.cost, policy.probe_lease)
+        scopes = Scope(policy.breaker_scope), Scope(policy.pause_scope)
+        asked = Asked(policy.breaker, step.cost, policy.probe_lease, *scopes, self._ticket.account)
         found = self._ask("admit", lambda _: calls.admit(self._ticket.who, asked))
         self._is_local = isinstance(found, StoreLost)
         if not isinstance(found, StoreLost):
-            self._refused_by = None if found.decision.is_admission else found.decision
+            self._refused_by = None if found.decision.is_admission else found
             return found
         if not self._allows_local():
             return found

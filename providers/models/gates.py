@@ -9,9 +9,9 @@ from django.db.models.functions import Greatest, Now
 
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import Admission, Window
+from providers.core.gate import EVERY, Admission, Window
 from providers.database import admitting
-from providers.models.columns import WHO, OfCapability, among, named, words
+from providers.models.columns import TENANT, WHO, OfCapability, among, named, words
 
 
 class Gate(OfCapability):
@@ -44,6 +44,10 @@ class Gate(OfCapability):
     decision = models.CharField(max_length=10, default="", db_default="", help_text="The last decision.")
     decided_at = models.FloatField(null=True)
     turned_at = models.FloatField(null=True, help_text="When the breaker last changed its state.")
+    account = models.CharField(
+        max_length=TENANT, default=EVERY, db_default=EVERY, help_text="The gate that all tenants of an account share."
+    )
+    is_shared = models.BooleanField(default=False, db_default=False, help_text="Whether that gate exists.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

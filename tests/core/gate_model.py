@@ -4,6 +4,7 @@ Tables say what it decides, and `tests/providers/test_gate_statements.py` compar
 made by chance.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -66,6 +67,8 @@ class Returned(NamedTuple):
     cooldown: float | None = None
     refund: Reservation = NOTHING
     refunds_retry: bool = False  # or only if the call ends here
+    succeeded: bool = False  # whatever that says of the provider
+    is_shut_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +109,17 @@ class Gate:
         reserved = asked.cost if quota else 0
         return passed, Admission(decision, permit, quota.start if quota else None, reserved)
 
+    def is_shut(self, now: float) -> bool:
+        return self.state_at(now) is BreakerState.OPEN
+
     def settle(self, result: Returned, now: float) -> tuple["Gate", Decision]:
         """Take in how a call came out, and say whether it may be tried again."""
         breaker = self.breaker.settle(result.permit, result.verdict, result.breaker, now)
         tokens = result.budget.capacity if self.tokens is None else self.tokens
         decision = Decision.ENDED
-        if result.verdict is Verdict.SUCCESS:
+        if result.succeeded:
             tokens = earn(result.budget, tokens)
-        elif result.wants_retry and replace(self, breaker=breaker).state_at(now) is BreakerState.OPEN:
+        elif result.wants_retry and (result.is_shut_elsewhere or replace(self, breaker=breaker).is_shut(now)):
             decision = Decision.SHUT
         elif result.wants_retry:
             left = spend(result.budget, tokens)
@@ -126,6 +132,52 @@ class Gate:
         if result.cooldown is not None:
             cooldown = max(cooldown or 0.0, now + result.cooldown)
         return replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens), decision
+
+
+class Asks(NamedTuple):
+    """What one of two gates is asked for; for an operator's word and for the quota it always is."""
+
+    breaker: bool = True
+    pause: bool = True
+
+    def of(self, gate: Gate) -> Gate:
+        """The gate without what nobody asks it for."""
+        breaker = gate.breaker if self.breaker else Breaker(generation=gate.breaker.generation)
+        return replace(gate, breaker=breaker, cooldown_until=gate.cooldown_until if self.pause else None)
+
+    def back(self, gate: Gate, after: Gate) -> Gate:
+        """What becomes of the gate; what it was not asked for stays as it was."""
+        breaker = after.breaker if self.breaker else gate.breaker
+        return replace(after, breaker=breaker, cooldown_until=gate.cooldown_until)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The gate of a tenant and that of its account: a call passes both, or spends nothing of either."""
+
+    tenant: Gate
+    account: Gate
+    asks_tenant: Asks
+    asks_account: Asks
+
+    def admit(self, asked: Asked, now: float) -> tuple["Pair", Admission, Admission]:
+        tenant, one = self.asks_tenant.of(self.tenant).admit(asked, now)
+        account, other = self.asks_account.of(self.account).admit(asked, now)
+        if one.decision.is_admission and other.decision.is_admission:
+            passed = self.asks_tenant.back(self.tenant, tenant), self.asks_account.back(self.account, account)
+            return replace(self, tenant=passed[0], account=passed[1]), one, other
+        return self._each(lambda gate: replace(gate, quota=gate.quota.at(now) if gate.quota else None)), one, other
+
+    def settle(self, tenant: Returned, account: Returned, now: float) -> tuple["Pair", Decision]:
+        """Settle both. The account's refund waits for the tenant's decision; its breaker may end retries."""
+        shut = self.asks_account.of(self.account.settle(account, now)[0]).is_shut(now)
+        after, decision = self.tenant.settle(tenant._replace(is_shut_elsewhere=shut), now)
+        refund = account.refund if decision is not Decision.RETRY or tenant.refunds_retry else NOTHING
+        other, _ = self.account.settle(account._replace(refund=refund, wants_retry=False), now)
+        return replace(self, tenant=after, account=replace(other, tokens=self.account.tokens)), decision
+
+    def _each(self, change: Callable[[Gate], Gate]) -> "Pair":
+        return replace(self, tenant=change(self.tenant), account=change(self.account))
 
 
 def opened(limit: int, window: float, now: float) -> Quota:

@@ -48,9 +48,13 @@ LOST = WON._replace(
     refunds_retry=True,
     cooldown=3.0,
 )
+SHARED = LOST._replace(
+    admission=LOST.admission._replace(account=Admission(Decision.ADMITTED, Permit(9), 900.0, 1)),
+    refund=Reservation(1, 960.0, Reservation(1, 900.0)),
+)
 
 
-@pytest.mark.parametrize("settlement", [WON, LOST])
+@pytest.mark.parametrize("settlement", [WON, LOST, SHARED])
 def test_what_was_kept_comes_back_as_one_that_may_have_been_settled(settlement: Settle) -> None:
     request, found = loaded(dumped(REQUEST, settlement))
     assert request == REQUEST

@@ -447,3 +447,8 @@ def test_it_does_not_come_back_without_the_patience_for_it() -> None:
 def test_a_call_has_a_correlation_id_of_its_own_if_none_is_given() -> None:
     first, second = ProviderExecutionContext(), ProviderExecutionContext()
     assert first.correlation_id != second.correlation_id
+
+
+def test_a_refusal_says_that_it_is_for_all_that_share_the_account() -> None:
+    result = Stage(admissions=[SHUT._replace(account=SHUT)]).play()
+    assert str(result.error) == "the breaker is open, for all that share the account"

@@ -26,7 +26,8 @@ ASKED = Asked(POLICY, cost=1, probe_lease=5)
 
 
 def returned(permit: Permit, verdict: Verdict, **more: object) -> Returned:
-    return Returned(permit, verdict, POLICY, BUDGET)._replace(**more)  # type: ignore[arg-type]
+    told = Returned(permit, verdict, POLICY, BUDGET, succeeded=verdict is Verdict.SUCCESS)
+    return told._replace(**more)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`python -m tests.providers.racing_processes KIND …`: processes that call providers, for tests of what they share.
 
 `admit COUNT SECONDS COST PROBES`: so many processes ask the gate at once and over and over; prints what each was told.
+`share COUNT SECONDS COST PROBES`: the same, each for a tenant of its own, all of which share an account.
 `execute COUNT KEY`: so many processes execute the same request at once; prints how each came out.
 `obey`: executes once for every line that it reads, and prints the reason.
 `hang`: executes a call that does not end.
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import django
 
@@ -36,18 +38,20 @@ def together(count: int, race: Callable[[], Any]) -> None:
     sys.exit(sum(os.wait()[1] != 0 for _ in range(count)))
 
 
-def admit(count: int, seconds: float, cost: int, probes: int) -> None:
+def admit(count: int, seconds: float, cost: int, probes: int, *, is_shared: bool) -> None:
     from providers import BreakerPolicy, calls
-    from providers.core.gate import Asked
+    from providers.core.gate import Asked, Scope
     from tests.providers.scripted_providers import WHO
 
-    asked = Asked(BreakerPolicy(half_open_max_calls=probes), cost)
+    scopes = (Scope.BOTH, Scope.BOTH) if is_shared else (Scope.TENANT, Scope.TENANT)
+    asked = Asked(BreakerPolicy(half_open_max_calls=probes), cost, 60.0, *scopes)
 
     def race() -> list[tuple[str, float | None, int]]:
         told: Counter[tuple[str, float | None]] = Counter()
         until = time.monotonic() + seconds
+        who = WHO._replace(tenant_id=str(uuid4())) if is_shared else WHO
         while time.monotonic() < until:
-            admission = calls.admit(WHO, asked)
+            admission = calls.admit(who, asked)
             told[admission.decision.value, admission.window_start] += 1
         return [(decision, window, times) for (decision, window), times in told.items()]
 
@@ -117,8 +121,8 @@ def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "ergon_site.settings"
     django.setup()
     match sys.argv[1:]:
-        case ["admit", count, seconds, cost, probes]:
-            admit(int(count), float(seconds), int(cost), int(probes))
+        case ["admit" | "share" as kind, count, seconds, cost, probes]:
+            admit(int(count), float(seconds), int(cost), int(probes), is_shared=kind == "share")
         case ["execute", count, key]:
             execute(int(count), key)
         case ["outage", policy, reason]:

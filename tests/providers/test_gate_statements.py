@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
-from providers.core.gate import NOTHING, Admission, Asked, Decision, Reservation
+from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope
 from providers.core.retry import RetryBudget
 from providers.database import admitting, sql, statements
 from providers.models import Gate
 from providers.models.gates import moment
-from tests.core.gate_model import Gate as GateValue, Override, Quota, Returned, opened
+from tests.core.gate_model import Asks, Gate as GateValue, Override, Pair, Quota, Returned, opened
 from tests.core.test_provider_gate import (  # noqa: F401 (the tables, decided by the statements)
     test_a_pause_holds_until_it_is_over_and_the_longest_wins,
     test_a_refund_waits_for_the_end_unless_each_attempt_is_billed,
@@ -60,41 +60,78 @@ quotas = st.sampled_from([None, (0, 10.0), (3, 10.0), (5, 7.0)])
 overrides = st.sampled_from([None, None, Override(BreakerState.OPEN, START + 8), Override(BreakerState.CLOSED)])
 
 
+def given_clock() -> statements.Dialect:
+    """The time is given instead of the database's."""
+    return sql.dialect()._replace(clock="CAST(%(now)s AS double precision)")
+
+
 class OnRow:
-    """The statements, with the time given instead of the database's."""
+    """The statements on one gate."""
 
     def __init__(self) -> None:
-        dialect = sql.dialect()._replace(clock="CAST(%(now)s AS double precision)")
-        self.admission = statements.admission(dialect)
-        self.settlement = statements.gate_settlement(dialect)
+        self.admission = statements.admission(given_clock())
+        self.settlement = statements.gate_settlement(given_clock())
 
     def admit(self, asked: Asked, now: float) -> Admission:
         [row] = sql.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
         return admitting.admission_in(row, asked)
 
     def settle(self, result: Returned, now: float) -> str:
-        given = {
-            **NAMED,
-            "now": now,
-            "verdict": result.verdict.value,
-            "generation": result.permit.generation,
-            "probe": result.permit.probe,
-            "wants_retry": int(result.wants_retry),
-            "refunds_retry": int(result.refunds_retry),
-            "refund": result.refund.amount,
-            "refund_start": result.refund.window_start,
-            "cooldown": result.cooldown,
-            "capacity": result.budget.capacity,
-            "earned": result.budget.earned_by_success,
-            "failure_threshold": result.breaker.failure_threshold,
-            "success_threshold": result.breaker.success_threshold,
-            "open_cooldown_seconds": result.breaker.open_cooldown_seconds,
-        }
-        sql.rows(self.settlement, given)
+        sql.rows(self.settlement, {**NAMED, **call_in(result), **part_in(result), "now": now})
         return Gate.objects.get().decision
 
 
-def kept(gate: GateValue) -> None:
+class OnTwoRows:
+    """The statements on the gates of a tenant and of its account."""
+
+    def __init__(self, breaker: Scope, pause: Scope) -> None:
+        self.scopes = breaker, pause
+        parts = statements.shared_settlement(given_clock())
+        self.settlement = list(parts.values())
+        if given_clock().is_one:
+            named = ", ".join(f"{name} AS ({text})" for name, text in parts.items())
+            self.settlement = [f"WITH {named} SELECT 1 FROM g, a"]
+
+    def admit(self, asked: Asked, now: float) -> tuple[Admission, Admission]:
+        asked = asked._replace(breaker_scope=self.scopes[0], pause_scope=self.scopes[1])
+        given = {**admitting.given_for(WHO, asked), "now": now}
+        row = sum((row for text in statements.shared_admission(given_clock()) for row in sql.rows(text, given)), ())
+        parts = row[: admitting.COLUMNS], row[admitting.COLUMNS :]
+        return admitting.admission_in(parts[0], asked), admitting.admission_in(parts[1], asked)
+
+    def settle(self, tenant: Returned, account: Returned, now: float) -> str:
+        shared = {f"account_{name}": value for name, value in part_in(account).items()}
+        given = {**NAMED, **call_in(tenant), **part_in(tenant), **shared, **admitting.asks(*self.scopes)}
+        for text in self.settlement:
+            sql.rows(text, {**given, "account": EVERY, "now": now})
+        return Gate.objects.get(**WHO._asdict()).decision
+
+
+def call_in(result: Returned) -> dict[str, Any]:
+    return {
+        "is_success": int(result.succeeded),
+        "wants_retry": int(result.wants_retry),
+        "refunds_retry": int(result.refunds_retry),
+        "capacity": result.budget.capacity,
+        "earned": result.budget.earned_by_success,
+        "failure_threshold": result.breaker.failure_threshold,
+        "success_threshold": result.breaker.success_threshold,
+        "open_cooldown_seconds": result.breaker.open_cooldown_seconds,
+    }
+
+
+def part_in(result: Returned) -> dict[str, Any]:
+    return {
+        "verdict": result.verdict.value,
+        "generation": result.permit.generation,
+        "probe": result.permit.probe,
+        "refund": result.refund.amount,
+        "refund_start": result.refund.window_start,
+        "cooldown": result.cooldown,
+    }
+
+
+def kept(gate: GateValue, **more: Any) -> None:
     """The gate as a row."""
     breaker, quota, override = gate.breaker, gate.quota, gate.override
     row: dict[str, Any] = {
@@ -111,8 +148,8 @@ def kept(gate: GateValue) -> None:
         row |= {"window_start": quota.start, "window_end": quota.end}
     if override is not None:
         row |= {"override": override.state.value, "override_until": override.until}
-    Gate.objects.all().delete()
-    GateFactory.create(**row)
+    Gate.objects.filter(tenant_id=more.get("tenant_id", WHO.tenant_id)).delete()
+    GateFactory.create(**row, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +214,60 @@ def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, over
         assert kept_row.effective_state(moment(now)) is gate.state_at(now)
 
 
+@settings(max_examples=40)
+@given(
+    policy=policies,
+    limits=st.tuples(quotas, quotas),
+    words=st.tuples(overrides, overrides),
+    scopes=st.tuples(st.sampled_from(list(Scope)), st.sampled_from(list(Scope))),
+    history=histories,
+)
+def test_two_gates_decide_like_the_rules_of_each_with_what_the_other_says(
+    policy: Any, limits: Any, words: Any, scopes: Any, history: Any
+) -> None:
+    tenant, account = (
+        GateValue(quota=opened(limit[0], limit[1], START) if limit else None, override=word)
+        for limit, word in zip(limits, words, strict=True)
+    )
+    kept(tenant, is_shared=True)
+    kept(account, tenant_id=EVERY, capability=EVERY)
+    breaker, pause = scopes
+    asks = Asks(breaker.has_tenant, pause.has_tenant), Asks(breaker.has_account, pause.has_account)
+    pair, rows, now, passed = Pair(tenant, account, *asks), OnTwoRows(*scopes), START, []
+    for later, (kind, *about) in history:
+        now += later
+        if kind == "admit":
+            asked = Asked(policy, *about)
+            pair, *expected = pair.admit(asked, now)
+            is_passed = all(one.decision.is_admission for one in expected)
+            for found, wanted in zip(rows.admit(asked, now), expected, strict=True):
+                is_elsewhere = wanted.decision.is_admission and not is_passed
+                assert found.decision is Decision.ELSEWHERE if is_elsewhere else close(found, wanted)
+            passed += [tuple(expected)] if is_passed else []
+        elif passed:
+            of_tenant, of_account = settled(policy, passed, scopes, *about)
+            pair, decision = pair.settle(of_tenant, of_account, now)
+            assert rows.settle(of_tenant, of_account, now) == decision.value
+        for who, gate in ((WHO.tenant_id, pair.tenant), (EVERY, pair.account)):
+            assert seen(plain(value_of(Gate.objects.get(tenant_id=who)))) == seen(plain(gate))
+
+
+def settled(policy: BreakerPolicy, passed: Any, scopes: Any, which: int, *about: Any) -> tuple[Returned, Returned]:
+    """What one call says of both its gates: neutral, and no pause, to one that nobody counts it on."""
+    told = [returned(policy, list(admissions), which, *about) for admissions in zip(*passed, strict=True)]
+    breaker, pause = scopes
+    counts = (breaker.has_tenant, pause.has_tenant), (breaker.has_account, pause.has_account)
+    parts = [
+        one._replace(
+            verdict=one.verdict if is_counted else Verdict.NEUTRAL,
+            cooldown=one.cooldown if is_paused else None,
+            succeeded=one.verdict is Verdict.SUCCESS,
+        )
+        for one, (is_counted, is_paused) in zip(told, counts, strict=True)
+    ]
+    return parts[0], parts[1]
+
+
 def close(one: Admission, other: Admission) -> bool:
     same = one._replace(retry_after=None) == other._replace(retry_after=None)
     return same and one.retry_after == pytest.approx(other.retry_after, abs=1e-3)
@@ -187,7 +278,8 @@ def returned(policy: BreakerPolicy, passed: list[Admission], which: int, *about:
     admission = passed[-1 - which % len(passed)]
     refund = Reservation(admission.reserved, admission.window_start) if is_refunded else NOTHING
     wants = wants_retry and verdict is not Verdict.SUCCESS
-    return Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry)
+    is_success = verdict is Verdict.SUCCESS
+    return Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry, is_success)
 
 
 def seen(gate: GateValue) -> Any:

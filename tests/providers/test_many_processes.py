@@ -30,9 +30,9 @@ def race(*arguments: Any, **changes: str) -> list[Any]:
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def told(seconds: float, *, cost: int = 1, probes: int = 1) -> Counter[tuple[str, float | None]]:
+def told(seconds: float, *, kind: str = "admit", cost: int = 1, probes: int = 1) -> Counter[tuple[str, float | None]]:
     total: Counter[tuple[str, float | None]] = Counter()
-    for one in race("admit", RACERS, seconds, cost, probes):
+    for one in race(kind, RACERS, seconds, cost, probes):
         for decision, window, times in one:
             total[decision, window] += times
     return total
