@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html_join
 from django.utils.http import urlencode
 
 from ergon_site.access.console.cells import FULL, UNKNOWN, meter, milliseconds, note, percentage, tag, unbroken
@@ -15,7 +15,13 @@ from providers.models import ProviderExecutionMetric
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
 LONGEST_UNBROKEN = 36
-KINDS = {"closed": "good", "half open": "warning", "open": "bad", "forced": "warning", "pause": "warning"}
+KINDS = {
+    "closed": "good",
+    "half open": "warning",
+    "open": "bad",
+    **dict.fromkeys(("forced", "pause", "account half open"), "warning"),
+    "account open": "bad",
+}
 
 
 def share(rate: float | None) -> str:
@@ -47,8 +53,13 @@ def tags(one: Standing) -> str:
     """The effective state, and whether somebody forced it or the provider asked for a pause."""
     extra = ["forced"] if one.override else []
     extra += ["pause"] if one.cooldown_until else []
-    words = [tag(word, KINDS) for word in (one.state.value.replace("_", " "), *extra)]
-    return format_html("{} {} {}", *words, *[""] * (3 - len(words)))
+    if one.account and one.account.state is not BreakerState.CLOSED:
+        extra.append(f"account {_word(one.account.state)}")
+    return format_html_join(" ", "{}", [(tag(word, KINDS),) for word in (_word(one.state), *extra)])
+
+
+def _word(state: BreakerState) -> str:
+    return state.value.replace("_", " ")
 
 
 def why(one: Standing) -> str:
@@ -67,6 +78,8 @@ def why(one: Standing) -> str:
 
 def sentence(one: Standing) -> str:
     """The status of a capability in one sentence."""
+    if one.account and one.account.state is BreakerState.OPEN and not one.override:
+        return "The breaker of the account is open: calls of all tenants that share it are blocked."
     if one.override:
         until = f"for {away(one.override_until, one.read_at)} more" if one.override_until else "until it is reset"
         passes = (
@@ -95,7 +108,9 @@ def address(page: str, key: int | None) -> str:
 
 
 def attempts_address(who: Who, **more: Any) -> str:
-    named = {"tenant": who.tenant_id, "provider": who.provider_name, "capability": who.capability}
+    named = {"provider": who.provider_name}
+    if not who.is_account:
+        named |= {"tenant": who.tenant_id, "capability": who.capability}
     return _list("providerexecutionmetric_changelist", **named, **more)
 
 

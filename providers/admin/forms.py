@@ -70,7 +70,12 @@ class CapabilityForm(forms.Form):
 
 
 class NewQuotaForm(CapabilityForm, QuotaForm):
-    tenant_id = forms.CharField(label="Tenant", max_length=NAME, widget=PLAIN, help_text="Usually a UUID.")
+    tenant_id = forms.CharField(
+        label="Tenant",
+        max_length=NAME,
+        widget=PLAIN,
+        help_text="Usually a UUID. A star, also as the capability, means all that share the provider's account.",
+    )
     field_order = ("tenant_id", "provider_name", "capability", "limit", "window", "reason")
 
     def who(self) -> Who:

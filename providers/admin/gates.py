@@ -28,6 +28,7 @@ from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage
 from providers.calls import OrderError
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
+from providers.core.gate import EVERY
 from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads import health, lists
 from providers.reads.health import Standing
@@ -48,6 +49,11 @@ RESET = {
 OPEN = {
     "title": "Force the breaker open",
     "description": "All calls are blocked, whatever the state of the breaker.",
+    "form_class": ForceForm,
+}
+STOP_ALL = {
+    "title": "Stop the provider for all tenants",
+    "description": "All calls of this provider are blocked, for every tenant that shares the account.",
     "form_class": ForceForm,
 }
 CLOSE = {
@@ -121,7 +127,7 @@ class GatesPage(KeysetDetailPage):
 
     edit_right = Right.LEAD
     refused_by = (OrderError,)
-    actions_detail = ("reset", "force_open", "force_close", "set_quota", "drop_quota")
+    actions_detail = ("reset", "force_open", "force_close", "stop_all", "set_quota", "drop_quota")
     looked_for = staticmethod(lists.gates)
     detail_template = "console/provider.html"
     live_template = "console/provider_live.html"
@@ -146,6 +152,8 @@ class GatesPage(KeysetDetailPage):
 
     @display(description="capability")
     def name(self, row: Any) -> str:
+        if row.who.is_account:
+            return two_lines(row.provider_name, row.who.title.removeprefix(f"{row.provider_name} of "))
         return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
     breaker = column("breaker", lambda row: with_note(cells.tags(row.standing), cells.why(row.standing)))
@@ -177,6 +185,8 @@ class GatesPage(KeysetDetailPage):
             button(request, "Force closed", address["force_close"], right=Right.LEAD),
             button(request, "Set quota", address["set_quota"], right=Right.LEAD, is_dialog=False),
         ]
+        if not row.who.is_account:
+            buttons.insert(3, button(request, "Stop for all", address["stop_all"], right=Right.LEAD))
         if row.is_limited:
             buttons.append(button(request, "Remove quota", address["drop_quota"], right=Right.LEAD))
         # For all who may see the gate.
@@ -186,16 +196,18 @@ class GatesPage(KeysetDetailPage):
 
     def live(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
         stand = health.of_gates([row])[0]
+        account = stand.account and stand.account.gate
         newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
         policies = ProviderPolicyRow.objects.select_related("active")
         return {
             "standing": stand,
             "tags": cells.tags(stand),
             "sentence": cells.sentence(stand),
-            "says": SAYS[stand.state],
+            "says": SAYS[stand.effective],
+            "account_address": cells.address("providers_gate", account.pk if account else None),
             "figures": list(_figures(stand)),
             "quota": cells.quota(stand.quota),
-            "chart": drawing.minute_chart(health.minutes(row.pk, stand.read_at), "Attempts in each minute", ENDS),
+            "chart": drawing.minute_chart(health.minutes(row, stand.read_at), "Attempts in each minute", ENDS),
             "waiting": _waiting(stand),
             "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
             "attempts_address": cells.attempts_address(stand.who),
@@ -212,6 +224,15 @@ class GatesPage(KeysetDetailPage):
     def force_open(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
         force = partial(calls.force_open, lasting=form.lasting)
         return self._change(request, form, object_id, force, "Forced open: all calls are blocked.")
+
+    @dialog_action(description="Stop for all", url_path="stop-all", permissions=["lead"], dialog=STOP_ALL)
+    def stop_all(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:
+        row: Gate = self.row(request, object_id)
+        account = Who(row.account, row.provider_name, EVERY)
+        why = {"by": actor(request), "reason": form.cleaned_data["reason"]}
+        gate = calls.force_open(account, lasting=form.lasting, **why)
+        messages.success(request, f"Forced open: all calls of {gate} are blocked.")
+        return done(self.address(gate.pk))
 
     @dialog_action(description="Force closed", url_path="force-close", permissions=["lead"], dialog=CLOSE)
     def force_close(self, request: HttpRequest, form: ForceForm, object_id: str) -> HttpResponse:

@@ -25,8 +25,8 @@ from providers.api.serializers import (
     SummarySerializer,
 )
 from providers.calls.overrides import LARGEST, LONGEST
-from providers.core.exchange import Who
 from providers.models import ProviderExecutionMetric
+from providers.models.columns import NAME
 from providers.reads import health
 
 WHY = OpenApiParameter(
@@ -70,7 +70,7 @@ class OverrideView(Refusing, APIView):
     def post(self, request: Request, provider_name: str, capability: str) -> Response:
         asked = parameters.override(request.data)
         caller = api_identity.caller_of(request)
-        who = Who(parameters.tenant(caller, asked["tenant_id"]), provider_name, capability)
+        who = parameters.who(caller, asked["tenant_id"], provider_name, capability)
         why = {"by": caller.actor, "reason": asked["reason"].strip()}
         match asked["action"]:
             case "force-open":
@@ -98,7 +98,10 @@ class MetricsView(Refusing, ListAPIView[ProviderExecutionMetric]):
 
 
 class NewQuotaSerializer(DecisionSerializer):
-    tenant_id = serializers.UUIDField()
+    tenant_id = serializers.CharField(
+        max_length=NAME,
+        help_text="A tenant's UUID; or *, with the capability *, for all that share the provider's account.",
+    )
     limit = serializers.IntegerField(min_value=0, max_value=LARGEST, help_text="Calls per window; 0 blocks all calls.")
     window = serializers.FloatField(
         min_value=1, max_value=LONGEST.total_seconds(), help_text="Length of a window in seconds."
@@ -116,7 +119,7 @@ class QuotaView(Refusing, APIView):
         """Allow so many calls in each window. What the present window has used stays used."""
         terms = shaped(NewQuotaSerializer, request.data)
         caller = api_identity.caller_of(request)
-        who = Who(parameters.tenant(caller, str(terms.pop("tenant_id"))), provider_name, capability)
+        who = parameters.who(caller, terms.pop("tenant_id"), provider_name, capability)
         calls.set_quota(who, by=caller.actor, **terms)
         return Response(StandingSerializer(health.health_of(who)).data)
 
@@ -125,6 +128,6 @@ class QuotaView(Refusing, APIView):
         """No quota from now on: calls are not counted any more."""
         caller = api_identity.caller_of(request)
         terms = shaped(DecisionSerializer, {name: request.GET[name] for name in ("reason",) if name in request.GET})
-        who = Who(parameters.tenant(caller, request.GET.get("tenant_id")), provider_name, capability)
+        who = parameters.who(caller, request.GET.get("tenant_id"), provider_name, capability)
         calls.drop_quota(who, by=caller.actor, **terms)
         return Response(StandingSerializer(health.health_of(who)).data)

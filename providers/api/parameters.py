@@ -15,7 +15,7 @@ from ergon_site.access.core.texts import LONGEST_REASON
 from ergon_site.access.parameters import Filters, address_time, conditions, one_of, short_text
 from providers.calls import FORCED_FOR
 from providers.core.errors import REASON_CODES
-from providers.core.exchange import Outcome
+from providers.core.exchange import Outcome, Who
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 ACTIONS = ("reset", "force-open", "force-close")
@@ -46,6 +46,17 @@ def tenant(caller: Caller, text: Any) -> str:
         msg = "This client may not see that tenant."
         raise PermissionDenied(msg)
     return named
+
+
+def who(caller: Caller, tenant_id: Any, provider_name: str, capability: str) -> Who:
+    """The capability that is named; or, for a client of the platform, all that share an account."""
+    named = Who(tenant_id, provider_name, capability) if isinstance(tenant_id, str) else None
+    if named is not None and named.is_account:
+        if "platform" not in caller.scopes:
+            msg = "This client may not change what all tenants share."
+            raise PermissionDenied(msg)
+        return named
+    return Who(tenant(caller, tenant_id), provider_name, capability)
 
 
 def metrics(caller: Caller, parameters: Mapping[str, str]) -> Q:

@@ -24,7 +24,7 @@ class HealthSerializer(serializers.Serializer[Standing]):
 
     provider_name = serializers.CharField(source="who.provider_name")
     capability = serializers.CharField(source="who.capability")
-    breaker_state = serializers.ChoiceField(choices=STATES, source="state")
+    breaker_state = serializers.ChoiceField(choices=STATES, source="effective")
     success_rate_1h = serializers.FloatField(
         source="rates.success", allow_null=True, help_text="Success rate of attempts."
     )

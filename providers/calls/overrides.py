@@ -12,7 +12,7 @@ from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import aligned
+from providers.core.gate import EVERY, aligned
 from providers.database import admitting
 from providers.models import Gate, ProviderHealthState, QuotaState
 from providers.models.columns import NAME
@@ -140,6 +140,9 @@ def _locked(who: Who) -> Gate:
         if not 0 < len(name.strip()) <= NAME or not is_storable(name):
             msg = f"name a tenant, a provider and a capability, each with 1 to {NAME} characters"
             raise OrderError(msg, field)
+    if who.tenant_id.startswith(EVERY) != (who.capability == EVERY):
+        msg = "an account is named by * (and its name, if it has one) and has the capability *: '*' PROVIDER '*'"
+        raise OrderError(msg, "capability")
     rows = Gate.objects.select_for_update().filter(**who._asdict())
     gate = rows.first()
     if gate is None:
@@ -161,5 +164,4 @@ def _breaker(gate: Gate) -> dict[str, Any]:
 
 
 def _record(action: str, who: Who, by: str, reason: str, before: Any, after: Any) -> None:
-    target = f"{who.provider_name} {who.capability} of {who.tenant_id}"[:300]
-    audit.record(actor=by, action=action, target=target, reason=reason, before=before, after=after)
+    audit.record(actor=by, action=action, target=who.title[:300], reason=reason, before=before, after=after)

@@ -45,6 +45,13 @@ class Who(NamedTuple):
     def is_account(self) -> bool:
         return self.capability == EVERY and self.tenant_id.startswith(EVERY)
 
+    @property
+    def title(self) -> str:
+        if not self.is_account:
+            return f"{self.provider_name} {self.capability} of {self.tenant_id}"
+        name = self.tenant_id.removeprefix(EVERY)
+        return f"{self.provider_name} of all tenants" + (f" of the account {name}" if name else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderExecutionContext:

@@ -48,6 +48,7 @@ def make_gate(who: Who, account: str = EVERY) -> None:
     sql.rows(statements.new_gate(sql.dialect()), {**named(who), "account": account})
 
 
+@retry_conflicts
 @transaction.atomic
 def make_account_gate(who: Who) -> None:
     """Make the gate of an account, unless it is there; every tenant's gate then stands beside it.

@@ -14,12 +14,14 @@ from ergon_site.access.policies.errors import PolicyRefusal
 from providers import registry
 from providers.calls import OrderError
 from providers.core.exchange import Who
+from providers.core.gate import EVERY
 from providers.models import Gate, ProviderPolicyRow
 from providers.models.columns import NAME
 from providers.reads import health
 from providers.reads.health import Standing
 
 LARGEST = 256 * 1024
+WHOSE = "whose calls: the tenant's UUID; or '*', with the capability '*', for all that share the provider's account"
 BOM = b"\xef\xbb\xbf"
 
 
@@ -27,8 +29,7 @@ class UnknownError(Exception):
     """Nothing is known of a capability."""
 
     def __init__(self, who: Who) -> None:
-        whose = f"{who.provider_name} {who.capability} of {who.tenant_id}"
-        super().__init__(f"{whose} is unknown: it was never called and has no quota or override")
+        super().__init__(f"{who.title} is unknown: it was never called and has no quota or override")
 
 
 class VerbsCommand(commands.VerbsCommand):
@@ -36,16 +37,18 @@ class VerbsCommand(commands.VerbsCommand):
 
 
 def tenant(value: str) -> str:
+    if value.startswith(EVERY):
+        return text(NAME)(value)
     try:
         return str(UUID(value))
     except ValueError:
-        msg = f"must be the UUID of a tenant, not {value!r}"
+        msg = f"must be the UUID of a tenant, or * for all that share an account, not {value!r}"
         raise ArgumentTypeError(msg) from None
 
 
 def add_who(parser: ArgumentParser, **many: Any) -> ArgumentParser:
     """The three names of a capability; with `nargs="?"` the last may be left out, where several are shown."""
-    parser.add_argument("tenant_id", metavar="TENANT", type=tenant, help="whose calls: the tenant's UUID", **many)
+    parser.add_argument("tenant_id", metavar="TENANT", type=tenant, help=WHOSE, **many)
     return add_capability(parser, **many)
 
 
@@ -67,16 +70,22 @@ def add_create(parser: ArgumentParser) -> ArgumentParser:
 def who_in(options: dict[str, Any]) -> Who:
     """The capability that is to be changed: one that was called, has a policy or is written here, against typos."""
     who = Who.of(*(options[name] for name in Who._fields))
-    names = {"provider_name": who.provider_name, "capability": who.capability}
-    is_known = registry.known(**names) or any(
-        kind.objects.filter(**names).exists() for kind in (Gate, ProviderPolicyRow)
-    )
-    if not (is_known or options["create"]):
+    if not (_is_known(who) or options["create"]):
         msg = (
             f"no provider {who.provider_name!r} with the capability {who.capability!r} is known here; for one that is "
         )
         raise CommandError(msg + "only known elsewhere, or comes later, add --create")
     return who
+
+
+def _is_known(who: Who) -> bool:
+    names = {"provider_name": who.provider_name}
+    if who.is_account:
+        is_written = any(name == who.provider_name for name, _ in registry.classes())
+    else:
+        names["capability"] = who.capability
+        is_written = registry.known(**names) is not None
+    return is_written or any(kind.objects.filter(**names).exists() for kind in (Gate, ProviderPolicyRow))
 
 
 def json_file(path: str) -> Any:

@@ -27,7 +27,7 @@ class OfCapability(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self.provider_name} {self.capability} of {self.tenant_id}"
+        return self.who.title
 
     @property
     def who(self) -> Who:

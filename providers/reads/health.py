@@ -1,16 +1,17 @@
 """The status of capabilities: breaker, rates of the last hour, quota, pauses, overrides."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, Count, F, FloatField, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Cast
 
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
+from providers.core.gate import EVERY
 from providers.core.histogram import Rates, rates_of
 from providers.models import (
     Gate,
@@ -26,6 +27,7 @@ HOUR = 60
 COUNTED = 10_000
 # From here on a quota concerns somebody.
 NEARLY = 0.8
+WORSE = [BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,13 @@ class Standing:
     gate: Gate | None
     health: ProviderHealthState | None
     read_at: datetime
+    account: "Standing | None" = None  # of the account, where that has a gate
+
+    @property
+    def effective(self) -> BreakerState:
+        """The state that a call meets: that of the account, if it is worse."""
+        states = [self.state] if self.account is None else [self.state, self.account.state]
+        return max(states, key=WORSE.index)
 
     @property
     def override(self) -> str:
@@ -110,10 +119,11 @@ def of_tenant(tenant_id: str) -> list[Standing]:
     quotas = {row.who: row for row in windows.order_by("window_start")}
     seen = {who for who, gate in gates.items() if gate.is_limited or gate.override}
     rates = _rates(gates.values(), now)
-    return [
+    stands = [
         _standing(who, gates.get(who), healths.get(who), quotas.get(who), rates, now)
         for who in sorted(seen | set(healths) | set(quotas))
     ]
+    return _with_accounts(stands, now)
 
 
 def of_gates(gates: Sequence[Gate]) -> list[Standing]:
@@ -121,7 +131,8 @@ def of_gates(gates: Sequence[Gate]) -> list[Standing]:
     names = {f"{name}__in": {getattr(gate, name) for gate in gates} for name in Who._fields}
     healths = {row.who: row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
     rates = _rates(gates, now)
-    return [_standing(gate.who, gate, healths.get(gate.who), None, rates, now) for gate in gates]
+    stands = [_standing(gate.who, gate, healths.get(gate.who), None, rates, now) for gate in gates]
+    return _with_accounts(stands, now)
 
 
 def health_of(who: Who) -> Standing | None:
@@ -149,11 +160,13 @@ def open_among(capabilities: Collection[Who]) -> list[OpenBreaker]:
         return []
     names = {f"{name}__in": {getattr(who, name) for who in capabilities} for name in Who._fields}
     now = database_time()
+    stands = [of_row(gate, now) for gate in Gate.objects.filter(**names) if gate.who in capabilities]
     found = []
-    for one in (of_row(gate, now) for gate in Gate.objects.filter(**names)):
-        if one.who in capabilities and one.state is BreakerState.OPEN:
-            until = one.override_until if one.override else one.reopens_at
-            found.append(OpenBreaker(f"breaker {one.who.provider_name}/{one.who.capability} open", until))
+    for stand in _with_accounts(stands, now):
+        for one in (stand, stand.account):
+            if one is not None and one.state is BreakerState.OPEN:
+                until = one.override_until if one.override else one.reopens_at
+                found.append(OpenBreaker(f"breaker {one.who.provider_name}/{one.who.capability} open", until))
     return found
 
 
@@ -187,14 +200,16 @@ def oldest_letter_age() -> float | None:
     return (database_time() - first.created_at).total_seconds() if first else None
 
 
-def minutes(gate_id: int, now: datetime) -> list[dict[str, Any]]:
+def minutes(gate: Gate, now: datetime) -> list[dict[str, Any]]:
     """The calls of each minute of the last hour, those without any included."""
     last = int(now.timestamp() // 60)
-    found = {row.minute: row for row in ProviderMinute.objects.filter(gate_id=gate_id, minute__gt=last - HOUR)}
-    listed, none = [], ProviderMinute()
+    rows = ProviderMinute.objects.filter(gate_id__in=_counted_by(gate), minute__gt=last - HOUR).order_by("minute")
+    sums = rows.values_list("minute").annotate(Sum("successes"), Sum("attempts"), Sum("refusals"))
+    found = {minute: counts for minute, *counts in sums}
+    listed = []
     for minute in range(last - HOUR + 1, last + 1):
-        row = found.get(minute, none)
-        counts = {"ok": row.successes, "bad": row.attempts - row.successes, "refused": row.refusals}
+        successes, attempts, refusals = found.get(minute, (0, 0, 0))
+        counts = {"ok": successes, "bad": attempts - successes, "refused": refusals}
         listed.append({"minute": moment(minute * 60), **counts})
     return listed
 
@@ -231,7 +246,7 @@ def _standing(
     """What the gate says; of what never passed a gate here, what is written in the visible tables."""
     state = gate.effective_state(now) if gate else BreakerState(health.breaker_state if health else "closed")
     live, quota = Rates(), None
-    if gate is not None and (gate.settlements or health is None):
+    if gate is not None and (gate.settlements or gate.who.is_account or health is None):
         live = rates.get(gate.pk, live)
     elif health is not None:
         live = Rates(
@@ -248,14 +263,41 @@ def _standing(
     return Standing(who=who, state=state, rates=live, quota=quota, gate=gate, health=health, read_at=now)
 
 
+def _with_accounts(stands: list[Standing], now: datetime) -> list[Standing]:
+    """Each with the standing of its account, where that has a gate."""
+    shared = {(one.gate.provider_name, one.gate.account) for one in stands if one.gate and one.gate.is_shared}
+    if not shared:
+        return stands
+    names = {"provider_name__in": {name for name, _ in shared}, "tenant_id__in": {account for _, account in shared}}
+    gates = Gate.objects.filter(**names, capability=EVERY)
+    accounts = {(gate.provider_name, gate.tenant_id): of_row(gate, now) for gate in gates}
+    return [
+        replace(one, account=accounts.get((one.who.provider_name, one.gate.account)))
+        if one.gate and one.gate.is_shared
+        else one
+        for one in stands
+    ]
+
+
+def _counted_by(gate: Gate) -> Any:
+    """The gates whose calls count as those of this one: of an account, its tenants'."""
+    if not gate.who.is_account:
+        return [gate.pk]
+    return Gate.objects.filter(provider_name=gate.provider_name, account=gate.tenant_id, is_shared=True).values("pk")
+
+
 def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
-    """The rates of each gate, from its minutes."""
+    """The rates of each gate, from its minutes; of an account's, from those of its tenants."""
     since = int(now.timestamp() // 60) - HOUR
-    rows = ProviderMinute.objects.filter(gate_id__in=[gate.pk for gate in gates], minute__gt=since).order_by()
+    recent = ProviderMinute.objects.filter(minute__gt=since).order_by()
     columns = ("attempts", "successes", "executions", "successful_executions", "buckets", "refusals")
     minutes: dict[int, list[Any]] = {}
-    for gate_id, *minute in rows.values_list("gate_id", *columns):
+    plain = [gate.pk for gate in gates if not gate.who.is_account]
+    for gate_id, *minute in recent.filter(gate_id__in=plain).values_list("gate_id", *columns):
         minutes.setdefault(gate_id, []).append(minute)
+    for gate in gates:
+        if gate.who.is_account:
+            minutes[gate.pk] = list(recent.filter(gate_id__in=_counted_by(gate)).values_list(*columns))
     return {
         gate_id: rates_of(found)._replace(refusals=sum(minute[-1] for minute in found))
         for gate_id, found in minutes.items()

@@ -26,6 +26,11 @@ def test_a_scope_says_which_of_two_gates_counts() -> None:
 def test_an_account_has_a_name_that_no_tenant_can_have() -> None:
     shared, own = Who.of_account("rank"), Who.of_account("rank", "eu")
     assert (shared, own) == (Who("*", "rank", "*"), Who("*eu", "rank", "*"))
+    assert [one.title for one in (shared, own, Who("t", "rank", "snapshot"))] == [
+        "rank of all tenants",
+        "rank of all tenants of the account eu",
+        "rank snapshot of t",
+    ]
     assert shared.is_account
     assert not Who("*", "rank", "snapshot").is_account
     assert not Who("t", "rank", "*").is_account

@@ -1,16 +1,24 @@
 """Gates of whole accounts: what one tenant learns of a provider protects all that share its account."""
 
+import json
 from collections import Counter
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from django.core.management import CommandError
+from django.test import Client
 
+from ergon_site.access import clients
+from ergon_site.access.clients import Grant
 from providers import BreakerPolicy, ProviderRateLimitError, QuotaState, RetryPolicy, calls
 from providers.core.errors import ProviderConnectionError, ProviderQuotaExceededError, ProviderUsageError
 from providers.core.exchange import Who
 from providers.models import Gate, ProviderHealthState
+from providers.reads import health
+from tests.api.api_clients import post
+from tests.commands import run
 from tests.providers.scripted_providers import TENANT, WHO, Scripted, context, scripted
 from tests.providers.test_many_processes import told
 
@@ -172,3 +180,38 @@ def test_both_gates_are_passed_by_one_statement_and_settled_by_one(monkeypatch: 
     changes = [text for text in said if "UPDATE provider_gates" in text]
     assert len(changes) == 2
     assert all("WITH look AS" in text for text in changes)
+
+
+def test_what_a_call_meets_is_shown_of_each_tenant_and_of_the_account() -> None:
+    ask(scripted({"rank": 1}))
+    calls.force_open(ACCOUNT, by="ada", reason="down")
+    own, account = health.of_tenant(TENANT)[0], health.of_tenant("*")[0]
+    assert (own.state.value, own.effective.value, account.state.value) == ("closed", "open", "open")
+    assert account.rates.attempts == 1
+    assert [one.what for one in health.open_among([WHO])] == ["breaker rank/* open"]
+
+
+def test_commands_name_an_account_by_a_star() -> None:
+    ask(scripted({"rank": 1}))
+    run("breaker", "force-open", "*", "rank", "*", "--reason", "down")
+    assert ask(scripted({"rank": 1})).reason_code == "circuit_open"
+    run("breaker", "reset", "*", "rank", "*", "--reason", "back")
+    run("quota", "set", "*", "rank", "*", "--limit", "0", "--window", "60")
+    assert ask(scripted({"rank": 1})).reason_code == "quota_exhausted"
+    with pytest.raises(CommandError, match="capability"):
+        run("quota", "set", "*", "rank", "rank_snapshot", "--limit", "0", "--window", "60")
+    with pytest.raises(CommandError, match="--create"):
+        run("quota", "set", "*", "renk", "*", "--limit", "0", "--window", "60")
+
+
+@pytest.mark.parametrize(("platform", "status"), [([], 403), (["platform"], 200)])
+def test_only_clients_of_the_platform_change_what_all_tenants_share(platform: list[str], status: int) -> None:
+    grant = Grant(scopes=["providers:operate", *platform], tenants=[UUID(TENANT)])
+    token = clients.create("erp", grant, by="tests").token.text
+    api = Client(headers={"Authorization": f"Bearer {token}"})
+    stop = {"tenant_id": "*", "action": "force-open", "reason": "down"}
+    assert post(api, "providers/rank/*/override", stop).status_code == status
+    limit = json.dumps({"tenant_id": "*", "limit": 5, "window": 60, "reason": "shared"})
+    answer = api.put("/api/v1/providers/rank/*/quota", limit, content_type="application/json")
+    assert answer.status_code == status
+    assert Gate.objects.filter(tenant_id="*", override="open", quota_limit=5).exists() is (status == 200)

@@ -62,13 +62,13 @@ class Command(VerbsCommand):
 
     def _changed(self, gate: Gate, words: str) -> None:
         told = _as_json(health.of_gates([gate])[0])
-        self.tell(told, f"{gate.provider_name} {gate.capability} of {gate.tenant_id}: {words}")
+        self.tell(told, f"{gate}: {words}")
 
 
 def _as_json(one: Standing) -> dict[str, Any]:
     return {
         **one.who._asdict(),
-        "breaker_state": one.state.value,
+        "breaker_state": one.effective.value,
         "consecutive_failures": one.failures,
         "open_until": one.reopens_at,
         "cooldown_until": one.cooldown_until,

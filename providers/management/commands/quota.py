@@ -29,7 +29,7 @@ class Command(VerbsCommand):
     def set(self, *, limit: int, window: float, reason: str, **options: Any) -> None:
         who = who_in(options)
         row = calls.set_quota(who, limit=limit, window=window, by=actor(), reason=reason)
-        line = f"{who.provider_name} {who.capability} of {who.tenant_id}: {limit:,} calls in every {window:g} s"
+        line = f"{who.title}: {limit:,} calls in every {window:g} s"
         names = (*Who._fields, "limit_count", "used_count", "remaining_count")
         told = {**{name: getattr(row, name) for name in names}, "window_seconds": window}
         told |= {"window_start": row.window_start, "window_end": row.window_end}
@@ -56,7 +56,7 @@ class Command(VerbsCommand):
         who = who_in(options)
         calls.drop_quota(who, by=actor(), reason=reason)
         told = {**who._asdict(), "quota": None}
-        self.tell(told, f"{who.provider_name} {who.capability} of {who.tenant_id}: quota removed")
+        self.tell(told, f"{who.title}: quota removed")
 
 
 def _row(told: dict[str, Any]) -> list[Any]:
