@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import MISSING, Field, field, fields
 from typing import Any, NoReturn, Self
 
 from engines.core import backoff as waits
@@ -50,7 +50,7 @@ class Policy(metaclass=Complete):
         return {
             one.name: value.to_stored() if isinstance(value, Policy) else _copied(value)
             for one, value in values.items()
-            if not (value is None and one.default is None)
+            if not _is_unset(one, value)
         }
 
     def to_json(self) -> str:
@@ -102,6 +102,12 @@ def _known(kind: type[Policy] | None, values: Any) -> Any:
     return {name: _known(known[name], value) for name, value in values.items() if name in known}
 
 
+def _is_unset(one: Field[Any], value: Any) -> bool:
+    if one.metadata.get("is_later"):
+        return bool(value == (one.default if one.default_factory is MISSING else one.default_factory()))
+    return value is None and one.default is None
+
+
 def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _copied(one) for name, one in value.items()}
@@ -131,6 +137,8 @@ def means(meaning: str, unit: str = "") -> dict[str, Any]:
 
 # What every database, protocol and library takes for a number.
 LARGEST = 2**31 - 1
+# Of a field that older releases do not know: it is left out of what is stored, unless it says something else.
+LATER = {"is_later": True}
 IS_WHOLE = {"is_whole": True}
 WHOLE = rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1) | IS_WHOLE
 WHOLE_OR_NONE = rule("a whole number of at least 1", WHOLE["check"], optional=True) | IS_WHOLE

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, nested, rule
+from engines.core.rules import DURATION, FLAG, LATER, TIME_LIMIT, WHOLE, Policy, means, nested, rule
 from providers.core.breaker import BreakerPolicy
 from providers.core.gate import Scope
 from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
@@ -30,11 +30,15 @@ class ProviderPolicy(Policy):
     budget: RetryBudget = nested(RetryBudget, "Retries that all callers may make together.")
     breaker_scope: str = field(
         default=Scope.TENANT.value,
-        metadata=SCOPE | means("Whose failures open the breaker, and for whom: a tenant's, its account's, or both."),
+        metadata=SCOPE
+        | LATER
+        | means("Whose failures open the breaker, and for whom: a tenant's, its account's, or both."),
     )
     pause_scope: str = field(
         default=Scope.TENANT.value,
-        metadata=SCOPE | means("Who pauses when the provider requests it: the tenant, or all that share its account."),
+        metadata=SCOPE
+        | LATER
+        | means("Who pauses when the provider requests it: the tenant, or all that share its account."),
     )
     timeout: float | None = field(default=30.0, metadata=TIME_LIMIT | means("Time limit of each attempt.", "seconds"))
     retry_after_ceiling: float = field(

@@ -111,6 +111,9 @@ def test_a_version_is_kept_without_what_is_not_set_so_that_older_releases_can_re
     assert ConsumerPolicy.from_stored(policy.to_dict()) == policy
     # Null where the default is a value says something.
     assert ProviderPolicy.from_stored(ProviderPolicy(timeout=None).to_stored()).timeout is None
+    # What came later is kept where it says something.
+    assert "breaker_scope" not in ProviderPolicy().to_stored()
+    assert ProviderPolicy(breaker_scope="both").to_stored()["breaker_scope"] == "both"
 
 
 def test_what_a_newer_release_has_added_is_ignored_in_a_version_and_nothing_else_is() -> None:
