@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ergon_site.access.deadlines import keep_to_deadlines
+from ergon_site.access import deadlines
 from facts.core import steps as rules
 from facts.core.errors import FactError, ProvisioningError, UnreachableError
 from facts.core.exchange import CHUNK, Exchange, Steps
@@ -141,8 +141,7 @@ class BoundaryClient(_Client[httpx.Client]):
     consume = _waiting(Exchange.consume)
 
     def __init__(self, url: str, token: str, *, consumer: str | None = None) -> None:
-        super().__init__(httpx.Client, url, token, consumer)
-        keep_to_deadlines(self._http)
+        super().__init__(deadlines.client, url, token, consumer)
         self._end_is_wanted = threading.Event()
 
     @contextmanager

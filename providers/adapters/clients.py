@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from ergon_site.access.deadlines import keep_to_deadlines
+from ergon_site.access import deadlines
 
 Options = Callable[[], dict[str, Any]]
 
@@ -23,7 +23,7 @@ def client_for(key: Hashable, options: Options) -> httpx.Client:
     found = _clients.get((os.getpid(), key))
     if found is None:
         # Two threads may come here at once; the client of one of them is then used by nobody.
-        found = _clients.setdefault((os.getpid(), key), keep_to_deadlines(httpx.Client(**options())))
+        found = _clients.setdefault((os.getpid(), key), deadlines.client(**options()))
     return found
 
 
