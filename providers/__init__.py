@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from providers.adapters.http import HttpProvider as HttpProvider
     from providers.adapters.synthetic import SyntheticProvider as SyntheticProvider
     from providers.base import ProviderBase as ProviderBase
+    from providers.circumstances import (
+        CurrentCall as CurrentCall,
+        calling as calling,
+        current_call as current_call,
+    )
     from providers.core.breaker import BreakerPolicy as BreakerPolicy
     from providers.core.errors import (
         ProviderAuthError as ProviderAuthError,
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from providers.core.policy import ProviderPolicy as ProviderPolicy
     from providers.core.retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
     from providers.drivers.circuit_breaker import CircuitBreaker as CircuitBreaker
+    from providers.functions import call as call
     from providers.models import QuotaState as QuotaState
     from providers.registry import UnknownProviderError as UnknownProviderError, register as register
     from providers.tasks import CeleryProviderTask as CeleryProviderTask
@@ -41,6 +47,7 @@ _HOMES = {
     "providers.adapters.http": ["HttpProvider"],
     "providers.adapters.synthetic": ["SyntheticProvider"],
     "providers.base": ["ProviderBase"],
+    "providers.circumstances": ["CurrentCall", "calling", "current_call"],
     "providers.core.breaker": ["BreakerPolicy"],
     "providers.drivers.circuit_breaker": ["CircuitBreaker"],
     "providers.core.errors": [
@@ -51,6 +58,7 @@ _HOMES = {
     "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult"],
     "providers.core.policy": ["ProviderPolicy"],
     "providers.core.retry": ["RetryBudget", "RetryPolicy"],
+    "providers.functions": ["call"],
     "providers.models": ["QuotaState"],
     "providers.registry": ["UnknownProviderError", "register"],
     "providers.tasks": ["CeleryProviderTask"],

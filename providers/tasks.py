@@ -20,6 +20,7 @@ import inspect
 import json
 import random
 import time
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NoReturn
 from uuid import uuid4
@@ -34,6 +35,7 @@ from django.utils.module_loading import autodiscover_modules, import_string
 from engines.core import failures
 from providers import active_policy, calls, invocations, outbox, registry
 from providers.base import ProviderBase
+from providers.circumstances import calling
 from providers.conf import settings
 from providers.core import errors
 from providers.core.errors import (
@@ -107,7 +109,8 @@ class CeleryProviderTask(Task):
         self.request.tenant_id = self._tenant_in(args, kwargs)
         self.request.invocation = invocations.begin(self.name, self.request.task_id, self.request.tenant_id)
         try:
-            answer: Any = self.run(*args, **kwargs)
+            with self._calling():
+                answer: Any = self.run(*args, **kwargs)
             answer = self.ask(*args, **kwargs) if answer is None and not self.request.has_asked else answer
         except Retry:
             self._end(TaskState.RESCHEDULED)
@@ -251,6 +254,11 @@ class CeleryProviderTask(Task):
         except (TypeError, ProviderUsageError):
             return ""
         return tenant_id
+
+    def _calling(self) -> AbstractContextManager[None]:
+        """Around the body: functions that it calls are called for its tenant, within its time."""
+        named = {"tenant_id": self.request.tenant_id} if self.request.tenant_id else {}
+        return calling(**named, correlation_id=self.request.task_id, deadline=self.request.deadline)
 
     def _can_come_back(self) -> bool:
         """Only what a broker has delivered can be sent to it again."""

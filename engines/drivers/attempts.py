@@ -107,6 +107,7 @@ class CurrentAttempt(NamedTuple):
     of: int
     ends_at: float | None = None
     asks_whether_lost: Callable[[], bool] = bool
+    transaction_id: str | None = None
 
     @property
     def remaining(self) -> float | None:
@@ -128,10 +129,11 @@ def current_attempt() -> CurrentAttempt:
     return _current.get()
 
 
-def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool]) -> None:
+def announce(call: Call, limit: Limit | None, is_lost: Callable[[], bool], transaction_id: str) -> None:
     """Set the current attempt, for the handler that is called next."""
     ends_at = None if limit is None else time.monotonic() + limit.seconds
-    _current.set(CurrentAttempt(str(call.stage), call.attempt + 1, call.retry.max_attempts, ends_at, is_lost))
+    number, of = call.attempt + 1, call.retry.max_attempts
+    _current.set(CurrentAttempt(str(call.stage), number, of, ends_at, is_lost, transaction_id))
 
 
 def refusal_of(value: Any, stage: Stage, *, is_async: bool) -> TypeError | None:

@@ -227,7 +227,8 @@ class Run:
         elif limit is not None and limit.seconds <= 0:
             outcome = deadlines.reached(limit, call, transaction.id)
         else:
-            announce(call, limit, partial(self.work.connector.is_lost, transaction) if self._is_lending else bool)
+            is_lost = partial(self.work.connector.is_lost, transaction) if self._is_lending else bool
+            announce(call, limit, is_lost, transaction.id)
             handler = self.work.handlers[stage]
             arguments = (transaction,) if is_work else (transaction, call.argument)
             # An executor ends by itself what runs there for too long.

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ from providers.core.errors import (
     from_status,
 )
 from providers.core.exchange import ProviderAnswer
-from providers.core.retry import seconds_of
+from providers.core.retry import clock_of, seconds_of
 
 # Of an answer that tells of a failure, more is not worth the wait.
 OF_A_FAILURE = 4096
@@ -138,7 +137,8 @@ def understood(
     status = response.status_code
     if not response.is_success:
         said = hidden.clean(body.decode(errors="replace")).strip()
-        pause = seconds_of(response.headers.get("retry-after"), _moment_of(response))
+        at = clock_of(response.headers.get("date"), datetime.now(UTC))
+        pause = seconds_of(response.headers.get("retry-after"), at)
         raise from_status(status, f"HTTP {status}: {said}" if said else f"HTTP {status}", retry_after=pause)
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in OF_THE_TRANSFER]
     whole = httpx.Response(status, headers=headers, content=body, request=response.request)
@@ -173,15 +173,6 @@ def cause_of(error: Exception, hidden: Hidden) -> BaseException | None:
     if isinstance(origin, httpx.LocalProtocolError):
         return None
     return None if origin is None or hidden.is_told_by(origin) else origin
-
-
-def _moment_of(response: httpx.Response) -> datetime:
-    """The time by the provider's own clock, which a date in Retry-After goes by; by ours if it does not tell."""
-    try:
-        at = parsedate_to_datetime(response.headers["date"])
-    except (KeyError, ValueError, OverflowError):
-        return datetime.now(UTC)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _secrets(request: httpx.Request) -> Iterator[str]:

@@ -149,6 +149,23 @@ def seconds_of(value: str | None, now: datetime) -> float | None:
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
 
 
+def clock_of(date: Any, now: datetime) -> datetime:
+    """The time by the provider's own clock, which a date in Retry-After goes by; by ours if it does not tell."""
+    try:
+        at = parsedate_to_datetime(date)
+    except (TypeError, ValueError, OverflowError):
+        return now
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def requested_pause(error: Any, now: datetime) -> float | None:
+    """The pause that the answer behind a client library's error asks for; None if it asks for none."""
+    answer = getattr(error, "response", None)
+    look_up = getattr(getattr(error if answer is None else answer, "headers", None), "get", None)
+    text = look_up("Retry-After") if callable(look_up) else None
+    return seconds_of(text, clock_of(look_up("Date"), now)) if look_up and isinstance(text, str) else None
+
+
 def countdown(wait: float | None, *, returns: int, longest: float, random: Random) -> float:
     """The seconds until a task comes back: as long as it was told to wait, or a little longer each time.
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -16,6 +17,7 @@ from asgiref.sync import sync_to_async
 from providers import telemetry
 from providers.core.errors import ProviderResponseFormatError, ProviderTimeoutError, canonical, status_in
 from providers.core.exchange import ProviderAnswer, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.retry import requested_pause
 from providers.core.steps import Answered, Call, Failed, Refuse, Settle, Sleep, Spool, Step, Steps, StoppedError
 from providers.drivers.store import Store
 
@@ -38,7 +40,7 @@ class Work:
             try:
                 outcome = _answered(self.implementation(context=self._context_of(step)))
             except Exception as error:  # noqa: BLE001 (a provider may raise anything)
-                outcome = Failed(canonical(error))
+                outcome = _failed(error)
             return telemetry.attempted(span, self.attributes, outcome, time.perf_counter() - started)
 
     async def acall(self, step: Call) -> Answered | Failed:
@@ -49,7 +51,7 @@ class Work:
                 async with asyncio.timeout(step.timeout) as limit:
                     outcome = _answered(await implementation(context=self._context_of(step)))
             except Exception as error:  # noqa: BLE001 (a provider may raise anything)
-                outcome = Failed(canonical(error))
+                outcome = _failed(error)
                 if limit.expired():
                     late = ProviderTimeoutError(f"no answer within {step.timeout:g} s")
                     late.__cause__ = error
@@ -151,6 +153,14 @@ def _sent(steps: Steps[ProviderExecutionResult], reply: Any) -> Step | ProviderE
     except StopIteration as end:
         result: ProviderExecutionResult = end.value
         return result
+
+
+def _failed(error: Exception) -> Failed:
+    """An error as one of ours; with the pause that the provider's answer asks for, if a client library raised it."""
+    found = canonical(error)
+    if found.retry_after is None:
+        found.retry_after = requested_pause(found.__cause__, datetime.now(UTC))
+    return Failed(found)
 
 
 def _answered(payload: Any) -> Answered | Failed:

@@ -204,6 +204,31 @@ def test_retry_after_is_read_in_seconds_or_as_a_date(header: str | None, seconds
 
 
 @pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (SimpleNamespace(response=SimpleNamespace(headers={"Retry-After": "7"})), 7.0),
+        (SimpleNamespace(response=None, headers={"Retry-After": "7"}), 7.0),
+        (SimpleNamespace(headers={"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT"}), 60.0),
+        (
+            SimpleNamespace(
+                headers={"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:50 -0000"}
+            ),
+            10.0,
+        ),
+        (SimpleNamespace(headers={"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT", "Date": "today"}), 60.0),
+        (SimpleNamespace(headers={"Date": "Thu, 01 Jan 2026 00:00:50 GMT"}), None),
+        (SimpleNamespace(headers={"Retry-After": b"7"}), None),
+        (SimpleNamespace(response={"headers": {"Retry-After": "7"}}), None),
+        (SimpleNamespace(headers=None), None),
+        (SimpleNamespace(headers=SimpleNamespace(get="Retry-After")), None),
+        (None, None),
+    ],
+)
+def test_the_pause_behind_a_client_librarys_error_is_found(error: Any, seconds: float | None) -> None:
+    assert retry_after.requested_pause(error, NOW) == seconds
+
+
+@pytest.mark.parametrize(
     ("given", "seconds"),
     [
         ("30", 30.0),
