@@ -83,10 +83,10 @@ def call(  # noqa: PLR0913 (each has a default, and is given by its name)
 ) -> Decorator:
     """Call a function, or a coroutine function, under a policy: it returns what it returns, or raises a ProviderError.
 
-    `operation` is the name of the function if none is given. `tenant_id` is the one of calls outside of any that names
-    one: without it those are refused. `errors` says what the exceptions of a library mean. `idempotency_fields` are the
-    arguments that make two calls the same request, all if it is not given. `dump` and `load` turn an answer that is to
-    be given again into values of plain kinds, and back. `policy` holds the other fields of `ProviderPolicy`.
+    `operation` is the name of the function if none is given. `tenant_id` is that of calls outside of any block that
+    names one; without it they are refused. `errors` says what the exceptions of a library mean. `idempotency_fields`
+    are the arguments that make two calls the same request: all, if it is not given. `dump` and `load` turn an answer
+    that is to be given again into values of plain kinds, and back. `policy` holds the other fields of `ProviderPolicy`.
     """
     terms = ProviderPolicy(timeout=timeout, retry=retry, breaker=breaker, **policy), version
 
@@ -123,7 +123,7 @@ def call(  # noqa: PLR0913 (each has a default, and is given by its name)
 class Function:
     """A function that is decorated, and what its decorator says of it."""
 
-    function: Callable[..., Any]
+    run: Callable[..., Any]
     signature: inspect.Signature
     operation: str
     tenant_id: str | None
@@ -134,14 +134,14 @@ class Function:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(self.run)
 
     @property
     def place(self) -> str:
-        return f"{self.function.__module__}.{getattr(self.function, '__qualname__', self.operation)}"
+        return f"{self.run.__module__}.{getattr(self.run, '__qualname__', self.operation)}"
 
     def refuse_mistakes(self) -> None:
-        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+        if inspect.isgeneratorfunction(self.run) or inspect.isasyncgenfunction(self.run):
             msg = f"{self.place} is a generator, which runs after its call has ended: return a list"
             raise ProviderUsageError(msg)
         unknown = set(self.idempotency_fields or ()) - set(self.signature.parameters)
@@ -176,7 +176,7 @@ class Function:
         bound.apply_defaults()
         names = self.signature.parameters.keys()
         if not payload.keys() <= names or bound.arguments.keys() != names:
-            msg = f"{self.operation} takes ({', '.join(names)}), not ({', '.join(map(str, payload))})"
+            msg = f"{self.operation} takes ({', '.join(names)}), not ({', '.join(map(text_of, payload))})"
             raise ProviderBadRequestError(msg, never_left=True)
         counted = names if self.idempotency_fields is None else self.idempotency_fields
         unequal = [name for name in counted if _is_no_data(bound.arguments[name])] if is_guarded else []
@@ -266,7 +266,7 @@ class FunctionProvider(ProviderBase):
         if function.is_async:
             return async_to_sync(self._awaited)(**asked)
         with attempting(current), function.translating():
-            value = function.function(*bound.args, **bound.kwargs)
+            value = function.run(*bound.args, **bound.kwargs)
         return function.answer(value, is_guarded=current.idempotency_key is not None)
 
     async def _aexecute_impl(self, **asked: Any) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class FunctionProvider(ProviderBase):
         if not function.is_async:
             return await sync_to_async(self._execute_impl, thread_sensitive=False)(**asked)
         with attempting(current), function.translating():
-            value = await function.function(*bound.args, **bound.kwargs)
+            value = await function.run(*bound.args, **bound.kwargs)
         return function.answer(value, is_guarded=current.idempotency_key is not None)
 
     async def _awaited(self, *, context: ProviderExecutionContext, **asked: Any) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def _provider_of(names: registry.Names, terms: tuple[ProviderPolicy, int], funct
             attributes = {attribute: getattr(policy, field) for field, attribute in ATTRIBUTES.items()}
             about = {"provider_name": names[0], "capability": names[1], "version": version, "terms": terms}
             kind = type(function.operation, (FunctionProvider,), {**attributes, **about})
-            kind.__module__ = function.function.__module__
+            kind.__module__ = function.run.__module__
             _providers[names] = found = registry.register(kind())
         found.add(function)
         return found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guides import Terminal, assert_prints, blocks, clone, save, terminals
+from tests.guides import Block, Terminal, assert_prints, blocks, clone, save, terminals
 from tests.processes import eventually, free_port
 
 pytestmark = pytest.mark.once
@@ -38,10 +38,10 @@ def test_the_tutorial_on_the_first_pipeline_works_as_written(folder: Path) -> No
                 printed = here.run(block.text)
 
 
-def follow(folder: Path, terminal: Terminal, page: str, changes: dict[str, str]) -> None:
-    """Go through a page with one terminal; ports of the page are replaced by free ones."""
+def follow(folder: Path, terminal: Terminal, steps: list[Block]) -> None:
+    """Go through the blocks of a page with one terminal."""
     printed = ""
-    for block in blocks(page, changes):
+    for block in steps:
         match block.language:
             case "console":
                 printed = terminal.run(block.text)
@@ -58,8 +58,15 @@ def follow(folder: Path, terminal: Terminal, page: str, changes: dict[str, str])
 def test_the_pages_on_providers_work_as_written(folder: Path) -> None:
     changes = {"8099": str(free_port()), "kill $!": ""}  # the second page goes on with the first one's server
     with terminals(folder, "shell") as shell:
-        follow(folder, shell, "how-to/write-a-provider.md", changes)
-        follow(folder, shell, "how-to/call-a-provider-from-a-task.md", changes)
+        follow(folder, shell, blocks("how-to/write-a-provider.md", changes))
+        follow(folder, shell, blocks("how-to/call-a-provider-from-a-task.md", changes))
+
+
+def test_the_page_for_users_of_tenacity_and_pybreaker_works_as_written(folder: Path) -> None:
+    before, *steps = blocks("how-to/from-tenacity-and-pybreaker.md", {"8099": str(free_port())})
+    compile(before.text, "before.py", "exec")  # what the reader has today needs packages that are not ours
+    with terminals(folder, "shell") as shell:
+        follow(folder, shell, steps)
 
 
 def test_the_page_on_facts_works_as_written(folder: Path) -> None:

@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connection, transaction
 
 import providers
 from engines import ConsumerPolicy, ConsumerTask, Transaction, transactions
@@ -397,8 +397,6 @@ def test_the_block_goes_with_coroutines_and_with_threads_that_are_given_it(names
 
 
 def in_thread(function: Call) -> Any:
-    from django.db import connection
-
     try:
         return function()
     finally:
@@ -519,7 +517,7 @@ def test_in_a_task_of_the_engines_a_call_has_its_transaction_and_its_time(names:
 
     class Fetch(ConsumerTask):
         def process_transaction(self, transaction: Transaction) -> None:
-            fetch()
+            in_thread(fetch)
 
     policy = ConsumerPolicy.from_dict({"steps": {"process": {"retry": {"timeout": 20.0}}}})
     report = Fetch(connectors={"inbox": MemoryConnector([Transaction("order-7", 1), Transaction("x" * 300, 1)])})
