@@ -45,6 +45,7 @@ ENTRIES = {
     "Providers": [
         Entry("Capabilities", "monitor_heart", "admin:providers_gate_changelist"),
         Entry("Attempts", "call_made", "admin:providers_providerexecutionmetric_changelist"),
+        Entry("Events", "history", "admin:providers_providerevent_changelist"),
         Entry("Provider policies", "rule_settings", "admin:providers_providerpolicyrow_changelist"),
         Entry("Task executions", "task_alt", "admin:providers_taskexecution_changelist"),
         Entry("Outbox letters", "outbox", "admin:providers_outboxletter_changelist"),

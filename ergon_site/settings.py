@@ -283,6 +283,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    # Of policies; events of providers have kinds, too.
+    "ENUM_NAME_OVERRIDES": {"KindEnum": ["consumer", "producer"]},
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ergon_site.access.api.schema.add_problems",

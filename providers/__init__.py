@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ProviderTimeoutError as ProviderTimeoutError,
         ProviderUsageError as ProviderUsageError,
     )
+    from providers.core.events import EventKind as EventKind, ProviderEventNotice as ProviderEventNotice
     from providers.core.exchange import (
         Outcome as Outcome,
         ProviderExecutionContext as ProviderExecutionContext,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
     from providers.core.policy import ProviderPolicy as ProviderPolicy
     from providers.core.retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
+    from providers.database.events import on_event as on_event
     from providers.drivers.circuit_breaker import CircuitBreaker as CircuitBreaker
     from providers.functions import call as call
     from providers.models import QuotaState as QuotaState
@@ -55,10 +57,12 @@ _HOMES = {
         *("ProviderDependencyError", "ProviderError", "ProviderInternalError", "ProviderQuotaExceededError"),
         *("ProviderRateLimitError", "ProviderResponseFormatError", "ProviderTimeoutError", "ProviderUsageError"),
     ],
+    "providers.core.events": ["EventKind", "ProviderEventNotice"],
     "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult"],
     "providers.core.policy": ["ProviderPolicy"],
     "providers.core.retry": ["RetryBudget", "RetryPolicy"],
     "providers.functions": ["call"],
+    "providers.database.events": ["on_event"],
     "providers.models": ["QuotaState"],
     "providers.registry": ["UnknownProviderError", "register"],
     "providers.tasks": ["CeleryProviderTask"],

@@ -13,8 +13,7 @@ from typing import TypeVar
 from django.utils.module_loading import autodiscover_modules
 
 from providers.base import ProviderBase
-
-MODULE = "ergon_providers"
+from providers.database.events import MODULE
 
 Names = tuple[str, str]
 Given = TypeVar("Given", bound=ProviderBase | type[ProviderBase])

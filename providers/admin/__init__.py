@@ -1,5 +1,5 @@
 """The console's pages of providers."""
 
-from providers.admin import attempts, gates, outbox, policies, tasks
+from providers.admin import attempts, events, gates, outbox, policies, tasks
 
-__all__ = ["attempts", "gates", "outbox", "policies", "tasks"]
+__all__ = ["attempts", "events", "gates", "outbox", "policies", "tasks"]

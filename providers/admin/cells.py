@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 
 from ergon_site.access.console.cells import FULL, UNKNOWN, meter, milliseconds, note, percentage, tag, unbroken
 from ergon_site.access.core.durations import span
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.models import ProviderExecutionMetric
+from providers.models import ProviderEvent, ProviderExecutionMetric
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
 LONGEST_UNBROKEN = 36
@@ -22,6 +22,7 @@ KINDS = {
     **dict.fromkeys(("forced", "pause", "account half open"), "warning"),
     "account open": "bad",
 }
+TO_STATES = KINDS | {"paused": "warning", "exhausted": "bad"}
 
 
 def share(rate: float | None) -> str:
@@ -47,6 +48,17 @@ def away(moment: datetime, now: datetime) -> str:
 def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
     page = address("providers_providerexecutionmetric", row.pk)
     return {"row": row, "address": page, "took": milliseconds(row.duration_ms)}
+
+
+def event(row: ProviderEvent) -> dict[str, Any]:
+    return {"row": row, "address": address("providers_providerevent", row.pk), "change": change(row)}
+
+
+def change(row: ProviderEvent) -> str:
+    """From what to what, on one line."""
+    before, after = (state.replace("_", " ") for state in (row.from_state, row.to_state))
+    shown = tag(after, TO_STATES) if after in TO_STATES else after
+    return format_html('<span class="ergon-when">{} → {}</span>', before, shown)
 
 
 def tags(one: Standing) -> str:
@@ -108,10 +120,12 @@ def address(page: str, key: int | None) -> str:
 
 
 def attempts_address(who: Who, **more: Any) -> str:
-    named = {"provider": who.provider_name}
-    if not who.is_account:
-        named |= {"tenant": who.tenant_id, "capability": who.capability}
+    named = {"provider": who.provider_name} if who.is_account else _named(who)
     return _list("providerexecutionmetric_changelist", **named, **more)
+
+
+def events_address(who: Who) -> str:
+    return _list("providerevent_changelist", **_named(who))
 
 
 def correlation_address(correlation_id: str) -> str:
@@ -126,6 +140,10 @@ def waiting_address(who: Who) -> str:
 
 def new_policy_address(who: Who) -> str:
     return _list("providerpolicyrow_add", provider_name=who.provider_name, capability=who.capability)
+
+
+def _named(who: Who) -> dict[str, str]:
+    return {"tenant": who.tenant_id, "provider": who.provider_name, "capability": who.capability}
 
 
 def _list(page: str, **asked: Any) -> str:

@@ -29,7 +29,7 @@ from providers.calls import OrderError
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.core.gate import EVERY
-from providers.models import Gate, ProviderExecutionMetric, ProviderPolicyRow
+from providers.models import Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads import health, lists
 from providers.reads.health import Standing
 
@@ -198,6 +198,7 @@ class GatesPage(KeysetDetailPage):
         stand = health.of_gates([row])[0]
         account = stand.account and stand.account.gate
         newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
+        changes = ProviderEvent.objects.filter(**stand.who._asdict())
         policies = ProviderPolicyRow.objects.select_related("active")
         return {
             "standing": stand,
@@ -211,6 +212,8 @@ class GatesPage(KeysetDetailPage):
             "waiting": _waiting(stand),
             "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
             "attempts_address": cells.attempts_address(stand.who),
+            "events": [cells.event(one) for one in changes.order_by("-id")[:SHOWN]],
+            "events_address": cells.events_address(stand.who),
             "policy": policies.filter(provider_name=row.provider_name, capability=row.capability).first(),
             "new_policy_address": cells.new_policy_address(stand.who),
             "read_at": stand.read_at,

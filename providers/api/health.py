@@ -18,6 +18,7 @@ from providers import calls
 from providers.api import parameters
 from providers.api.problems import Refusing
 from providers.api.serializers import (
+    EventSerializer,
     MetricSerializer,
     OverrideSerializer,
     StandingSerializer,
@@ -25,7 +26,7 @@ from providers.api.serializers import (
     SummarySerializer,
 )
 from providers.calls.overrides import LARGEST, LONGEST
-from providers.models import ProviderExecutionMetric
+from providers.models import ProviderEvent, ProviderExecutionMetric
 from providers.models.columns import NAME
 from providers.reads import health
 
@@ -93,6 +94,21 @@ class MetricsView(Refusing, ListAPIView[ProviderExecutionMetric]):
         return super().get_queryset().filter(parameters.metrics(api_identity.caller_of(self.request), self.request.GET))
 
     @extend_schema(parameters=parameters.FOR_METRICS)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+
+class EventsView(Refusing, ListAPIView[ProviderEvent]):
+    """Changes of breakers, pauses, quotas and overrides, newest first, of the tenants that this client may see."""
+
+    required_scope = "providers:read"
+    serializer_class = EventSerializer
+    queryset = ProviderEvent.objects.all()
+
+    def get_queryset(self) -> QuerySet[ProviderEvent]:
+        return super().get_queryset().filter(parameters.events(api_identity.caller_of(self.request), self.request.GET))
+
+    @extend_schema(parameters=parameters.FOR_EVENTS)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return super().get(request, *args, **kwargs)
 

@@ -15,25 +15,36 @@ from ergon_site.access.core.texts import LONGEST_REASON
 from ergon_site.access.parameters import Filters, address_time, conditions, one_of, short_text
 from providers.calls import FORCED_FOR
 from providers.core.errors import REASON_CODES
+from providers.core.events import EventKind
 from providers.core.exchange import Outcome, Who
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 ACTIONS = ("reset", "force-open", "force-close")
 OUTCOMES = [outcome.value for outcome in Outcome]
 REASONS = list(REASON_CODES)
+KINDS = [kind.value for kind in EventKind]
 
 TENANT = OpenApiParameter("tenant_id", {"type": "string", "format": "uuid"}, required=True)
-FOR_METRICS = [
+FOR_BOTH = [
     OpenApiParameter(
         "tenant_id", {"type": "string", "format": "uuid"}, description="Default: every tenant that the client may see."
     ),
     OpenApiParameter("provider", str, description="The provider's name."),
     OpenApiParameter("capability", str),
+]
+FOR_METRICS = [
+    *FOR_BOTH,
     OpenApiParameter("outcome", str, enum=OUTCOMES),
     OpenApiParameter("reason", str, enum=REASONS),
     OpenApiParameter("correlation_id", str),
     OpenApiParameter("created_after", datetime, description="At this time or later."),
     OpenApiParameter("created_before", datetime, description="Before this time."),
+]
+FOR_EVENTS = [
+    *FOR_BOTH,
+    OpenApiParameter("kind", str, enum=KINDS),
+    OpenApiParameter("after", datetime, description="At this time or later."),
+    OpenApiParameter("before", datetime, description="Before this time."),
 ]
 
 
@@ -61,12 +72,21 @@ def who(caller: Caller, tenant_id: Any, provider_name: str, capability: str) -> 
 
 def metrics(caller: Caller, parameters: Mapping[str, str]) -> Q:
     """Which calls are asked for, of tenants that this client may see."""
+    return _filtered(caller, parameters, FILTERS)
+
+
+def events(caller: Caller, parameters: Mapping[str, str]) -> Q:
+    """Which events are asked for, likewise."""
+    return _filtered(caller, parameters, EVENT_FILTERS)
+
+
+def _filtered(caller: Caller, parameters: Mapping[str, str], filters: Filters) -> Q:
     found = Q()
     if "tenant_id" in parameters:
         found = Q(tenant_id=tenant(caller, parameters["tenant_id"]))
     elif "platform" not in caller.scopes:
         found = Q(tenant_id__in=sorted(caller.tenants))
-    given = conditions(parameters, FILTERS, lambda name, why: ValidationError({name: why}))
+    given = conditions(parameters, filters, lambda name, why: ValidationError({name: why}))
     return Q(found, *given.values())
 
 
@@ -90,12 +110,21 @@ def override(body: Any) -> dict[str, Any]:
     return {**body, "lasting": lasting}
 
 
-FILTERS: Filters = {
+NAMES: Filters = {
     "provider": lambda text: Q(provider_name=short_text(text)),
     "capability": lambda text: Q(capability=short_text(text)),
+}
+FILTERS: Filters = {
+    **NAMES,
     "outcome": lambda word: Q(outcome=one_of(OUTCOMES, word)),
     "reason": lambda word: Q(reason_code=one_of(REASONS, word)),
     "correlation_id": lambda text: Q(correlation_id=short_text(text)),
     "created_after": lambda text: Q(created_at__gte=address_time(text)),
     "created_before": lambda text: Q(created_at__lt=address_time(text)),
+}
+EVENT_FILTERS: Filters = {
+    **NAMES,
+    "kind": lambda word: Q(kind=one_of(KINDS, word)),
+    "after": lambda text: Q(at__gte=address_time(text)),
+    "before": lambda text: Q(at__lt=address_time(text)),
 }

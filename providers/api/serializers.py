@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from ergon_site.access.core.texts import LONGEST_REASON
 from providers.core.breaker import BreakerState
-from providers.models import ProviderExecutionMetric
+from providers.models import ProviderEvent, ProviderExecutionMetric
 from providers.reads.health import Standing
 
 STATES = [state.value for state in BreakerState]
@@ -92,4 +92,15 @@ class MetricSerializer(serializers.ModelSerializer[ProviderExecutionMetric]):
             *("id", "tenant_id", "task_execution_id", "provider_name", "capability", "operation", "idempotency_key"),
             *("correlation_id", "attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome"),
             *("reason_code", "retryable", "http_status", "retry_suppressed", "policy_version", "created_at"),
+        ]
+
+
+class EventSerializer(serializers.ModelSerializer[ProviderEvent]):
+    """A change of a breaker, pause, quota or override."""
+
+    class Meta:
+        model = ProviderEvent
+        fields: ClassVar[Any] = [
+            *("id", "tenant_id", "provider_name", "capability", "kind", "from_state", "to_state", "why"),
+            *("generation", "at", "until", "by"),
         ]

@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from providers.api.health import MetricsView, OverrideView, ProvidersView, QuotaView, SummaryView
+from providers.api.health import EventsView, MetricsView, OverrideView, ProvidersView, QuotaView, SummaryView
 from providers.api.policies import (
     ActivateProviderVersionView,
     ProviderPoliciesView,
@@ -24,6 +24,7 @@ KEY = "<named:provider_name>/<named:capability>"
 urlpatterns = [
     path("provider-health/summary", SummaryView.as_view(), name="provider-health-summary"),
     path("provider-metrics", MetricsView.as_view(), name="provider-metrics"),
+    path("provider-events", EventsView.as_view(), name="provider-events"),
     path("providers", ProvidersView.as_view(), name="providers"),
     path("providers/<str:provider_name>/<str:capability>/override", OverrideView.as_view(), name="provider-override"),
     path(f"providers/{KEY}/quota", QuotaView.as_view(), name="provider-quota"),

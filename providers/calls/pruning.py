@@ -11,6 +11,7 @@ from ergon_site.access.database.clock import database_time
 from providers.models import (
     IdempotencyClaim,
     OutboxLetter,
+    ProviderEvent,
     ProviderExecutionMetric,
     ProviderMinute,
     QuotaState,
@@ -29,6 +30,7 @@ class Pruned(NamedTuple):
     letters: int
     tasks: int
     quotas: int
+    events: int
 
 
 def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = "") -> Pruned:
@@ -44,6 +46,7 @@ def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = 
         letters=_delete(OutboxLetter.objects.filter(published_at__lt=before)),
         tasks=_delete(tasks),
         quotas=_delete(QuotaState.objects.filter(window_end__lt=before)),
+        events=_delete(ProviderEvent.objects.filter(at__lt=before)),
     )
     if by is not None:
         after = {"older_than_days": older_than / timedelta(days=1), **pruned._asdict()}

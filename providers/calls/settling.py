@@ -6,7 +6,7 @@ dead letter in the same database transaction.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
-from django.db.models.functions import Now
 
 from ergon_site.access.database.calls import retry_conflicts
 from ergon_site.access.database.clock import database_time
 from providers.calls import dead_letters
+from providers.calls.overrides import end_expired_overrides
 from providers.core import histogram
-from providers.core.breaker import BreakerState, Verdict
+from providers.core.breaker import BreakerPolicy, BreakerState, Verdict
 from providers.core.errors import ProviderError
 from providers.core.exchange import SLACK, CallRequest, Outcome, Who
 from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
@@ -38,9 +38,7 @@ EVERY = 1.0
 # By how much the clocks of a host and of the database may differ.
 SKEW = timedelta(minutes=10)
 
-SETTLED = """SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, g.generation,
-  CASE WHEN g.turned_at = g.decided_at THEN g.state END, {of_account} FROM {gate}, {health}"""
-TURNED_ACCOUNT = "a.generation, CASE WHEN a.turned_at = a.decided_at THEN a.state END"
+SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {marks} FROM {gate}, {health}"
 HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
   AND capability = %(capability)s) AS h"""
 MINUTES = """
@@ -125,6 +123,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "failure_threshold": policy.breaker.failure_threshold,
         "success_threshold": policy.breaker.success_threshold,
         "open_cooldown_seconds": policy.breaker.open_cooldown_seconds,
+        "why": _why(step.error, policy.breaker),
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
         "answer": kept(step.payload) if is_success and ticket.token else None,
     }
@@ -133,19 +132,37 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         is_guarded=ticket.token is not None,
         is_shared=step.admission.account is not None,
     )
+    dialect = sql.dialect()
+    is_probe = step.admission.permit.probe is not None
+    is_usual = dialect.is_one and is_success and not (kind.is_shared or is_probe or step.cooldown is not None)
     with _together(step.outcome):
-        [(word, gate_id, now, rated_at, attempts, *turns)] = _carry_out(_texts(sql.dialect(), kind), given)
+        found = _carry_out(_texts(dialect, kind._replace(is_usual=is_usual)), given)
+        found = found or _carry_out(_texts(dialect, kind), given)
+        [(word, gate_id, now, rated_at, attempts, *marks)] = found
+        _write_events(marks, given)
         decision = Decision(word)
         is_returned = decision is Decision.SHUT and step.returns_if_shut
         is_over = decision is not Decision.RETRY and not is_returned
         if step.outcome is Outcome.DEAD_LETTER and is_over and step.error is not None:
             dead_letters.record_dead_letter(ticket, step.error, step.attempt)
-    for who, generation, turned in ((ticket.who, *turns[:2]), (ticket.account_gate, *turns[2:])):
-        if turned is not None:
-            count = policy.breaker.success_threshold
-            why = f"{count} probes succeeded" if step.error is None else step.error.reason_code
-            admitting.log_turn(who, turned, generation=generation, why=why)
+    for who, left in zip((ticket.who, ticket.account_gate), marks, strict=False):
+        if left is not None:
+            admitting.announce(who, left, why=given["why"])
     return decision, gate_id, now, rated_at, attempts
+
+
+def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
+    """Why this settlement changes the gate, if it does."""
+    probes = policy.success_threshold
+    return f"{probes} probe{'' if probes == 1 else 's'} succeeded" if error is None else error.reason_code
+
+
+def _write_events(marks: Sequence[Any], given: Mapping[str, Any]) -> None:
+    """Elsewhere than on PostgreSQL, events are written once it is known that there are any."""
+    dialect = sql.dialect()
+    for gate, left in zip((statements.PLAIN_GATE, statements.ACCOUNT_GATE), marks, strict=False):
+        if left is not None and not dialect.is_one:
+            sql.rows(statements.events(dialect).format(gate=f"({gate}) AS g"), given)
 
 
 def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None, *, is_repeat: bool = False) -> None:
@@ -231,7 +248,7 @@ def rate(gate_id: int, who: Who) -> None:
 def rollup() -> int:
     """Compute the rates anew wherever they have aged, so that an hour without calls shows; how many."""
     before = database_time().timestamp() - EVERY
-    _show_expired_overrides(before)
+    end_expired_overrides(before)
     aged = ProviderHealthState.objects.filter(Q(rated_at__lt=before) | Q(rated_at__isnull=True), attempts_1h__gt=0)
     count = 0
     for health in aged.order_by("pk").iterator():
@@ -242,13 +259,6 @@ def rollup() -> int:
     return count
 
 
-def _show_expired_overrides(now: float) -> None:
-    """What an operator said no longer holds; until the next call nobody else would show it."""
-    for gate in Gate.objects.filter(override_until__lte=now).exclude(override=""):
-        shown = ProviderHealthState.objects.filter(**gate.who._asdict(), breaker_state=gate.override)
-        shown.exclude(breaker_state=gate.state).update(breaker_state=gate.state, updated_at=Now())
-
-
 class _Kind(NamedTuple):
     """What a settlement or a refusal has to change."""
 
@@ -256,6 +266,7 @@ class _Kind(NamedTuple):
     is_limited: bool = False
     is_guarded: bool = False
     is_shared: bool = False
+    is_usual: bool = False  # it leaves no marks; where it might, it settles nothing
 
 
 @cache
@@ -277,10 +288,15 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
         parts["c"] = statements.claim_end(dialect)
     # What is said of gates is formatted already: its JSON has braces.
     texts = gates | {name: part.format(**words) for name, part in parts.items()}
+    has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
+    if has_events:
+        texts["e"] = statements.events(dialect).format(**words)
     if kind.is_shared:
         of_account = words | {"gate": words["account"].removesuffix("a") + ("a AS g" if dialect.is_one else "g")}
         texts["ha"] = health.format(**of_account)
         texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
+        if has_events:
+            texts["ea"] = statements.events(dialect).format(**of_account)
     seen = seen.format(**words)
     if dialect.is_one:
         return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen}"]
@@ -289,11 +305,13 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
 
 def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
     """The gates as they become, the parts on health and minutes, and what is seen."""
+    marks = statements.marks(dialect, "g")
     if kind.is_shared:
         gates, seen = statements.shared_settlement(dialect), f"{SETTLED}, {{account}}"
+        marks += f", {statements.marks(dialect, 'a')}"
     else:
-        gates, seen = {"g": statements.gate_settlement(dialect)}, SETTLED
-    seen = seen.replace("{of_account}", TURNED_ACCOUNT if kind.is_shared else "NULL, NULL")
+        gates, seen = {"g": statements.gate_settlement(dialect, is_usual=kind.is_usual)}, SETTLED
+    seen = seen.replace("{marks}", marks)
     return gates, statements.health(dialect), statements.minute(dialect), seen
 
 

@@ -10,10 +10,11 @@ from django.db import connection, transaction
 from ergon_site.access.database.calls import retry_conflicts
 from providers.core.breaker import BreakerPolicy, Permit
 from providers.core.calling import REFUSALS
+from providers.core.events import COOLED_DOWN, USED_UP, EventKind, Marks
 from providers.core.exchange import Who
 from providers.core.gate import EVERY, Admission, Asked, Decision, Scope
 from providers.core.request import refuse_cost, refuse_mistakes
-from providers.database import sql, statements
+from providers.database import events, sql, statements
 
 log = structlog.get_logger("ergon.providers")
 # Of each gate, a row of so many columns is returned.
@@ -74,6 +75,15 @@ def log_turn(who: Who, state: str, *, generation: int, why: str, by: str | None 
     log.warning("breaker changed", **who._asdict(), state=state, generation=generation, why=why, by=by)
 
 
+def announce(who: Who, marks: Any, *, why: str) -> None:
+    """Log and tell what a decision has changed, from the marks that it left."""
+    notices = list(Marks(*_read(marks)).notices(who, why))
+    for one in notices:
+        if one.kind is EventKind.BREAKER:
+            log_turn(who, one.to_state, generation=one.generation, why=why)
+    events.tell(notices)
+
+
 def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
     row, account = _pass(who, asked, given)
     _note(who, row)
@@ -94,31 +104,40 @@ def both(tenant: Admission, account: Admission) -> Admission:
 
 
 def _note(who: Who, row: sql.Row) -> None:
-    """Show a window that is over, and log a breaker that has turned. Who was admitted is, whether this works or not."""
-    _, generation, *_, ended_window, turned = row
+    """Show a window that is over, and tell what has changed. Who was admitted is, whether this works or not."""
+    *_, ended_window, marks = row
     if ended_window is not None:
         # What was reserved in it is known now, whenever its calls end.
         with suppress(*sql.LOST), sql.lost_connections_closed():
             show_quota(who, since=ended_window)
-    if turned is not None:
-        log_turn(who, turned, generation=generation, why="the cooldown is over")
+    if marks is not None:
+        announce(who, marks, why=USED_UP if row[0] == Decision.QUOTA.value else COOLED_DOWN)
 
 
 @retry_conflicts
 def _pass(who: Who, asked: Asked, given: dict[str, Any]) -> tuple[sql.Row, sql.Row]:
     """What the tenant's gate returns, and what the account's does if there is one."""
-    dialect = sql.dialect()
     if not asked.is_shared:
-        found = sql.rows_again(statements.passing(dialect), given)
-        found = found or sql.rows_again(statements.admission(dialect), given)
+        found = sql.rows_again(statements.passing(sql.dialect()), given) or _pass_alone(given)
         if found:
             return found[0], ()
     passed = _pass_both(given)
     if not passed:
         _make_gates(who, asked)
-        found = [] if asked.is_shared else sql.rows(statements.admission(dialect), given)
+        found = [] if asked.is_shared else _pass_alone(given)
         passed = found[0] if found else _pass_both(given)
     return passed[:COLUMNS], passed[COLUMNS:]
+
+
+def _pass_alone(given: dict[str, Any]) -> list[sql.Row]:
+    """Decide every case on the tenant's gate, and write its events."""
+    dialect = sql.dialect()
+    if dialect.is_one:
+        return sql.rows_again(statements.admission(dialect), given)
+    with transaction.atomic():
+        found = sql.rows(statements.admission(dialect), given)
+        _write_events(statements.PLAIN_GATE, found, given)
+        return found
 
 
 def _pass_both(given: dict[str, Any]) -> sql.Row:
@@ -128,8 +147,16 @@ def _pass_both(given: dict[str, Any]) -> sql.Row:
         found = sql.rows_again(texts[0], given)
         return found[0] if found else ()
     with transaction.atomic():
-        rows = [row for text in texts for row in sql.rows(text, given)]
-        return sum(rows, ())
+        tenant, account = (sql.rows(text, given) for text in texts)
+        _write_events(statements.PLAIN_GATE, tenant, given)
+        _write_events(statements.ACCOUNT_GATE, account, given)
+        return sum([*tenant, *account], ())
+
+
+def _write_events(gate: str, found: list[sql.Row], given: dict[str, Any]) -> None:
+    """Elsewhere than on PostgreSQL, events are written once it is known that there are any."""
+    if found and found[0][-1] is not None:
+        sql.rows(statements.admission_events(sql.dialect()).format(gate=f"({gate}) AS g"), given)
 
 
 @transaction.atomic

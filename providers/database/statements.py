@@ -10,6 +10,11 @@ The account's row is locked first, by all.
 from functools import cache
 from typing import NamedTuple
 
+from providers.core.events import AVAILABLE, COOLED_DOWN, EXHAUSTED, NONE, PAUSED, USED_UP
+
+# A pause that grows is worth an event if it has grown by so many seconds since the last one.
+LONGER = 1
+
 
 class Dialect(NamedTuple):
     clock: str  # seconds since 1970
@@ -124,7 +129,11 @@ RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NUL
 @cache
 def admission(dialect: Dialect) -> str:
     """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
-    return f"{_admit(dialect, _decided(dialect, _asked(dialect)))} WHERE {_ALONE} RETURNING {_admitted(dialect)}"
+    decide = f"{_admit(dialect, _decided(dialect, _asked(dialect)))} WHERE {_ALONE} RETURNING"
+    if not dialect.is_one:
+        return f"{decide} {_admitted(dialect, 'provider_gates')}"
+    events = admission_events(dialect).format(gate="g")
+    return f"WITH g AS ({decide} *), e AS ({events}) SELECT {_admitted(dialect, 'g')} FROM g"
 
 
 @cache
@@ -139,19 +148,22 @@ def shared_admission(dialect: Dialect) -> list[str]:
     tenant = _admit(d, _decided(d, _asked(d, "tenant_", looked), is_shared=True))
     account = _admit(d, _decided(d, _asked(d, "account_", decided), is_shared=True))
     if d.is_one:
+        events = admission_events(d)
         return [
             f"""WITH look AS (SELECT decision FROM {look}),
-g AS ({tenant} FROM look WHERE {_WHO} RETURNING {_admitted(d)}),
-a AS ({account} FROM g WHERE {_ACCOUNT} RETURNING {_admitted(d)}) SELECT * FROM g, a"""
+g AS ({tenant} FROM look WHERE {_WHO} RETURNING provider_gates.*),
+a AS ({account} FROM g WHERE {_ACCOUNT} RETURNING provider_gates.*),
+e AS ({events.format(gate="g")}), ea AS ({events.format(gate="a AS g")})
+SELECT {_admitted(d, "g")}, {_admitted(d, "a")} FROM g, a"""
         ]
     pairs = ((tenant, f"{_WHO} AND {_IS_SHARED}"), (account, f"{_ACCOUNT} AND EXISTS ({PLAIN_GATE})"))
-    return [f"{update} WHERE {both} RETURNING {_admitted(d)}" for update, both in pairs]
+    return [f"{update} WHERE {both} RETURNING {_admitted(d, 'provider_gates')}" for update, both in pairs]
 
 
 def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
     """The row of a gate, and what a call asks of it; with another gate, what that says. A source is locked."""
     known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
-      window_end used previous_start previous_used override override_until admissions turned_at"""
+      window_end used previous_start previous_used override override_until admissions turned_at recorded_exhaustion"""
     row = f"SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
     if part:
         row += f", {_asks(part)}, CAST({elsewhere} AS text) AS elsewhere"
@@ -196,7 +208,8 @@ def _decided(d: Dialect, row: str, *, is_shared: bool = False) -> str:
 def _admit(d: Dialect, decided: str) -> str:
     return f"""
 UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
-  previous_start, previous_used, admissions, decision, decided_at, turned_at) = (
+  previous_start, previous_used, admissions, decision, decided_at, turned_at, turned_from, held_from,
+  recorded_exhaustion) = (
   SELECT CASE WHEN decision = 'probe' THEN 'half_open' ELSE state END,
     generation + CASE WHEN decision = 'probe' AND state = 'open' THEN 1 ELSE 0 END,
     CASE WHEN decision = 'probe' AND state = 'open' THEN 0 ELSE successes END,
@@ -206,24 +219,35 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
     present_used + CASE WHEN quota_limit IS NOT NULL AND decision IN ('admitted', 'probe') THEN cost ELSE 0 END,
     CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
     admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now,
-    CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END
+    CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END,
+    CASE WHEN decision = 'probe' AND state = 'open' THEN state ELSE '' END,
+    CASE WHEN decision = 'quota' AND COALESCE(recorded_exhaustion, 0) < present_end THEN '{AVAILABLE}' ELSE '' END,
+    CASE WHEN decision = 'quota' THEN present_end ELSE recorded_exhaustion END
   FROM {decided})"""
 
 
-def _admitted(d: Dialect) -> str:
+def _admitted(d: Dialect, row: str) -> str:
     """What an admission returns of a row."""
-    row = "provider_gates"
     return f"""{row}.decision, {row}.generation, {row}.admissions, {row}.quota_limit, {row}.window_start,
-  CASE WHEN {row}.decision {_REFUSES} THEN {d.listed}({_columns("decided_at window_end open_until override")},
-    {_columns("override_until cooldown_until probes")}) END AS refusal,
-  CASE WHEN {row}.quota_limit IS NOT NULL AND {row}.used <= CAST(%(cost)s AS bigint) THEN {row}.previous_start
-  END AS ended_window,
-  CASE WHEN {row}.turned_at = {row}.decided_at THEN {row}.state END AS turned"""
+  CASE WHEN {row}.decision {_REFUSES} THEN {d.listed}({row}.decided_at, {row}.window_end, {row}.open_until,
+    {row}.override, {row}.override_until, {row}.cooldown_until, {row}.probes) END,
+  CASE WHEN {row}.quota_limit IS NOT NULL AND {row}.used <= CAST(%(cost)s AS bigint) THEN {row}.previous_start END,
+  {marks(d, row)}"""
 
 
-def gate_settlement(dialect: Dialect) -> str:
-    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund."""
-    return f"{_settle(dialect, _turned(dialect, _returned(dialect)))} WHERE {_WHO} RETURNING *"
+def admission_events(dialect: Dialect) -> str:
+    """The events of an admission: a breaker that is probed, a window whose first call is refused."""
+    why = f"CASE WHEN g.held_from = '' THEN '{COOLED_DOWN}' ELSE '{USED_UP}' END"
+    return events(dialect, why=why, until="g.window_end")
+
+
+def gate_settlement(dialect: Dialect, *, is_usual: bool = False) -> str:
+    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund.
+
+    The usual one is of a success that was no probe, and settles nothing where that could change the breaker's state.
+    """
+    closed = " AND state <> 'half_open'" if is_usual else ""
+    return f"{_settle(dialect, _turned(dialect, _returned(dialect)))} WHERE {_WHO}{closed} RETURNING *"
 
 
 def shared_settlement(dialect: Dialect) -> dict[str, str]:
@@ -249,7 +273,7 @@ def shared_settlement(dialect: Dialect) -> dict[str, str]:
 def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
     """The row of a gate, and what a call that comes back says of it."""
     known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
-      window_start used settlements override override_until turned_at"""
+      window_start used settlements override override_until turned_at recorded_pause"""
     own = part.removeprefix("tenant_")
     row = f"""SELECT {_columns(known)}, {d.clock} AS now,
               CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
@@ -270,7 +294,9 @@ def _turned(d: Dialect, row: str, *, is_shared: bool = False) -> str:
         WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
     FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
         CASE WHEN is_forced THEN override = 'open' {unasked} WHEN trips THEN now < now + cooldown_seconds
-             ELSE state = 'open' AND now < open_until END AS is_shut
+             ELSE state = 'open' AND now < open_until END AS is_shut,
+        CASE WHEN cooldown IS NULL OR cooldown <= 0 THEN '' WHEN COALESCE(cooldown_until, 0) <= now THEN '{NONE}'
+             WHEN now + cooldown >= COALESCE(recorded_pause, 0) + {LONGER} THEN '{PAUSED}' ELSE '' END AS paused_from
       FROM (SELECT *,
           fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
           succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
@@ -290,7 +316,7 @@ def _settle(d: Dialect, turned: str, part: str = "", decision: str = "decision")
          WHEN decision = 'retry' THEN {d.least}(capacity, tokens) - 1 ELSE tokens END"""
     return f"""
 UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
-  retry_tokens, used, settlements, decision, decided_at, turned_at) = (
+  retry_tokens, used, settlements, decision, decided_at, turned_at, turned_from, held_from, recorded_pause) = (
   SELECT next_state, generation + CASE WHEN trips OR closes THEN 1 ELSE 0 END,
     CASE WHEN fails THEN consecutive_failures + 1 WHEN closes OR (succeeds AND state = 'closed') THEN 0
          ELSE consecutive_failures END,
@@ -303,7 +329,9 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
     CASE WHEN window_start = CAST(%({part}refund_start)s AS double precision)
               AND ({decision} <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
          THEN {d.greatest}(used - CAST(%({part}refund)s AS bigint), 0) ELSE used END,
-    settlements + 1, {decision}, now, CASE WHEN trips OR closes THEN now ELSE turned_at END
+    settlements + 1, {decision}, now, CASE WHEN trips OR closes THEN now ELSE turned_at END,
+    CASE WHEN trips OR closes THEN state ELSE '' END, paused_from,
+    CASE WHEN paused_from <> '' THEN now + cooldown ELSE recorded_pause END
   FROM {turned})"""
 
 
@@ -327,6 +355,28 @@ UPDATE provider_gates SET used = CASE WHEN {row}.window_start = CAST(%({part}ref
 
 
 # In the statements below, {gate} is the gate's row as it has just become.
+def events(dialect: Dialect, *, why: str = "CAST(%(why)s AS text)", until: str = "g.cooldown_until") -> str:
+    """The events that the decision has left marks of; `until` is when a pause ends, or a window."""
+    moment = dialect.moment.format
+    same = f"g.tenant_id, g.provider_name, g.capability, g.generation, {moment('g.decided_at')}, {why}, ''"
+    return f"""
+INSERT INTO provider_events (tenant_id, provider_name, capability, generation, at, why, "by", kind, from_state,
+  to_state, until)
+SELECT {same}, 'breaker', g.turned_from, g.state, {moment("g.open_until")} FROM {{gate}} WHERE g.turned_from <> ''
+UNION ALL
+SELECT {same}, CASE WHEN g.held_from = '{AVAILABLE}' THEN 'exhaustion' ELSE 'pause' END, g.held_from,
+  CASE WHEN g.held_from = '{AVAILABLE}' THEN '{EXHAUSTED}' ELSE '{PAUSED}' END, {moment(until)}
+FROM {{gate}} WHERE g.held_from <> ''
+"""
+
+
+def marks(dialect: Dialect, row: str) -> str:
+    """The marks of a decision that has changed something, as `core.events.Marks` has them; NULL without any."""
+    return f"""CASE WHEN {row}.turned_from <> '' OR {row}.held_from <> '' THEN {dialect.listed}({row}.decided_at,
+    {row}.generation, {row}.state, {row}.turned_from, {row}.held_from, {row}.open_until,
+    CASE WHEN {row}.held_from = '{AVAILABLE}' THEN {row}.window_end ELSE {row}.cooldown_until END) END"""
+
+
 METRIC = """
 INSERT INTO provider_execution_metrics (tenant_id, provider_name, capability, task_execution_id, operation,
   idempotency_key, correlation_id, attempt_number, max_attempts, duration_ms, timeout_budget_ms, outcome, reason_code,

@@ -12,6 +12,7 @@ from providers.models.calls import (
     Retention as Retention,
     TaskExecution as TaskExecution,
 )
+from providers.models.events import ProviderEvent as ProviderEvent
 from providers.models.gates import Gate as Gate, ProviderHealthState as ProviderHealthState, QuotaState as QuotaState
 from providers.models.policies import (
     ProviderPolicyRow as ProviderPolicyRow,

@@ -48,6 +48,16 @@ class Gate(OfCapability):
         max_length=TENANT, default=EVERY, db_default=EVERY, help_text="The gate that all tenants of an account share."
     )
     is_shared = models.BooleanField(default=False, db_default=False, help_text="Whether that gate exists.")
+    turned_from = models.CharField(
+        max_length=9, default="", db_default="", help_text="The state before the last decision, if that changed it."
+    )
+    held_from = models.CharField(
+        max_length=9, default="", db_default="", help_text="Likewise of a pause (none, paused) or quota (available)."
+    )
+    recorded_pause = models.FloatField(null=True, help_text="The end of the last pause that is an event.")
+    recorded_exhaustion = models.FloatField(
+        null=True, help_text="The end of the last window whose refusal is an event."
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -11,8 +11,9 @@ from ergon_site.access.database.clock import database_time
 from ergon_site.access.keyset import KeysetQuery, ListingError
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
+from providers.core.events import EventKind
 from providers.core.exchange import Outcome, Who
-from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, TaskExecution
+from providers.models import Gate, OutboxLetter, ProviderEvent, ProviderExecutionMetric, TaskExecution
 from providers.models.calls import TaskState
 from providers.reads import health
 
@@ -27,6 +28,7 @@ OFFERED = {
     "reason": list(REASON_CODES),
     "state": [state.value for state in TaskState],
     "published": ["waiting", "published"],
+    "kind": [kind.value for kind in EventKind],
 }
 
 
@@ -69,6 +71,17 @@ def attempts(asked: Mapping[str, str]) -> KeysetQuery:
         lead = Q()
     others = Q(*named.values(), *rest.values())
     return KeysetQuery(rows=rows.filter(lead), order=order, rest=others, is_counted=bool(lead))
+
+
+def events(asked: Mapping[str, str]) -> KeysetQuery:
+    """Events, the newest first."""
+    _check(asked)
+    named = {name: Q(**{column: asked[name]}) for name, column in COLUMNS.items() if name in asked}
+    others = {name: Q(**{name: asked[name]}) for name in ("kind", "by") if name in asked}
+    lead = named.pop("tenant", Q())
+    if len(named) == len(COLUMNS) - 1 and lead:
+        lead, named = Q(lead, *named.values()), {}
+    return KeysetQuery(rows=ProviderEvent.objects.filter(lead), rest=Q(*named.values(), *others.values()))
 
 
 def tasks(asked: Mapping[str, str]) -> KeysetQuery:

@@ -11,12 +11,13 @@ from engines.models import TransactionRecord, Worker
 from ergon_site.access import audit
 from facts import ledger
 from facts.models import Boundary
+from providers import calls
 from tests.console import records
 from tests.console.test_browser import chromium, context, contexts, everywhere, inside, page
 from tests.console.test_providers_pages import sent_away
 from tests.factories import WorkerFactory, make_pipeline
 from tests.facts.drafts import draft, make_boundary
-from tests.providers.scripted_providers import scripted
+from tests.providers.scripted_providers import WHO, scripted
 
 # The browser sees pages, not databases: the other console tests run on both.
 pytestmark = pytest.mark.once
@@ -29,6 +30,7 @@ LISTS = (
     "engines/worker",
     "providers/gate",
     "providers/providerexecutionmetric",
+    "providers/providerevent",
     "providers/taskexecution",
     "facts/boundary",
 )
@@ -58,6 +60,8 @@ def fill_lists() -> None:
     TransactionRecord.objects.update(started_at=F("finished_at") - timedelta(milliseconds=66))
     records.make_worker(orders.name, "another.pipeline.with.a.long.name", "and.one.more")
     scripted({}).ask(correlation_id="order-" + "7" * 60)
+    for limit in (1000, 2000):
+        calls.set_quota(WHO, limit=limit, window=86_400, by="ada", reason="the contract says so " * 8)
     sent_away("c-1" + "9" * 40)
     make_boundary()
     ledger.append(draft(1))

@@ -15,7 +15,14 @@ from django.utils import timezone
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, active_policy, calls
-from providers.models import Gate, OutboxLetter, ProviderExecutionMetric, ProviderPolicyRow, TaskExecution
+from providers.models import (
+    Gate,
+    OutboxLetter,
+    ProviderEvent,
+    ProviderExecutionMetric,
+    ProviderPolicyRow,
+    TaskExecution,
+)
 from providers.models.gates import moment
 from tests.console import records
 from tests.factories import TaskExecutionFactory
@@ -58,6 +65,7 @@ def test_empty_lists_say_what_would_fill_them(browse: Client) -> None:
     for name, words in {
         "gate": "after their first call",
         "providerexecutionmetric": "No attempts yet",
+        "providerevent": "No events yet",
         "providerpolicyrow": "class apply",
         "taskexecution": "CeleryProviderTask",
         "outboxletter": "queue.deadletter",
@@ -234,6 +242,48 @@ def test_attempts_are_found_by_what_they_were(browse: Client, gate: Gate) -> Non
     assert browse.get(f"{address}99999999999999999999/change/").status_code == 404
 
 
+def test_a_capability_has_a_history_of_its_changes(browse: Client) -> None:
+    scripted({}).ask()
+    gate = Gate.objects.get()
+    assert "No changes yet" in records.read(browse, page(gate))
+    trip()
+    calls.force_closed(WHO, by="ada", reason="they are <back>")
+    opened, forced = ProviderEvent.objects.order_by("id")
+    for shown in (records.read(browse, page(gate)), records.read(browse, page(gate, "live"))):
+        assert page(opened) in shown
+        assert page(forced) in shown
+        assert shown.index(page(forced)) < shown.index(page(opened))
+        assert "they are &lt;back&gt;" in shown
+        assert f"{PROVIDERS}providerevent/?tenant={TENANT}&amp;provider=rank&amp;capability=rank_snapshot" in shown
+    one = records.read(browse, page(opened))
+    assert page(gate) in one
+    assert "connection_error" in one
+
+
+def test_events_are_found_by_what_they_were(browse: Client, gate: Gate) -> None:
+    trip()
+    calls.force_closed(WHO._replace(capability="other"), by="bob", reason="they are back")
+    address = f"{PROVIDERS}providerevent/"
+    assert "rank rank_snapshot" in records.read(browse, address)
+    for asked, count in {
+        "": 3,
+        "kind=breaker": 1,
+        f"tenant={TENANT}": 3,
+        f"tenant={TENANT}&provider=rank&capability=rank_snapshot": 2,
+        f"tenant={TENANT}&provider=rank&capability=rank_snapshot&kind=quota": 1,
+        "provider=rank&capability=other": 1,
+        f"tenant={TENANT}&by=bob": 1,
+        "tenant=somebody": 0,
+    }.items():
+        assert len(records.exported(browse, f"{address}export.json?{asked}")) == count, asked
+    (row,) = records.exported(browse, f"{address}export.json?by=bob")
+    told = [row[name] for name in ("kind", "from_state", "to_state", "why")]
+    assert told == ["override", "none", "closed", "they are back"]
+    assert browse.get(f"{address}?kind=odd").status_code == 302
+    assert browse.get(f"{address}99999999999999999999/change/").status_code == 404
+    assert browse.post(page(ProviderEvent.objects.first()), DIALOG).status_code == 403
+
+
 def test_tasks_and_letters_have_pages(browse: Client) -> None:
     task = TaskExecutionFactory.create(celery_task_id="c-1")
     scripted(DOWN).ask(task_execution_id=task.pk, task_name="ranks.fetch", correlation_id="order-7")
@@ -320,8 +370,15 @@ def test_no_page_asks_the_database_too_often(browse: Client, gate: Gate) -> None
     for number in range(12):
         sent_away(f"c-{number}")
     metric = ProviderExecutionMetric.objects.first()
-    addresses = [f"{PROVIDERS}{name}/" for name in ("gate", "providerexecutionmetric", "taskexecution", "outboxletter")]
-    addresses += [page(gate), page(metric), f"{PROVIDERS}providerpolicyrow/", "/admin/"]
+    names = ("gate", "providerexecutionmetric", "providerevent", "taskexecution", "outboxletter")
+    addresses = [f"{PROVIDERS}{name}/" for name in names]
+    addresses += [
+        page(gate),
+        page(metric),
+        page(ProviderEvent.objects.first()),
+        f"{PROVIDERS}providerpolicyrow/",
+        "/admin/",
+    ]
     for address in addresses:
         with CaptureQueriesContext(connection) as asked:
             assert browse.get(address).status_code == 200

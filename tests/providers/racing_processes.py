@@ -2,6 +2,7 @@
 
 `admit COUNT SECONDS COST PROBES`: so many processes ask the gate at once and over and over; prints what each was told.
 `share COUNT SECONDS COST PROBES`: the same, each for a tenant of its own, all of which share an account.
+`fail COUNT ROUNDS`: so many processes fail at once, after which one of them resets the breaker; so many times.
 `execute COUNT KEY`: so many processes execute the same request at once; prints how each came out.
 `obey`: executes once for every line that it reads, and prints the reason.
 `hang`: executes a call that does not end.
@@ -10,6 +11,7 @@
 """
 
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -54,6 +56,29 @@ def admit(count: int, seconds: float, cost: int, probes: int, *, is_shared: bool
             admission = calls.admit(who, asked)
             told[admission.decision.value, admission.window_start] += 1
         return [(decision, window, times) for (decision, window), times in told.items()]
+
+    together(count, race)
+
+
+def fail(count: int, rounds: int) -> None:
+    from providers import BreakerPolicy, RetryPolicy, calls
+    from tests.providers.scripted_providers import WHO, scripted
+
+    barrier = multiprocessing.get_context("fork").Barrier(count, timeout=120)
+
+    def answer(_: Any) -> dict[str, Any]:
+        barrier.wait()  # until all are admitted
+        raise TimeoutError
+
+    def race() -> int:
+        policies = {"breaker_policy": BreakerPolicy(3, 3600.0), "retry_policy": RetryPolicy(max_attempts=1)}
+        provider = scripted(answer, **policies)
+        for _ in range(rounds):
+            provider.ask()
+            if barrier.wait() == 0:
+                calls.reset(WHO, by="ada", reason="once more")
+            barrier.wait()
+        return len(provider.calls)
 
     together(count, race)
 
@@ -123,6 +148,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["admit" | "share" as kind, count, seconds, cost, probes]:
             admit(int(count), float(seconds), int(cost), int(probes), is_shared=kind == "share")
+        case ["fail", count, rounds]:
+            fail(int(count), int(rounds))
         case ["execute", count, key]:
             execute(int(count), key)
         case ["outage", policy, reason]:

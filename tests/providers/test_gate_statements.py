@@ -199,6 +199,7 @@ def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, over
     row, now, passed = OnRow(), START, [Admission(gate.admit(Asked(policy, 99), START)[1].decision, Permit(7))]
     for later, (kind, *about) in history:
         now += later
+        before = gate.breaker
         if kind == "admit":
             asked = Asked(policy, *about)
             gate, admission = gate.admit(asked, now)
@@ -210,6 +211,7 @@ def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, over
             gate, decision = gate.settle(result, now)
             assert row.settle(result, now) == decision.value
         kept_row = Gate.objects.get()
+        assert kept_row.turned_from == ("" if gate.breaker.generation == before.generation else before.state.value)
         assert seen(plain(value_of(kept_row))) == seen(plain(gate))
         assert kept_row.effective_state(moment(now)) is gate.state_at(now)
 

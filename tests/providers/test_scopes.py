@@ -15,7 +15,7 @@ from ergon_site.access.clients import Grant
 from providers import BreakerPolicy, ProviderRateLimitError, QuotaState, RetryPolicy, calls
 from providers.core.errors import ProviderConnectionError, ProviderQuotaExceededError, ProviderUsageError
 from providers.core.exchange import Who
-from providers.models import Gate, ProviderHealthState
+from providers.models import Gate, ProviderEvent, ProviderHealthState
 from providers.reads import health
 from tests.api.api_clients import post
 from tests.commands import run
@@ -215,3 +215,21 @@ def test_only_clients_of_the_platform_change_what_all_tenants_share(platform: li
     answer = api.put("/api/v1/providers/rank/*/quota", limit, content_type="application/json")
     assert answer.status_code == status
     assert Gate.objects.filter(tenant_id="*", override="open", quota_limit=5).exists() is (status == 200)
+
+
+def test_changes_of_an_account_are_events_of_its_own() -> None:
+    failing = scripted(TimeoutError(), **ACCOUNTS)
+    ask(failing)
+    ask(failing, OTHER)
+    calls.reset(ACCOUNT, by="ada", reason="back")
+    ask(scripted(ProviderRateLimitError(retry_after=40), **ACCOUNTS))
+    calls.set_quota(ACCOUNT, limit=0, window=86400.0, by="ada")
+    ask(scripted({"rank": 1}, **ACCOUNTS))
+    rows = ProviderEvent.objects.order_by("id").values_list("tenant_id", "kind", "from_state", "to_state", "by")
+    assert list(rows) == [
+        ("*", "breaker", "closed", "open", ""),
+        ("*", "breaker", "open", "closed", "ada"),
+        ("*", "pause", "none", "paused", ""),
+        ("*", "quota", "none", "0 in 86400 s", "ada"),
+        ("*", "exhaustion", "available", "exhausted", ""),
+    ]

@@ -1,0 +1,45 @@
+"""Events: each change of a breaker, pause, quota or override."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from unfold.decorators import display
+
+from ergon_site.access.console.cells import UNKNOWN, column, two_lines, unbroken
+from ergon_site.access.console.lists import typed
+from providers.admin import cells
+from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
+from providers.models import Gate, ProviderEvent
+from providers.reads import lists
+
+
+@admin.register(ProviderEvent)
+class EventsPage(KeysetDetailPage):
+    looked_for = staticmethod(lists.events)
+    detail_template = "console/provider_event.html"
+    empty_text = "No events yet: each change of a breaker, pause, quota or override is recorded here."
+    list_display = ("at", "whose", "what", "change", "reason")
+    list_filter: ClassVar = [offered("kind"), TENANT, PROVIDER, CAPABILITY, typed("by", help_text="Full name")]
+    search_fields = ()
+    export_fields = (
+        *("id", "tenant_id", "provider_name", "capability", "kind", "from_state", "to_state", "why", "generation"),
+        *("at", "until", "by"),
+    )
+
+    @display(description="capability")
+    def whose(self, row: ProviderEvent) -> str:
+        return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
+
+    what = column("kind", lambda row: unbroken(row.kind))
+    change = column("change", cells.change)
+    reason = column("why", lambda row: two_lines(row.why or UNKNOWN, row.by and f"by {row.by}"))
+
+    def details(self, request: HttpRequest, row: ProviderEvent) -> dict[str, Any]:
+        gate = Gate.objects.filter(**row.who._asdict()).values_list("pk", flat=True).first()
+        return {
+            "event": row,
+            "change": cells.change(row),
+            "gate_address": cells.address("providers_gate", gate),
+            "events_address": cells.events_address(row.who),
+        }
