@@ -208,7 +208,7 @@ class GatesPage(KeysetDetailPage):
             "account_address": cells.address("providers_gate", account.pk if account else None),
             "figures": list(_figures(stand)),
             "quota": cells.quota(stand.quota),
-            "chart": drawing.minute_chart(health.minutes(row, stand.read_at), "Attempts in each minute", ENDS),
+            "chart": drawing.minute_chart(health.minutes(stand), "Attempts in each minute", ENDS),
             "waiting": _waiting(stand),
             "recent": [cells.attempt(one) for one in newest.order_by("-created_at", "-id")[:SHOWN]],
             "attempts_address": cells.attempts_address(stand.who),

@@ -14,6 +14,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from providers.core.errors import ProviderUsageError, canonical
 from providers.core.events import ProviderEventNotice
+from providers.database import sql
 
 # Where each app registers its providers and callables.
 MODULE = "ergon_providers"
@@ -41,7 +42,7 @@ def forget(listener: Listener) -> None:
 
 def tell(notices: Iterable[ProviderEventNotice]) -> None:
     """Tell of events once the present transaction is committed; at once if there is none."""
-    transaction.on_commit(partial(_tell, list(notices)))
+    transaction.on_commit(partial(sql.call_untimed, partial(_tell, list(notices))))
 
 
 def _tell(notices: list[ProviderEventNotice]) -> None:

@@ -1,6 +1,7 @@
 """Runs statements: prepared once for each connection, outside of transactions where possible."""
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +18,7 @@ PREPARED_FROM = 2
 Row = tuple[Any, ...]
 # A database that is away, as against a statement that is wrong.
 LOST = (OperationalError, InterfaceError)
+_thread = threading.local()
 
 
 def is_postgresql() -> bool:
@@ -87,8 +89,24 @@ def lost_connections_closed() -> Iterator[None]:
 @contextmanager
 def answered_within(seconds: float) -> Iterator[None]:
     """The same, for a database that has so long for its answers; then it counts as away."""
-    with lost_connections_closed(), time_limit(seconds):
-        yield
+    later: list[Callable[[], None]] = []
+    _thread.later = later
+    try:
+        with lost_connections_closed(), time_limit(seconds):
+            yield
+    finally:
+        _thread.later = None
+        for call in later:
+            call()
+
+
+def call_untimed(call: Callable[[], None]) -> None:
+    """Call this when the time of `answered_within` no longer runs: after its block, or now outside of one."""
+    later: list[Callable[[], None]] | None = getattr(_thread, "later", None)
+    if later is None:
+        call()
+    else:
+        later.append(call)
 
 
 def is_connected() -> bool:

@@ -1,11 +1,12 @@
 """The status of capabilities: breaker, rates of the last hour, quota, pauses, overrides."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Case, CharField, Count, F, FloatField, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, CharField, Count, F, FloatField, Q, QuerySet, Value, When
 from django.db.models.functions import Cast
 
 from ergon_site.access.database.clock import database_time
@@ -46,6 +47,16 @@ class QuotaStanding:
         return 100.0 * self.used / self.limit if self.limit else 100.0
 
 
+class Minute(NamedTuple):
+    attempts: int
+    successes: int
+    executions: int
+    successful_executions: int
+    buckets: Any
+    refusals: int
+    minute: int  # since 1970
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     who: Who
@@ -55,6 +66,7 @@ class Standing:
     gate: Gate | None
     health: ProviderHealthState | None
     read_at: datetime
+    minutes: Sequence["Minute"] = ()  # of the last hour, those with calls
     account: "Standing | None" = None  # of the account, where that has a gate
 
     @property
@@ -118,9 +130,9 @@ def of_tenant(tenant_id: str) -> list[Standing]:
     windows = QuotaState.objects.filter(tenant_id=tenant_id, window_start__lte=now, window_end__gt=now)
     quotas = {row.who: row for row in windows.order_by("window_start")}
     seen = {who for who, gate in gates.items() if gate.is_limited or gate.override}
-    rates = _rates(gates.values(), now)
+    minutes = _minutes(gates.values(), now)
     stands = [
-        _standing(who, gates.get(who), healths.get(who), quotas.get(who), rates, now)
+        _standing(who, gates.get(who), healths.get(who), quotas.get(who), minutes, now)
         for who in sorted(seen | set(healths) | set(quotas))
     ]
     return _with_accounts(stands, now)
@@ -130,8 +142,8 @@ def of_gates(gates: Sequence[Gate]) -> list[Standing]:
     now = database_time()
     names = {f"{name}__in": {getattr(gate, name) for gate in gates} for name in Who._fields}
     healths = {row.who: row for row in ProviderHealthState.objects.filter(**names)} if gates else {}
-    rates = _rates(gates, now)
-    stands = [_standing(gate.who, gate, healths.get(gate.who), None, rates, now) for gate in gates]
+    minutes = _minutes(gates, now)
+    stands = [_standing(gate.who, gate, healths.get(gate.who), None, minutes, now) for gate in gates]
     return _with_accounts(stands, now)
 
 
@@ -200,18 +212,17 @@ def oldest_letter_age() -> float | None:
     return (database_time() - first.created_at).total_seconds() if first else None
 
 
-def minutes(gate: Gate, now: datetime) -> list[dict[str, Any]]:
+def minutes(one: Standing) -> list[dict[str, Any]]:
     """The calls of each minute of the last hour, those without any included."""
-    last = int(now.timestamp() // 60)
-    rows = ProviderMinute.objects.filter(gate_id__in=_counted_by(gate), minute__gt=last - HOUR).order_by("minute")
-    sums = rows.values_list("minute").annotate(Sum("successes"), Sum("attempts"), Sum("refusals"))
-    found = {minute: counts for minute, *counts in sums}
-    listed = []
-    for minute in range(last - HOUR + 1, last + 1):
-        successes, attempts, refusals = found.get(minute, (0, 0, 0))
-        counts = {"ok": successes, "bad": attempts - successes, "refused": refusals}
-        listed.append({"minute": moment(minute * 60), **counts})
-    return listed
+    last = int(one.read_at.timestamp() // 60)
+    found: dict[int, Counter[str]] = {}
+    for row in one.minutes:  # of an account, each of its tenants has some
+        counts = {"ok": row.successes, "bad": row.attempts - row.successes, "refused": row.refusals}
+        found.setdefault(row.minute, Counter()).update(counts)
+    none = dict.fromkeys(("ok", "bad", "refused"), 0)
+    return [
+        {"minute": moment(minute * 60), **none, **found.get(minute, {})} for minute in range(last - HOUR + 1, last + 1)
+    ]
 
 
 def conditions(now: datetime) -> dict[str, Case | Q]:
@@ -240,14 +251,15 @@ def _standing(
     gate: Gate | None,
     health: ProviderHealthState | None,
     row: QuotaState | None,
-    rates: dict[int, Rates],
+    minutes: dict[int, list[Minute]],
     now: datetime,
 ) -> Standing:
     """What the gate says; of what never passed a gate here, what is written in the visible tables."""
     state = gate.effective_state(now) if gate else BreakerState(health.breaker_state if health else "closed")
     live, quota = Rates(), None
+    found = minutes.get(gate.pk, []) if gate else []
     if gate is not None and (gate.settlements or gate.who.is_account or health is None):
-        live = rates.get(gate.pk, live)
+        live = rates_of(found)._replace(refusals=sum(minute.refusals for minute in found)) if found else live
     elif health is not None:
         live = Rates(
             success=health.success_rate_1h,
@@ -260,7 +272,8 @@ def _standing(
         quota = QuotaStanding(limit=gate.quota_limit, used=window.used, start=start, end=end)
     elif gate is None and row is not None:
         quota = QuotaStanding(limit=row.limit_count, used=row.used_count, start=row.window_start, end=row.window_end)
-    return Standing(who=who, state=state, rates=live, quota=quota, gate=gate, health=health, read_at=now)
+    about: dict[str, Any] = {"gate": gate, "health": health, "read_at": now, "minutes": found}
+    return Standing(who=who, state=state, rates=live, quota=quota, **about)
 
 
 def _with_accounts(stands: list[Standing], now: datetime) -> list[Standing]:
@@ -279,26 +292,17 @@ def _with_accounts(stands: list[Standing], now: datetime) -> list[Standing]:
     ]
 
 
-def _counted_by(gate: Gate) -> Any:
-    """The gates whose calls count as those of this one: of an account, its tenants'."""
-    if not gate.who.is_account:
-        return [gate.pk]
-    return Gate.objects.filter(provider_name=gate.provider_name, account=gate.tenant_id, is_shared=True).values("pk")
-
-
-def _rates(gates: Iterable[Gate], now: datetime) -> dict[int, Rates]:
-    """The rates of each gate, from its minutes; of an account's, from those of its tenants."""
+def _minutes(gates: Iterable[Gate], now: datetime) -> dict[int, list[Minute]]:
+    """The minutes of the last hour of each gate; of an account's, those of its tenants."""
     since = int(now.timestamp() // 60) - HOUR
     recent = ProviderMinute.objects.filter(minute__gt=since).order_by()
-    columns = ("attempts", "successes", "executions", "successful_executions", "buckets", "refusals")
-    minutes: dict[int, list[Any]] = {}
+    found: dict[int, list[Minute]] = {}
     plain = [gate.pk for gate in gates if not gate.who.is_account]
-    for gate_id, *minute in recent.filter(gate_id__in=plain).values_list("gate_id", *columns):
-        minutes.setdefault(gate_id, []).append(minute)
+    for gate_id, *minute in recent.filter(gate_id__in=plain).values_list("gate_id", *Minute._fields):
+        found.setdefault(gate_id, []).append(Minute(*minute))
     for gate in gates:
         if gate.who.is_account:
-            minutes[gate.pk] = list(recent.filter(gate_id__in=_counted_by(gate)).values_list(*columns))
-    return {
-        gate_id: rates_of(found)._replace(refusals=sum(minute[-1] for minute in found))
-        for gate_id, found in minutes.items()
-    }
+            tenants = Gate.objects.filter(provider_name=gate.provider_name, account=gate.tenant_id, is_shared=True)
+            rows = recent.filter(gate_id__in=tenants.values("pk")).values_list(*Minute._fields)
+            found[gate.pk] = [Minute(*row) for row in rows]
+    return found

@@ -1,6 +1,7 @@
 """Events: each change is a row, written with it and once; callables are told of it after the commit."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -313,6 +314,23 @@ def test_an_error_in_a_callable_hurts_nobody(told: list[ProviderEventNotice]) ->
     failed = [line for line in lines if line["event"] == "event listener failed"]
     assert [(line["kind"], line["error_type"]) for line in failed] == [("breaker", "RuntimeError")] * 3
     assert "hunter2" not in str(failed)
+
+
+@pytest.mark.postgresql
+def test_a_slow_callable_takes_nothing_of_the_databases_time() -> None:
+    """Settling has a second; were that over, the outcome would be kept in the journal."""
+
+    def slow(_: ProviderEventNotice) -> None:
+        time.sleep(1.5)
+
+    on_event(slow)
+    try:
+        result = scripted(TimeoutError(), breaker_policy=BreakerPolicy(1), retry_policy=ONCE).ask(
+            deadline=time.monotonic() + 1.0
+        )
+    finally:
+        events.forget(slow)
+    assert (result.reason_code, result.is_kept, calls.waiting()) == ("timeout", True, 0)
 
 
 async def later(event: ProviderEventNotice) -> None:
