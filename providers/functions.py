@@ -188,7 +188,7 @@ class Function:
             raise ProviderInternalError(msg, never_left=True)
         return bound
 
-    def answer(self, value: Any, *, is_guarded: bool) -> "Answer":
+    def answer(self, value: Any, *, is_guarded: bool) -> "Returned":
         """What the function returned, also in the form in which it can be kept."""
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
@@ -196,18 +196,18 @@ class Function:
             msg = f"{self.operation} returned something to be awaited: decorate a coroutine function"
             raise ProviderInternalError(msg)
         try:
-            return Answer({VALUE: values.dumped(self.dump(value))}, value)
+            return Returned({VALUE: values.dumped(self.dump(value))}, value)
         except Exception as error:  # noqa: BLE001 (`dump` may raise anything, and a success is never thrown away)
             reason = str(error) if isinstance(error, values.NotKeptError) else f"dump raised {type(error).__name__}"
             if is_guarded:
                 log.warning("provider answer cannot be given again", operation=self.operation, reason=reason)
-            return Answer({NOT_KEPT: reason}, value)
+            return Returned({NOT_KEPT: reason}, value)
 
     def value_in(self, result: ProviderExecutionResult) -> Any:
         """What the function returned, now or when the same request was made before."""
         result.raise_for_failure()
         kept = result.payload or {}
-        if isinstance(kept, Answer):
+        if isinstance(kept, Returned):
             return kept.value
         if NOT_KEPT in kept:
             msg = f"the request has succeeded before, and its answer cannot be given again: {kept[NOT_KEPT]}"
@@ -231,7 +231,7 @@ class Function:
             raise kind(found.message, http_status=found.http_status, never_left=found.never_left) from error
 
 
-class Answer(dict[str, Any]):
+class Returned(dict[str, Any]):
     """The answer of a function as it is kept, and the value itself for who has waited for it."""
 
     def __init__(self, kept: Mapping[str, Any], value: Any) -> None:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, assert_type
 from uuid import UUID
 
+import httpx
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
@@ -29,8 +30,10 @@ from ergon_site.celery import app
 from providers import (
     BreakerPolicy,
     CeleryProviderTask,
+    ProviderAuthError,
     ProviderBadRequestError,
     ProviderCircuitOpenError,
+    ProviderConnectionError,
     ProviderDependencyError,
     ProviderInternalError,
     ProviderQuotaExceededError,
@@ -47,6 +50,7 @@ from providers import (
 from providers.checks import check_providers
 from providers.core.exchange import Who
 from providers.models import Gate, IdempotencyClaim, ProviderExecutionMetric, ProviderHealthState
+from tests.providers.http_servers import serving
 from tests.providers.scripted_providers import AT_ONCE, TENANT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -159,6 +163,29 @@ def test_exceptions_of_a_library_mean_what_the_decorator_says(made: Decorate) ->
     assert caught.value.retry_after == 60
     with pytest.raises(ProviderRateLimitError, match="requested a pause"):  # for everybody
         decorated(ValueError())
+
+
+@pytest.mark.usefixtures("for_tenant")
+def test_a_function_that_speaks_http_needs_no_words_for_what_fails(made: Decorate) -> None:
+    def fetch(url: str) -> int:
+        answer = httpx.get(url, timeout=providers.current_call().remaining)
+        return answer.raise_for_status().status_code
+
+    once = made(fetch, retry=RetryPolicy(max_attempts=1))
+    with serving() as (url, _):
+        assert once(f"{url}/text") == 200
+        for path, kind, status in (
+            ("status/404", ProviderBadRequestError, 404),
+            ("status/401", ProviderAuthError, 401),
+            ("hanging_up", ProviderConnectionError, None),
+            ("again/503/60", ProviderDependencyError, 503),
+        ):
+            with pytest.raises(kind) as caught:
+                once(f"{url}/{path}")
+            assert caught.value.http_status == status
+        assert caught.value.retry_after == 60
+        with pytest.raises(ProviderTimeoutError), providers.calling(tenant_id=OTHER):
+            made(fetch, retry=RetryPolicy(max_attempts=1), timeout=1.0)(f"{url}/slow/20")
 
 
 @pytest.mark.usefixtures("for_tenant")
