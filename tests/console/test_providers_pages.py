@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
-from providers import ProviderConnectionError, active_policy, calls
+from providers import ProviderConnectionError, ProviderPolicy, active_policy, calls
 from providers.models import (
     Gate,
     OutboxLetter,
@@ -311,7 +311,8 @@ def test_a_policy_begins_as_the_class_says_and_the_next_call_obeys_it(browse: Cl
     shown = records.read(browse, made)
     assert "3 attempts at most" in shown
     assert "applies from the next call on" in shown
-    sent = {name: value for name, value in _fields(row.active.body) if value is not False}
+    whole = ProviderPolicy.from_stored(row.active.body).to_dict()
+    sent = {name: value for name, value in _fields(whole) if value is not False and value is not None}
     sent |= {"expected": "1", "reason": "once is enough", "retry.max_attempts": "1"}
     wrong = browse.post(made, {**sent, "on_store_failure": "perhaps"}).content.decode()
     assert "Must be closed or local." in wrong
