@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Outcome as Outcome,
         ProviderExecutionContext as ProviderExecutionContext,
         ProviderExecutionResult as ProviderExecutionResult,
+        Source as Source,
     )
     from providers.core.policy import ProviderPolicy as ProviderPolicy
     from providers.core.retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
@@ -58,7 +59,7 @@ _HOMES = {
         *("ProviderRateLimitError", "ProviderResponseFormatError", "ProviderTimeoutError", "ProviderUsageError"),
     ],
     "providers.core.events": ["EventKind", "ProviderEventNotice"],
-    "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult"],
+    "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult", "Source"],
     "providers.core.policy": ["ProviderPolicy"],
     "providers.core.retry": ["RetryBudget", "RetryPolicy"],
     "providers.functions": ["call"],

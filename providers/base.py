@@ -14,7 +14,14 @@ from providers import active_policy, calls, telemetry
 from providers.core import calling
 from providers.core.breaker import BreakerPolicy
 from providers.core.errors import ProviderError
-from providers.core.exchange import CallRequest, Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
+from providers.core.exchange import (
+    CallRequest,
+    Outcome,
+    ProviderExecutionContext,
+    ProviderExecutionResult,
+    Source,
+    Who,
+)
 from providers.core.policy import ProviderPolicy
 from providers.core.request import Request, refuse_deadline, refuse_mistakes, refuse_payload
 from providers.core.retry import RetryBudget, RetryPolicy
@@ -56,6 +63,8 @@ class ProviderBase(ABC):
     replay_for: ClassVar[float] = _DEFAULTS.replay_for
     breaker_scope: ClassVar[str] = _DEFAULTS.breaker_scope
     pause_scope: ClassVar[str] = _DEFAULTS.pause_scope
+    cache_for: ClassVar[float | None] = _DEFAULTS.cache_for
+    stale_for: ClassVar[float | None] = _DEFAULTS.stale_for
 
     @abstractmethod
     def _execute_impl(
@@ -71,6 +80,13 @@ class ProviderBase(ABC):
 
     # A subclass that can be awaited says how; otherwise its `_execute_impl` runs in a thread.
     _aexecute_impl: Any = None
+
+    def fallback(self, request: Request, error: ProviderError) -> dict[str, Any] | None:
+        """The answer to a request that has failed for good, or None to let it fail. It must be quick."""
+        return None
+
+    # Likewise for `aexecute`, if a subclass has something to await.
+    afallback: Any = None
 
     def execute(
         self,
@@ -159,7 +175,8 @@ class ProviderBase(ABC):
         """The rules, what they call and what they ask."""
         context, policy = ticket.context, ticket.policy
         is_guarded = context.idempotency_key is not None or policy.deduplicate
-        execution = calling.Execution(policy, context, time.monotonic, is_guarded=is_guarded)
+        has_fallback = type(self).fallback is not ProviderBase.fallback or self.afallback is not None
+        execution = calling.Execution(policy, context, time.monotonic, is_guarded=is_guarded, has_fallback=has_fallback)
         asked: dict[str, Any] = {
             "tenant_id": ticket.who.tenant_id,
             "campaign_id": ticket.campaign_id,
@@ -170,8 +187,19 @@ class ProviderBase(ABC):
         # A key that guards the request is the attempts' to know: a provider may keep to it as well.
         known = replace(context, idempotency_key=ticket.key) if is_guarded else context
         told = partial(_told, ticket, labels, span)
-        work = Work(known, labels, partial(self._execute_impl, **asked), asynchronous, told)
+        fallback = partial(self._fall_back, ticket)
+        work = Work(known, labels, partial(self._execute_impl, **asked), asynchronous, told, fallback)
         return calling.execute(execution), work, Store(ticket, time.monotonic)
+
+    def _fall_back(self, ticket: CallRequest, error: ProviderError, *, is_awaited: bool) -> Any:
+        """The fallback's answer; awaited, a coroutine of it, if there is one."""
+        request = self.request_of(
+            tenant_id=ticket.who.tenant_id, operation=ticket.operation, payload=dict(ticket.payload)
+        )
+        if not is_awaited:
+            return self.fallback(request, error)
+        awaitable = self.afallback or sync_to_async(self.fallback, thread_sensitive=False)
+        return awaitable(request, error)
 
 
 def _told(
@@ -180,6 +208,8 @@ def _told(
     """Log an execution in one line, with the fields that the documents name, and count it."""
     result = replace(result, idempotency_key=ticket.key)
     tell = log.info if result.ok else log.warning
+    about = {} if result.source is Source.PROVIDER else {"source": result.source.value}
+    error = result.error or result.original_error
     tell(
         "provider execution",
         **ticket.who._asdict(),
@@ -188,7 +218,8 @@ def _told(
         correlation_id=ticket.context.correlation_id,
         idempotency_key=ticket.key,
         attempt=len(result.attempts),
-        reason_code=result.reason_code,
+        reason_code=None if error is None else error.reason_code,
         outcome=result.outcome.value,
+        **about,
     )
     return telemetry.executed(span, labels, result)

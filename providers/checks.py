@@ -42,6 +42,10 @@ def of_policy(policy: ProviderPolicy, subject: Any) -> Iterator[CheckMessage]:
         text = f"A request counts as in progress for {policy.idempotency_lease:g} s but may take {lasts:.0f} s."
         hint = "Raise idempotency_lease, or lower timeout, attempts or waits; or give calls a deadline."
         yield Caution(text, hint=hint, obj=subject, id="providers.W004")
+    if policy.deduplicate and policy.cache_for is not None and policy.replay_for > policy.cache_for:
+        text = f"Equal requests are given the same answer for {policy.replay_for:g} s, longer than cache_for says."
+        hint = "A key keeps its answer, and deduplicate makes one of every request: lower replay_for."
+        yield Caution(text, hint=hint, obj=subject, id="providers.W009")
     if policy.loses_count:
         text = "on_store_failure 'local' and quota_per_attempt exclude each other: without it nothing is counted."
         yield Error(text, hint="Paid calls fail closed.", obj=subject, id="providers.E005")

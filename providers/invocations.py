@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from ergon_site.access.database.clock import database_time
 from providers import calls
-from providers.core.exchange import Outcome
+from providers.core.exchange import Outcome, Source
 from providers.models import ProviderExecutionMetric, TaskExecution
 from providers.models.calls import TaskState
 
@@ -42,8 +42,9 @@ def begin(task_name: str, celery_task_id: str, tenant_id: str) -> Invocation:
             # Left by an invocation that was then killed.
             calls_made = ProviderExecutionMetric.objects.filter(task_execution__in=rows)
             dead = calls_made.filter(outcome=Outcome.DEAD_LETTER.value)
-            # What was refused took no time.
-            last = calls_made.filter(duration_ms__gt=0).aggregate(number=Max("attempt_number"))["number"]
+            # What was refused took no time, and what stood in was no attempt.
+            made = calls_made.filter(duration_ms__gt=0, source=Source.PROVIDER.value)
+            last = made.aggregate(number=Max("attempt_number"))["number"]
             return Invocation(
                 row.pk,
                 since_first=database_time() - earlier.started_at,

@@ -211,6 +211,8 @@ class CeleryProviderTask(Task):
             self._come_back(result.error)
         if result.error is not None:
             self._fail(result.error, has_dead_letter=result.outcome is Outcome.DEAD_LETTER)
+        # For a body that wants to know whose answer it has.
+        self.request.source = result.source.value
         # As it is kept for the next one who asks the same.
         answer: dict[str, Any] = json.loads(calls.kept(result.payload))
         return answer

@@ -11,7 +11,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from engines.core import failures
-from providers.core.exchange import CallRequest, ProviderExecutionResult
+from providers.core.exchange import CallRequest, Outcome, ProviderExecutionResult, Source
 from providers.core.steps import Answered, Failed
 
 PROVIDER = "ergon.provider"
@@ -25,6 +25,7 @@ REASON = "ergon.reason_code"
 VERB = "ergon.verb"
 HTTP_STATUS = "http.response.status_code"
 REPLAYED = "ergon.replayed"
+SOURCE = "ergon.source"
 
 tracer = trace.get_tracer("ergon.providers")
 _meter = metrics.get_meter("ergon.providers")
@@ -40,6 +41,9 @@ attempt_duration = _meter.create_histogram(
 )
 suppressed = _meter.create_counter(
     "ergon.provider.retries.suppressed", description="Retries that the retry budget did not allow"
+)
+stand_ins = _meter.create_counter(
+    "ergon.provider.stand_ins", description="Answers that are not the provider's, by source and reason"
 )
 store_failures = _meter.create_counter(
     "ergon.provider.store_failures", description="Failures to reach the database, by verb"
@@ -60,13 +64,20 @@ def executing(
 
 
 def executed(span: trace.Span, labels: Mapping[str, Any], result: ProviderExecutionResult) -> ProviderExecutionResult:
-    outcome = {OUTCOME: result.outcome.value}
+    # What stood in is no success of the provider.
+    error = result.error or result.original_error
+    outcome = {OUTCOME: (Outcome.FAILED if result.original_error else result.outcome).value}
     span.set_attribute(REPLAYED, result.replayed)
-    if result.reason_code is not None:
-        outcome[REASON] = result.reason_code
-        span.set_status(trace.StatusCode.ERROR, result.reason_code)
+    if error is not None:
+        outcome[REASON] = error.reason_code
+        span.set_status(trace.StatusCode.ERROR, error.reason_code)
     span.set_attributes(outcome)
-    executions.add(1, {**labels, **outcome})
+    if result.source is not Source.PROVIDER:
+        span.set_attribute(SOURCE, result.source.value)
+        reason = {} if error is None else {REASON: error.reason_code}
+        stand_ins.add(1, {**labels, SOURCE: result.source.value, **reason})
+    if result.source is not Source.CACHE:
+        executions.add(1, {**labels, **outcome})
     if result.retry_suppressed:
         suppressed.add(1, labels)
     return result

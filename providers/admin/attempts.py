@@ -7,14 +7,13 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from ergon_site.access.console.cells import column, milliseconds, tag, two_lines
+from ergon_site.access.console.cells import column, milliseconds, two_lines
 from ergon_site.access.console.lists import typed
 from providers.admin import cells
 from providers.admin.lists import CAPABILITY, PROVIDER, TENANT, KeysetDetailPage, offered
 from providers.models import Gate, ProviderExecutionMetric
 from providers.reads import lists
 
-KINDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
 SHOWN = 50
 
 
@@ -25,14 +24,16 @@ class AttemptsPage(KeysetDetailPage):
     empty_text = "No attempts yet: each call to a provider is recorded here."
     list_display = ("made", "whose", "what", "ended", "took")
     list_filter: ClassVar = [
-        *(offered("outcome"), offered("reason"), TENANT, PROVIDER, CAPABILITY, typed("correlation", "correlation id")),
+        *(offered("outcome"), offered("reason"), offered("source"), TENANT, PROVIDER, CAPABILITY),
+        typed("correlation", "correlation id"),
         typed("task", "task execution", help_text="Execution number"),
     ]
     search_help_text = "A correlation id"
     export_fields = (
         *("id", "tenant_id", "provider_name", "capability", "operation", "correlation_id", "idempotency_key"),
         *("attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome", "reason_code"),
-        *("retryable", "retry_suppressed", "http_status", "policy_version", "task_execution_id", "created_at"),
+        *("retryable", "retry_suppressed", "http_status", "policy_version", "source", "task_execution_id"),
+        "created_at",
     )
 
     made = column("made", lambda row: row.created_at)
@@ -42,7 +43,7 @@ class AttemptsPage(KeysetDetailPage):
         return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
 
     what = column("operation", lambda row: two_lines(row.operation, row.correlation_id))
-    ended = column("outcome", lambda row: _both(tag(row.outcome.replace("_", " "), KINDS), row.reason_code or ""))
+    ended = column("outcome", lambda row: _both(cells.outcome(row), row.reason_code or ""))
 
     @display(description="took")
     def took(self, row: ProviderExecutionMetric) -> str:
@@ -53,7 +54,7 @@ class AttemptsPage(KeysetDetailPage):
         gate = Gate.objects.filter(**row.who._asdict()).values_list("pk", flat=True).first()
         return {
             "attempt": row,
-            "outcome": tag(row.outcome.replace("_", " "), KINDS),
+            "outcome": cells.outcome(row),
             "took": milliseconds(row.duration_ms),
             "budget": milliseconds(row.timeout_budget_ms),
             "gate_address": cells.address("providers_gate", gate),

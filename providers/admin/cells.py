@@ -23,6 +23,8 @@ KINDS = {
     "account open": "bad",
 }
 TO_STATES = KINDS | {"paused": "warning", "exhausted": "bad"}
+ENDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
+SOURCES = {"cache": "good", "stale": "warning", "fallback": "warning"}
 
 
 def share(rate: float | None) -> str:
@@ -47,7 +49,12 @@ def away(moment: datetime, now: datetime) -> str:
 
 def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
     page = address("providers_providerexecutionmetric", row.pk)
-    return {"row": row, "address": page, "took": milliseconds(row.duration_ms)}
+    return {"row": row, "address": page, "outcome": outcome(row), "took": milliseconds(row.duration_ms)}
+
+
+def outcome(row: ProviderExecutionMetric) -> str:
+    """How an attempt ended; of an answer that is not the provider's, what stood in."""
+    return tag(row.source, SOURCES) if row.source in SOURCES else tag(row.outcome.replace("_", " "), ENDS)
 
 
 def event(row: ProviderEvent) -> dict[str, Any]:

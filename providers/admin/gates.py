@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -29,7 +29,7 @@ from providers.calls import OrderError
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 from providers.core.gate import EVERY
-from providers.models import Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
+from providers.models import CachedAnswer, Gate, ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads import health, lists
 from providers.reads.health import Standing
 
@@ -39,6 +39,7 @@ AT_ONCE = 500
 COUNTED = 1_000
 ENDS = {"ok": "succeeded", "bad": "failed", "refused": "refused"}
 SAYS = {BreakerState.CLOSED: "done", BreakerState.HALF_OPEN: "paused", BreakerState.OPEN: "failed"}
+STOOD_IN = {"cache": "Cache hits, last hour", "stale": "Stale answers", "fallback": "Fallbacks"}
 QUOTAS = {"near": "80 % used or more", "spent": "used up", "none": "no quota"}
 
 
@@ -61,6 +62,10 @@ CLOSE = {
     "description": "Calls are allowed, whatever the state of the breaker. Quotas and pauses still apply.",
     "form_class": ForceForm,
 }
+FORGET = {
+    "title": "Drop cached answers",
+    "description": "Kept answers are deleted: the next calls ask the provider.",
+}
 DROP = {"title": "Remove quota", "description": "Calls are no longer limited. Recorded usage is kept."}
 SET: dict[str, Any] = {
     "submit_text": "Set quota",
@@ -79,6 +84,9 @@ COLUMNS: Mapping[str, Callable[[Standing], Any]] = {
     "p95_latency_ms_1h": attrgetter("rates.p95"),
     "attempts_1h": attrgetter("rates.attempts"),
     "refusals_1h": attrgetter("rates.refusals"),
+    "cache_hits_1h": attrgetter("rates.cache_hits"),
+    "stale_answers_1h": attrgetter("rates.stale_answers"),
+    "fallbacks_1h": attrgetter("rates.fallbacks"),
     "quota_limit": lambda one: one.quota and one.quota.limit,
     "used": lambda one: one.quota and one.quota.used,
     "last_error_code": lambda one: one.health and one.health.last_error_code,
@@ -101,6 +109,11 @@ def _figures(one: Standing) -> Iterator[dict[str, str]]:
         ("p95 of attempts", milliseconds(rates.p95), all_of_them),
     ):
         yield {"title": title, "value": value, "address": "" if value == UNKNOWN else address}
+    stood_in = {"cache": rates.cache_hits, "stale": rates.stale_answers, "fallback": rates.fallbacks}
+    for source, count in stood_in.items():
+        if count:
+            address = cells.attempts_address(one.who, source=source)
+            yield {"title": STOOD_IN[source], "value": f"{count:,}", "address": address}
 
 
 def _waiting(one: Standing) -> dict[str, Any]:
@@ -127,7 +140,7 @@ class GatesPage(KeysetDetailPage):
 
     edit_right = Right.LEAD
     refused_by = (OrderError,)
-    actions_detail = ("reset", "force_open", "force_close", "stop_all", "set_quota", "drop_quota")
+    actions_detail = ("reset", "force_open", "force_close", "stop_all", "set_quota", "drop_quota", "drop_answers")
     looked_for = staticmethod(lists.gates)
     detail_template = "console/provider.html"
     live_template = "console/provider_live.html"
@@ -177,7 +190,12 @@ class GatesPage(KeysetDetailPage):
         at = f"{known.last_error_at:%Y-%m-%d %H:%M:%S}" if known.last_error_at else UNKNOWN
         return two_lines(known.last_error_code, at)
 
-    def details(self, request: HttpRequest, row: Gate) -> dict[str, Any]:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Gate]:
+        rows: QuerySet[Gate] = super().get_queryset(request)
+        same = {name: OuterRef(name) for name in Who._fields}
+        return rows.annotate(has_answers=Exists(CachedAnswer.objects.filter(**same)))
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         address = {name: reverse(f"admin:providers_gate_{name}", args=[row.pk]) for name in self.actions_detail}
         buttons = [
             button(request, "Reset", address["reset"], right=Right.OPERATE),
@@ -189,6 +207,8 @@ class GatesPage(KeysetDetailPage):
             buttons.insert(3, button(request, "Stop for all", address["stop_all"], right=Right.LEAD))
         if row.is_limited:
             buttons.append(button(request, "Remove quota", address["drop_quota"], right=Right.LEAD))
+        if row.has_answers:
+            buttons.append(button(request, "Drop cached answers", address["drop_answers"], right=Right.OPERATE))
         # For all who may see the gate.
         entries = AuditEntry.objects.filter(target=str(row)[:300]).order_by("-at", "-id")
         history = {"history": list(entries[:SHOWN]), "may_audit": holds(request, Right.AUDIT)}
@@ -254,6 +274,10 @@ class GatesPage(KeysetDetailPage):
     @dialog_action(description="Remove quota", url_path="drop-quota", permissions=["lead"], dialog=DROP)
     def drop_quota(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
         return self._change(request, form, object_id, calls.drop_quota, "Quota removed.")
+
+    @dialog_action(description="Drop cached answers", url_path="drop-answers", permissions=["operate"], dialog=FORGET)
+    def drop_answers(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        return self._change(request, form, object_id, calls.drop_answers, "Cached answers dropped.")
 
     def new_context(self, request: HttpRequest) -> dict[str, Any]:
         return SET

@@ -16,13 +16,14 @@ from ergon_site.access.parameters import Filters, address_time, conditions, one_
 from providers.calls import FORCED_FOR
 from providers.core.errors import REASON_CODES
 from providers.core.events import EventKind
-from providers.core.exchange import Outcome, Who
+from providers.core.exchange import Outcome, Source, Who
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 ACTIONS = ("reset", "force-open", "force-close")
 OUTCOMES = [outcome.value for outcome in Outcome]
 REASONS = list(REASON_CODES)
 KINDS = [kind.value for kind in EventKind]
+SOURCES = [source.value for source in Source]
 
 TENANT = OpenApiParameter("tenant_id", {"type": "string", "format": "uuid"}, required=True)
 FOR_BOTH = [
@@ -36,6 +37,7 @@ FOR_METRICS = [
     *FOR_BOTH,
     OpenApiParameter("outcome", str, enum=OUTCOMES),
     OpenApiParameter("reason", str, enum=REASONS),
+    OpenApiParameter("source", str, enum=SOURCES),
     OpenApiParameter("correlation_id", str),
     OpenApiParameter("created_after", datetime, description="At this time or later."),
     OpenApiParameter("created_before", datetime, description="Before this time."),
@@ -118,6 +120,7 @@ FILTERS: Filters = {
     **NAMES,
     "outcome": lambda word: Q(outcome=one_of(OUTCOMES, word)),
     "reason": lambda word: Q(reason_code=one_of(REASONS, word)),
+    "source": lambda word: Q(source=one_of(SOURCES, word)),
     "correlation_id": lambda text: Q(correlation_id=short_text(text)),
     "created_after": lambda text: Q(created_at__gte=address_time(text)),
     "created_before": lambda text: Q(created_at__lt=address_time(text)),

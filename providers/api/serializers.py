@@ -52,6 +52,11 @@ class StandingSerializer(HealthSerializer):
     )
     attempts_1h = serializers.IntegerField(source="rates.attempts")
     refusals_1h = serializers.IntegerField(source="rates.refusals")
+    cache_hits_1h = serializers.IntegerField(source="rates.cache_hits", help_text="Calls that a kept answer saved.")
+    stale_answers_1h = serializers.IntegerField(
+        source="rates.stale_answers", help_text="Kept answers in the place of failures."
+    )
+    fallbacks_1h = serializers.IntegerField(source="rates.fallbacks", help_text="Fallbacks in the place of failures.")
     consecutive_failures = serializers.IntegerField(source="failures")
     open_until = serializers.DateTimeField(source="reopens_at", allow_null=True)
     cooldown_until = serializers.DateTimeField(
@@ -91,7 +96,8 @@ class MetricSerializer(serializers.ModelSerializer[ProviderExecutionMetric]):
         fields: ClassVar[Any] = [
             *("id", "tenant_id", "task_execution_id", "provider_name", "capability", "operation", "idempotency_key"),
             *("correlation_id", "attempt_number", "max_attempts", "duration_ms", "timeout_budget_ms", "outcome"),
-            *("reason_code", "retryable", "http_status", "retry_suppressed", "policy_version", "created_at"),
+            *("reason_code", "retryable", "http_status", "retry_suppressed", "policy_version", "source"),
+            "created_at",
         ]
 
 

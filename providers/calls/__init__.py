@@ -5,6 +5,11 @@ caller's transaction.
 """
 
 from ergon_site.access.database.calls import DatabaseTimeoutError as DatabaseTimeoutError
+from providers.calls.answers import (
+    drop_answers as drop_answers,
+    keep_answer as keep_answer,
+    look_up_answer as look_up_answer,
+)
 from providers.calls.dead_letters import record_dead_letter as record_dead_letter
 from providers.calls.journal import (
     answer_to as answer_to,
@@ -22,7 +27,15 @@ from providers.calls.overrides import (
     set_quota as set_quota,
 )
 from providers.calls.pruning import prune as prune, prune_old as prune_old
-from providers.calls.settling import claim as claim, kept as kept, refuse as refuse, rollup as rollup, settle as settle
+from providers.calls.settling import (
+    claim as claim,
+    give_up as give_up,
+    kept as kept,
+    refuse as refuse,
+    rollup as rollup,
+    settle as settle,
+    stand_in as stand_in,
+)
 from providers.core.exchange import CallRequest as CallRequest
 from providers.database.admitting import admit as admit
 from providers.database.sql import (

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from ergon_site.access import audit
 from ergon_site.access.database.clock import database_time
 from providers.models import (
+    CachedAnswer,
     IdempotencyClaim,
     OutboxLetter,
     ProviderEvent,
@@ -31,11 +32,13 @@ class Pruned(NamedTuple):
     tasks: int
     quotas: int
     events: int
+    answers: int
 
 
 def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = "") -> Pruned:
     """Remove calls and what belongs to them once they are older than this; done by somebody, it is written down."""
-    before = database_time() - older_than
+    now = database_time()
+    before = now - older_than
     Retention.objects.update_or_create(pk=1, defaults={"metrics_before": before})
     seconds = before.timestamp()
     tasks = TaskExecution.objects.filter(started_at__lt=before, finished_at__isnull=False, metrics__isnull=True)
@@ -47,6 +50,8 @@ def prune(*, older_than: timedelta = KEPT, by: str | None = None, reason: str = 
         tasks=_delete(tasks),
         quotas=_delete(QuotaState.objects.filter(window_end__lt=before)),
         events=_delete(ProviderEvent.objects.filter(at__lt=before)),
+        # They are no history.
+        answers=_delete(CachedAnswer.objects.filter(useful_until__lt=now.timestamp())),
     )
     if by is not None:
         after = {"older_than_days": older_than / timedelta(days=1), **pruned._asdict()}

@@ -1,4 +1,4 @@
-"""VERBS: claim, settle, refuse, rate, rollup.
+"""VERBS: claim, settle, refuse, stand_in, give_up, rate, rollup.
 
 A request that has a key is made by one caller at a time, and its success is given again. How an attempt came out (the
 call, its minute, the gate, what is visible) is one statement on PostgreSQL. A terminal failure of a task is kept as a
@@ -22,10 +22,10 @@ from providers.calls.overrides import end_expired_overrides
 from providers.core import histogram
 from providers.core.breaker import BreakerPolicy, BreakerState, Verdict
 from providers.core.errors import ProviderError
-from providers.core.exchange import SLACK, CallRequest, Outcome, Who
+from providers.core.exchange import SLACK, CallRequest, Outcome, Source, Who
 from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
 from providers.core.request import storable, text_of
-from providers.core.steps import Busy, Claimed, Refuse, Replay, Settle, Taken
+from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
 from providers.database import admitting, sql, statements
 from providers.database.statements import Dialect
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
@@ -39,6 +39,11 @@ EVERY = 1.0
 SKEW = timedelta(minutes=10)
 
 SETTLED = "SELECT g.decision, g.id, g.decided_at, h.rated_at, h.attempts_1h, {marks} FROM {gate}, {health}"
+# What an execution says of itself that made no attempt.
+NOT_CALLED = {"http_status": None, "lease": 0.0, "budget_ms": None}
+NO_RETRY = dict.fromkeys(("is_retried", "is_suppressed", "is_returned"), "false")
+# The column of a minute for each answer that is not the provider's.
+COUNTED_AS = {Source.CACHE: "cache_hits", Source.STALE: "stale_answers", Source.FALLBACK: "fallbacks"}
 HEALTH = """(SELECT * FROM provider_health_states WHERE tenant_id = %(tenant)s AND provider_name = %(provider)s
   AND capability = %(capability)s) AS h"""
 MINUTES = """
@@ -187,6 +192,7 @@ def _look_back(ticket: CallRequest, attempt: int) -> tuple[int, ProviderExecutio
         created_at__gte=datetime.fromtimestamp(ticket.asked_at, UTC) - SKEW,
         call_id=ticket.call_id,
         attempt_number=attempt,
+        source=Source.PROVIDER.value,
     )
     return gate_id or 0, attempts.first()
 
@@ -227,6 +233,43 @@ def _refuse(ticket: CallRequest, step: Refuse, admission: Admission | None) -> i
             dead_letters.record_dead_letter(ticket, step.error, step.attempt - 1)
     gate_id: int = found[0][0]
     return gate_id
+
+
+@retry_conflicts
+def stand_in(ticket: CallRequest, step: StandIn, *, is_repeat: bool = False) -> None:
+    """Write down an answer that is not the provider's. A fresh one also belongs to the key that was claimed for it."""
+    if is_repeat and _is_noted(ticket, source=step.source.value):
+        return
+    is_claimed = ticket.token is not None and step.source is Source.CACHE
+    given = {
+        **_given(ticket, step.attempt, step.error, Outcome.SUCCESS, NOTHING),
+        **NOT_CALLED,
+        "duration_ms": round(step.duration * 1000, 3),
+        "source": step.source.value,
+        "claim_state": ClaimState.SUCCEEDED.value,
+        "answer": kept(step.payload) if is_claimed else None,
+    }
+    texts = _stand_in_texts(sql.dialect(), step.source, is_claimed)
+    with _together(Outcome.SUCCESS):
+        if not _carry_out(texts, given):
+            admitting.make_gate(ticket.who)
+            _carry_out(texts, given)
+
+
+@retry_conflicts
+@transaction.atomic
+def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> None:
+    """Keep the dead letter of a task whose failure is written down already, and for which nothing stood in."""
+    if is_repeat and _is_noted(ticket, outcome=Outcome.DEAD_LETTER.value):
+        return
+    given = {**_given(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING), **NOT_CALLED, "duration_ms": 0.0}
+    sql.rows(statements.METRIC.format(gate=f"({statements.PLAIN_GATE}) AS g", **NO_RETRY), given)
+    dead_letters.record_dead_letter(ticket, step.error, step.attempts_made)
+
+
+def _is_noted(ticket: CallRequest, **about: str) -> bool:
+    rows = ProviderExecutionMetric.objects.filter(correlation_id=ticket.context.correlation_id, call_id=ticket.call_id)
+    return rows.filter(**about).exists()
 
 
 def kept(payload: Mapping[str, Any] | None) -> str:
@@ -275,12 +318,7 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     gates, health, minute, seen = (_refusal if kind.is_refusal else _settlement)(dialect, kind)
     words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
     words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
-    if kind.is_refusal:
-        words = dict.fromkeys(words, "false")
-    words |= {"gate": "g", "health": "h", "account": "a"}
-    if not dialect.is_one:
-        words |= {"gate": f"({statements.PLAIN_GATE}) AS g", "health": HEALTH}
-        words["account"] = f"({statements.ACCOUNT_GATE}) AS a"
+    words = (NO_RETRY if kind.is_refusal else words) | _tables(dialect)
     parts = {"m": statements.METRIC, "n": minute, "h": f"{health} RETURNING rated_at, attempts_1h"}
     if kind.is_limited:
         parts["q"] = statements.quota(dialect, is_refusal=kind.is_refusal)
@@ -297,10 +335,7 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
         texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
         if has_events:
             texts["ea"] = statements.events(dialect).format(**of_account)
-    seen = seen.format(**words)
-    if dialect.is_one:
-        return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen}"]
-    return [*texts.values(), seen]
+    return _joined(dialect, texts, seen.format(**words))
 
 
 def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
@@ -322,6 +357,30 @@ def _refusal(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, s
         gates = statements.shared_refund(dialect)
     health = statements.health(dialect, at=dialect.clock)
     return gates, health, statements.refused_minute(dialect), "SELECT g.id FROM {gate}"
+
+
+@cache
+def _stand_in_texts(dialect: Dialect, source: Source, is_claimed: bool) -> list[str]:  # noqa: FBT001 (of a cache)
+    parts = {"m": statements.METRIC, "n": statements.stand_in_minute(dialect, COUNTED_AS[source])}
+    if is_claimed:
+        parts["c"] = statements.claim_end(dialect)
+    words = NO_RETRY | _tables(dialect)
+    texts = {"g": statements.PLAIN_GATE, **{name: part.format(**words) for name, part in parts.items()}}
+    return _joined(dialect, texts, "SELECT g.id FROM {gate}".format(**words))
+
+
+def _joined(dialect: Dialect, texts: Mapping[str, str], seen: str) -> list[str]:
+    if dialect.is_one:
+        return [f"WITH {', '.join(f'{name} AS ({text})' for name, text in texts.items())} {seen}"]
+    return [*texts.values(), seen]
+
+
+def _tables(dialect: Dialect) -> dict[str, str]:
+    """How the parts name the gates as they have just become, and the health."""
+    if dialect.is_one:
+        return {"gate": "g", "health": "h", "account": "a"}
+    gates = {"gate": f"({statements.PLAIN_GATE}) AS g", "account": f"({statements.ACCOUNT_GATE}) AS a"}
+    return {**gates, "health": HEALTH}
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:
@@ -379,6 +438,7 @@ def _given(
         "reason": None if error is None else error.reason_code,
         "retryable": error is not None and error.retryable,
         "policy_version": ticket.policy_version,
+        "source": Source.PROVIDER.value,
         "call": ticket.call_id,
         "token": ticket.token,
         "replay_for": policy.replay_for,

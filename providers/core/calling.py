@@ -5,6 +5,7 @@ Written once for threads and asyncio: the rules yield what they want done and ar
 
 import random as chance
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from providers.core.errors import (
     ProviderTimeoutError,
     status_in,
 )
-from providers.core.exchange import Attempt, Outcome, ProviderExecutionContext, ProviderExecutionResult
+from providers.core.exchange import Attempt, Outcome, ProviderExecutionContext, ProviderExecutionResult, Source
 from providers.core.gate import NOTHING, Admission, Decision, Reservation
 from providers.core.policy import ProviderPolicy
 from providers.core.retry import Random, capped
@@ -28,14 +29,20 @@ from providers.core.steps import (
     Admit,
     Answered,
     Busy,
+    Cached,
     Call,
     Claim,
     Failed,
+    FallBack,
+    GiveUp,
+    Keep,
+    LookUp,
     Refuse,
     Replay,
     Settle,
     Sleep,
     Spool,
+    StandIn,
     Steps,
     StoppedError,
     StoreLost,
@@ -45,6 +52,10 @@ from providers.core.steps import (
 LOOKS_EVERY = 0.2
 # How long the rules wait before they ask a database that was away once more to keep an outcome.
 SETTLES_AGAIN_AFTER = (0.1, 0.3, 1.0, 3.0)
+# Seconds that a fallback has in any case, also after the deadline.
+FALLBACK_HAS = 1.0
+# What the provider says of a request or of our rights holds: an older answer must not contradict it.
+FINAL_WORDS = frozenset({"bad_request", "auth_failed"})
 # A spent quota is none of them: whoever runs out of it is told at once.
 PAUSES = frozenset({"rate_limited", "circuit_open"})
 REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
@@ -72,6 +83,7 @@ class Execution:
     clock: Callable[[], float]
     random: Random = chance.random
     is_guarded: bool = False
+    has_fallback: bool = False
     attempts: list[Attempt] = field(default_factory=list)
     number: int = field(init=False)  # of the attempt that is made or refused next
     calling: Admission | None = None  # of the attempt that is being made, until it is settled
@@ -116,6 +128,15 @@ class Execution:
             return Outcome.RETRY
         return Outcome.FAILED if self.context.task_name is None else Outcome.DEAD_LETTER
 
+    @property
+    def may_stand_in(self) -> bool:
+        """Whether there may be an answer instead of the provider's."""
+        return self.has_fallback or self.policy.stale_for is not None
+
+    def settled_as(self, end: Outcome) -> Outcome:
+        """How a failure is written down: as a dead letter only after nothing has stood in."""
+        return Outcome.FAILED if end is Outcome.DEAD_LETTER and self.may_stand_in else end
+
     def result(
         self, error: ProviderError | None = None, payload: dict[str, object] | None = None, *, suppressed: bool = False
     ) -> ProviderExecutionResult:
@@ -134,14 +155,25 @@ class Execution:
 
 def execute(execution: Execution) -> Steps[ProviderExecutionResult]:
     """An execution, from the claim of its key to its end."""
+    policy = execution.policy
     try:
         if execution.is_guarded:
             earlier = yield from claim(execution)
             if earlier is not None:
                 return earlier
-        return (yield from attempts(execution))
+        # After the claim: a key that has an answer keeps it, whatever was kept since.
+        if policy.cache_for and (cached := (yield LookUp(policy.cache_for))) is not None:
+            hit = StandIn(execution.number, Source.CACHE, cached.payload)
+            return (yield from serve(execution, hit, age=cached.age))
+        result = yield from attempts(execution)
     except StoppedError:
         return (yield from break_off(execution))
+    if not result.ok:
+        return (yield from stand_in(execution, result))
+    if policy.cache_for is not None and result.payload is not None and result.is_kept:
+        with suppress(StoppedError):  # it has succeeded and is settled
+            yield Keep(result.payload)
+    return result
 
 
 def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
@@ -153,15 +185,15 @@ def claim(execution: Execution) -> Steps[ProviderExecutionResult | None]:
                 return replace(execution.result(payload=payload), replayed=True)
             case Taken():
                 error: ProviderError = ProviderBadRequestError("the idempotency key was used for another request")
-                return (yield from refuse(execution, error))
+                return (yield from refuse(execution, error, is_end=True))
             case StoreLost():
-                return execution.result(store_lost())
+                return (yield from stand_in(execution, execution.result(store_lost())))
             case Busy(retry_after):
                 now, left = execution.clock(), execution.left()
                 if now + LOOKS_EVERY > waits_until or (left is not None and left <= LOOKS_EVERY):
                     message = "the same request is in progress"
                     error = ProviderDependencyError(message, retry_after=retry_after, is_passing=True)
-                    return (yield from refuse(execution, error))
+                    return (yield from refuse(execution, error, is_end=True))
                 yield Sleep(LOOKS_EVERY)
             case _:
                 execution.is_claimed = True
@@ -223,7 +255,7 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
     settlement = Settle(
         *made,
         verdict=verdict_of(error, count_rate_limited=policy.count_rate_limited),
-        outcome=end,
+        outcome=execution.settled_as(end),
         # Somebody who comes back by itself is not kept waiting through a pause.
         wants_retry=delay is not None and end is not Outcome.RETRY,
         error=error,
@@ -239,7 +271,7 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
     if decision is Decision.SHUT and settlement.returns_if_shut:
         execution.is_shut_out = True
         error.retry_after = max(error.retry_after or 0.0, policy.breaker.open_cooldown_seconds)
-    outcome = Outcome.RETRY if decision is Decision.RETRY else execution.end_of(error)
+    outcome = Outcome.RETRY if decision is Decision.RETRY else execution.settled_as(execution.end_of(error))
     told = Attempt(made.number, milliseconds(made.duration), outcome, error.reason_code, error.http_status)
     execution.attempts.append(told)
     return delay or 0.0, decision
@@ -286,17 +318,67 @@ def break_off(execution: Execution) -> Steps[ProviderExecutionResult]:
 
 
 def refuse(
-    execution: Execution, error: ProviderError, original: ProviderError | None = None
+    execution: Execution, error: ProviderError, original: ProviderError | None = None, *, is_end: bool = False
 ) -> Steps[ProviderExecutionResult]:
-    """An attempt that was not made. If others were, the reason stays the one that made them fail."""
+    """An attempt that was not made. If others were, the reason stays the one that made them fail.
+
+    `is_end` says that nothing will stand in.
+    """
     # Whoever refused, a refused call has failed; only one that nobody will make again is a dead letter.
     end = execution.end_of(original or error)
+    end = end if is_end else execution.settled_as(end)
     # With a reservation for each attempt, that of the last one was settled with it.
     refund = NOTHING if execution.policy.quota_per_attempt else execution.unpaid()
     outcome = Outcome.FAILED if end is Outcome.RETRY else end
     kept = yield Refuse(execution.number, error, outcome, refund, ends_execution=bool(execution.attempts))
     execution.is_unkept = isinstance(kept, StoreLost)
     return execution.result(original or error)
+
+
+def serve(execution: Execution, step: StandIn, age: float | None = None) -> Steps[ProviderExecutionResult]:
+    """The end with an answer that is not the provider's."""
+    kept = yield step
+    execution.is_unkept = execution.is_unkept or isinstance(kept, StoreLost)
+    ended = execution.result(payload=step.payload)
+    return replace(ended, source=step.source, age=age, original_error=step.error)
+
+
+def stand_in(execution: Execution, result: ProviderExecutionResult) -> Steps[ProviderExecutionResult]:
+    """An answer instead of the provider's, once nobody will get one from it any more; else the failure as it is."""
+    error, is_dead = result.error, result.outcome is Outcome.DEAD_LETTER
+    # Nobody wants the answer, somebody comes back for it, or its dead letter waits in the journal.
+    is_over = isinstance(error, ProviderCancelledError) or (is_dead and not result.is_kept)
+    if error is None or is_over or result.outcome is Outcome.RETRY or not execution.may_stand_in:
+        return result
+    try:
+        instead = yield from answer_instead(execution, error)
+    except StoppedError:
+        instead = None
+    if instead is not None:
+        return replace(instead, retry_after=result.retry_after, retry_suppressed=result.retry_suppressed)
+    if is_dead:
+        made = execution.context.attempts_made + len(execution.attempts)
+        kept = yield GiveUp(execution.number, error, made)
+        execution.is_unkept = isinstance(kept, StoreLost)
+        return replace(result, outcome=execution.end_of(error), is_kept=not execution.is_unkept)
+    return result
+
+
+def answer_instead(execution: Execution, error: ProviderError) -> Steps[ProviderExecutionResult | None]:
+    """What stands in: an answer that the provider gave before, or else what its class makes up."""
+    policy = execution.policy
+    if policy.stale_for is not None and error.reason_code not in FINAL_WORDS:
+        cached: Cached | None = yield LookUp(policy.useful_for)
+        if cached is not None:
+            step = StandIn(execution.number, Source.STALE, cached.payload, error)
+            return (yield from serve(execution, step, age=cached.age))
+    if execution.has_fallback:
+        limit, started = execution.timeout(), execution.clock()
+        payload = yield FallBack(error, None if limit is None else max(limit, FALLBACK_HAS))
+        if payload is not None:
+            duration = execution.clock() - started
+            return (yield from serve(execution, StandIn(execution.number, Source.FALLBACK, payload, error, duration)))
+    return None
 
 
 def store_lost() -> ProviderError:

@@ -24,6 +24,15 @@ class Outcome(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+class Source(StrEnum):
+    """The origin of an answer: the provider, or what stands in for it."""
+
+    PROVIDER = "provider"
+    CACHE = "cache"  # a kept answer, young enough that the provider was not asked
+    STALE = "stale"  # a kept answer, because the provider failed or the call was refused
+    FALLBACK = "fallback"
+
+
 class Who(NamedTuple):
     """A capability of a provider, for one tenant."""
 
@@ -133,6 +142,9 @@ class ProviderExecutionResult:
     replayed: bool = False
     retry_suppressed: bool = False
     is_kept: bool = True  # how it ended is written down in the database
+    source: Source = Source.PROVIDER
+    age: float | None = None  # seconds since the provider gave an answer that was kept
+    original_error: ProviderError | None = None  # what an answer stands in for
     correlation_id: str = ""
     idempotency_key: str = ""
 

@@ -21,6 +21,9 @@ class Rates(NamedTuple):
     p95: float | None = None
     attempts: int = 0
     refusals: int = 0
+    cache_hits: int = 0
+    stale_answers: int = 0
+    fallbacks: int = 0
 
 
 def rates_of(minutes: Sequence[Sequence[Any]]) -> Rates:

@@ -19,6 +19,7 @@ class StoreFailure(StrEnum):
 CHOICE = rule("closed or local", lambda value: value in set(StoreFailure))
 SCOPE = rule("tenant, account or both", lambda value: value in set(Scope))
 SECONDS = rule("a number of seconds above 0", TIME_LIMIT["check"])
+DURATION_OR_NONE = rule("a number of seconds of at least 0", DURATION["check"], optional=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,25 @@ class ProviderPolicy(Policy):
         default=86400.0,
         metadata=SECONDS | means("How long a successful answer is repeated for the same key.", "seconds"),
     )
+    cache_for: float | None = field(
+        default=None,
+        metadata=DURATION_OR_NONE
+        | means("How long an answer serves all who ask the same. Only for calls that change nothing.", "seconds"),
+    )
+    stale_for: float | None = field(
+        default=None,
+        metadata=DURATION_OR_NONE
+        | means("How much longer it stands in if the provider fails or the call is refused.", "seconds"),
+    )
+
+    def check(self) -> None:
+        if self.stale_for is not None and self.cache_for is None:
+            self.refuse("stale_for", "must be null where cache_for is; 0 there keeps answers only to stand in")
+
+    @property
+    def useful_for(self) -> float:
+        """The seconds after which a kept answer serves nobody any more."""
+        return (self.cache_for or 0.0) + (self.stale_for or 0.0)
 
     @property
     def loses_count(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from providers.core.breaker import Verdict
 from providers.core.errors import ProviderError
-from providers.core.exchange import Outcome
+from providers.core.exchange import Outcome, Source
 from providers.core.gate import NOTHING, Admission, Reservation
 
 
@@ -99,6 +99,48 @@ class Refuse(NamedTuple):
     ends_execution: bool = False  # attempts were made before it
 
 
+class LookUp(NamedTuple):
+    """Look for a kept answer to the same request, younger than so many seconds. Answer: Cached, or None."""
+
+    age: float
+
+
+class Cached(NamedTuple):
+    payload: dict[str, Any]
+    age: float
+
+
+class Keep(NamedTuple):
+    """Keep the provider's answer for whoever asks the same again."""
+
+    payload: dict[str, Any]
+
+
+class FallBack(NamedTuple):
+    """Ask the provider's own `fallback`. Answer: a dict, or None if it has no answer."""
+
+    error: ProviderError
+    timeout: float | None
+
+
+class StandIn(NamedTuple):
+    """Write down that an answer is not the provider's. Answer: StoreLost if that could not be."""
+
+    attempt: int
+    source: Source
+    payload: dict[str, Any]
+    error: ProviderError | None = None
+    duration: float = 0.0
+
+
+class GiveUp(NamedTuple):
+    """Keep the dead letter of a task for which nothing stood in. Answer: StoreLost if that could not be."""
+
+    attempt: int
+    error: ProviderError
+    attempts_made: int
+
+
 class Sleep(NamedTuple):
     seconds: float
 
@@ -107,6 +149,6 @@ class StoppedError(BaseException):
     """Thrown into the rules when the caller breaks an execution off: they settle what is open, and end."""
 
 
-Step: TypeAlias = Claim | Admit | Call | Settle | Spool | Refuse | Sleep
+Step: TypeAlias = Claim | Admit | Call | Settle | Spool | Refuse | LookUp | Keep | FallBack | StandIn | GiveUp | Sleep
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Step, Any, T]

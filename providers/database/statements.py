@@ -380,13 +380,13 @@ def marks(dialect: Dialect, row: str) -> str:
 METRIC = """
 INSERT INTO provider_execution_metrics (tenant_id, provider_name, capability, task_execution_id, operation,
   idempotency_key, correlation_id, attempt_number, max_attempts, duration_ms, timeout_budget_ms, outcome, reason_code,
-  retryable, http_status, retry_suppressed, policy_version, call_id)
+  retryable, http_status, retry_suppressed, policy_version, call_id, source)
 SELECT g.tenant_id, g.provider_name, g.capability, CAST(%(task_execution)s AS bigint), CAST(%(operation)s AS text),
   CAST(%(key)s AS text), CAST(%(correlation)s AS text), CAST(%(attempt)s AS integer), CAST(%(max_attempts)s AS integer),
   CAST(%(duration_ms)s AS double precision), CAST(%(budget_ms)s AS double precision),
   CASE WHEN {is_retried} OR {is_returned} THEN 'retry' ELSE CAST(%(outcome)s AS text) END, CAST(%(reason)s AS text),
   CAST(%(retryable)s AS boolean), CAST(%(http_status)s AS smallint), {is_suppressed},
-  CAST(%(policy_version)s AS integer), CAST(%(call)s AS text)
+  CAST(%(policy_version)s AS integer), CAST(%(call)s AS text), CAST(%(source)s AS text)
 FROM {gate}
 """
 
@@ -412,6 +412,15 @@ INSERT INTO provider_minutes AS m (gate_id, minute, executions, refusals)
 SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint),
   CAST(%(ends_execution)s AS bigint), 1 FROM {{gate}} WHERE true
 ON CONFLICT (gate_id, minute) DO UPDATE SET refusals = m.refusals + 1, executions = m.executions + excluded.executions
+"""
+
+
+def stand_in_minute(dialect: Dialect, column: str) -> str:
+    """The statement that counts an answer that is not the provider's: no rate changes by it."""
+    return f"""
+INSERT INTO provider_minutes AS m (gate_id, minute, {column})
+SELECT g.id, CAST(floor({dialect.clock} / 60) AS bigint), 1 FROM {{gate}} WHERE true
+ON CONFLICT (gate_id, minute) DO UPDATE SET {column} = m.{column} + 1
 """
 
 

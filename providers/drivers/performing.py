@@ -18,10 +18,25 @@ from providers import telemetry
 from providers.core.errors import ProviderResponseFormatError, ProviderTimeoutError, canonical, status_in
 from providers.core.exchange import ProviderAnswer, ProviderExecutionContext, ProviderExecutionResult
 from providers.core.retry import requested_pause
-from providers.core.steps import Answered, Call, Failed, Refuse, Settle, Sleep, Spool, Step, Steps, StoppedError
+from providers.core.steps import (
+    Answered,
+    Call,
+    Failed,
+    FallBack,
+    GiveUp,
+    Refuse,
+    Settle,
+    Sleep,
+    Spool,
+    Step,
+    Steps,
+    StoppedError,
+)
 from providers.drivers.store import Store
 
 log = structlog.get_logger("ergon.providers")
+# What is done for an execution that its caller has broken off.
+LEFT_OPEN = Settle | Spool | Refuse | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,7 @@ class Work:
     implementation: Callable[..., Any]
     asynchronous: Callable[..., Awaitable[Any]] | None
     told: Callable[[ProviderExecutionResult], ProviderExecutionResult]
+    fallback: Callable[..., Any]
 
     def call(self, step: Call) -> Answered | Failed:
         with telemetry.attempting(self.attributes, step.attempt) as span:
@@ -58,6 +74,25 @@ class Work:
                     outcome = Failed(late)
             return telemetry.attempted(span, self.attributes, outcome, time.perf_counter() - started)
 
+    def fall_back(self, step: FallBack) -> dict[str, Any] | None:
+        try:
+            return _checked(self.fallback(step.error, is_awaited=False))
+        except Exception as error:  # noqa: BLE001 (whatever it is: the error of the call stays the one that is told)
+            self._log_failed_fallback(error)
+            return None
+
+    async def afall_back(self, step: FallBack) -> dict[str, Any] | None:
+        try:
+            async with asyncio.timeout(step.timeout):
+                return _checked(await self.fallback(step.error, is_awaited=True))
+        except Exception as error:  # noqa: BLE001 (likewise)
+            self._log_failed_fallback(error)
+            return None
+
+    def _log_failed_fallback(self, error: Exception) -> None:
+        about = {"correlation_id": self.context.correlation_id, **self.attributes}
+        log.warning("provider fallback failed", error_type=type(error).__name__, **about)
+
     def _context_of(self, step: Call) -> ProviderExecutionContext:
         return replace(self.context, attempt=step.attempt, timeout=step.timeout)
 
@@ -73,12 +108,14 @@ def perform(steps: Steps[ProviderExecutionResult], work: Work, store: Store) -> 
                 case Sleep(seconds):
                     time.sleep(seconds)
                     reply = None
+                case FallBack():
+                    reply = work.fall_back(step)
                 case _:
                     reply = store.perform(step)
     except BaseException:
         with _at_least_logged():
             left = _stopped(steps)
-            while isinstance(left, Settle | Spool | Refuse):
+            while isinstance(left, LEFT_OPEN):
                 left = _sent(steps, store.perform(left))
             if isinstance(left, ProviderExecutionResult):
                 work.told(left)
@@ -98,6 +135,8 @@ async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Sto
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                     reply = None
+                case FallBack():
+                    reply = await work.afall_back(step)
                 case _:
                     asked = asyncio.ensure_future(ask(step))
                     try:
@@ -110,7 +149,7 @@ async def aperform(steps: Steps[ProviderExecutionResult], work: Work, store: Sto
     except BaseException:
         with _at_least_logged():
             left = _stopped(steps)
-            while isinstance(left, Settle | Spool | Refuse):
+            while isinstance(left, LEFT_OPEN):
                 left = _sent(steps, await _ended(asyncio.ensure_future(ask(left))))
             if isinstance(left, ProviderExecutionResult):
                 work.told(left)
@@ -161,6 +200,13 @@ def _failed(error: Exception) -> Failed:
     if found.retry_after is None:
         found.retry_after = requested_pause(found.__cause__, datetime.now(UTC))
     return Failed(found)
+
+
+def _checked(payload: Any) -> dict[str, Any] | None:
+    if payload is None or isinstance(payload, dict):
+        return payload
+    msg = f"a fallback must be a dict or None, not {type(payload).__name__}"
+    raise TypeError(msg)
 
 
 def _answered(payload: Any) -> Answered | Failed:

@@ -11,7 +11,23 @@ from providers.core.errors import ProviderCircuitOpenError
 from providers.core.exchange import SLACK, CallRequest, Who
 from providers.core.gate import Admission, Asked, Decision, Scope
 from providers.core.policy import StoreFailure
-from providers.core.steps import Admit, Busy, Claim, Claimed, Refuse, Replay, Settle, Spool, StoreLost, Taken
+from providers.core.steps import (
+    Admit,
+    Busy,
+    Cached,
+    Claim,
+    Claimed,
+    GiveUp,
+    Keep,
+    LookUp,
+    Refuse,
+    Replay,
+    Settle,
+    Spool,
+    StandIn,
+    StoreLost,
+    Taken,
+)
 from providers.drivers.circuit_breaker import CircuitBreaker
 
 log = structlog.get_logger("ergon.providers")
@@ -32,7 +48,7 @@ class Store:
         self._refused_by: Admission | None = None
         self._is_local = False
 
-    def perform(self, step: Claim | Admit | Settle | Spool | Refuse) -> Any:
+    def perform(self, step: Claim | Admit | Settle | Spool | Refuse | LookUp | Keep | StandIn | GiveUp) -> Any:
         match step:
             case Claim():
                 return self._claim()
@@ -44,6 +60,12 @@ class Store:
                 return calls.spool(self._ticket, settlement)
             case Refuse():
                 return self._refuse(step)
+            case LookUp(age):
+                return self._look_up(age)
+            case Keep(payload):
+                return self._ask("keep", lambda _: calls.keep_answer(self._ticket, payload))
+            case StandIn() | GiveUp():
+                return self._note(step)
 
     def _claim(self) -> Claimed | Replay | Busy | Taken | StoreLost:
         left, lease = self._left(), self._ticket.policy.idempotency_lease
@@ -90,6 +112,20 @@ class Store:
             calls.refuse(self._ticket, step, self._refused_by, is_repeat=is_repeat)
 
         return self._ask("refuse", refuse)
+
+    def _look_up(self, age: float) -> Cached | None:
+        """Without the database there is nothing to be found."""
+        if self._is_local:
+            return None
+        found = self._ask("look up", lambda _: calls.look_up_answer(self._ticket, age))
+        return None if isinstance(found, StoreLost) else found
+
+    def _note(self, step: StandIn | GiveUp) -> StoreLost | None:
+        if self._is_local:
+            return StoreLost(is_local=True)
+        if isinstance(step, StandIn):
+            return self._ask("stand in", lambda is_repeat: calls.stand_in(self._ticket, step, is_repeat=is_repeat))
+        return self._ask("give up", lambda is_repeat: calls.give_up(self._ticket, step, is_repeat=is_repeat))
 
     def _ask(self, name: str, verb: Callable[[bool], T]) -> T | StoreLost:
         """The result of a verb, unless the database is away. If only the connection was lost, it is asked again."""

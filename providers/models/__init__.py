@@ -5,6 +5,7 @@ arithmetic on every database.
 """
 
 from providers.models.calls import (
+    CachedAnswer as CachedAnswer,
     IdempotencyClaim as IdempotencyClaim,
     OutboxLetter as OutboxLetter,
     ProviderExecutionMetric as ProviderExecutionMetric,

@@ -4,10 +4,10 @@ from enum import StrEnum
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.db.models.functions import Now
 
-from providers.core.exchange import Outcome
+from providers.core.exchange import Outcome, Source
 from providers.models.columns import KEY, NAME, TENANT, WHO, OfCapability, among, named, words
 
 
@@ -65,6 +65,15 @@ class ProviderExecutionMetric(OfCapability):
         help_text="The policy version of the call; empty if the provider's class sets the policy.",
     )
     call_id = models.CharField(max_length=32, null=True, blank=True, help_text="The same for all attempts of a call.")
+    source = models.CharField(
+        max_length=8,
+        choices=words(Source),
+        # Never empty; but only so SQLite adds the column without making the table anew, which would lose its triggers.
+        null=True,
+        blank=True,
+        db_default=Value(Source.PROVIDER.value),
+        help_text="Whose answer it is: all but the provider's stand in for it.",
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -103,6 +112,9 @@ class ProviderMinute(models.Model):
     executions = models.PositiveIntegerField(default=0, db_default=0)
     successful_executions = models.PositiveIntegerField(default=0, db_default=0)
     refusals = models.PositiveIntegerField(default=0, db_default=0)
+    cache_hits = models.PositiveIntegerField(default=0, db_default=0)
+    stale_answers = models.PositiveIntegerField(default=0, db_default=0)
+    fallbacks = models.PositiveIntegerField(default=0, db_default=0)
     buckets = models.JSONField(default=dict, db_default={}, help_text="How many attempts took how long, by bucket.")
 
     class Meta:
@@ -154,6 +166,25 @@ class IdempotencyClaim(OfCapability):
             models.UniqueConstraint(fields=[*WHO, "key"], name="provider_claim_key"),
             among("state", ClaimState, "provider_claim_state"),
             named("provider_claim"),
+        ]
+
+
+class CachedAnswer(OfCapability):
+    """The newest answer to a request, for whoever asks the same again."""
+
+    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of the request.")
+    operation = models.CharField(max_length=NAME)
+    answer = models.TextField()
+    answered_at = models.FloatField()
+    useful_until = models.FloatField(help_text="By the policy of the time; pruned then.")
+
+    class Meta:
+        db_table = "provider_cached_answers"
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["useful_until"], name="provider_answer_useful")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=[*WHO, "fingerprint"], name="provider_answer_request"),
+            named("provider_answer"),
         ]
 
 

@@ -26,6 +26,8 @@ from providers.models.gates import moment
 
 HOUR = 60
 COUNTED = 10_000
+# Of a minute, beside its rates.
+COUNTS = ("refusals", "cache_hits", "stale_answers", "fallbacks")
 # From here on a quota concerns somebody.
 NEARLY = 0.8
 WORSE = [BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN]
@@ -54,6 +56,9 @@ class Minute(NamedTuple):
     successful_executions: int
     buckets: Any
     refusals: int
+    cache_hits: int
+    stale_answers: int
+    fallbacks: int
     minute: int  # since 1970
 
 
@@ -259,7 +264,8 @@ def _standing(
     live, quota = Rates(), None
     found = minutes.get(gate.pk, []) if gate else []
     if gate is not None and (gate.settlements or gate.who.is_account or health is None):
-        live = rates_of(found)._replace(refusals=sum(minute.refusals for minute in found)) if found else live
+        counts = {name: sum(getattr(minute, name) for minute in found) for name in COUNTS}
+        live = rates_of(found)._replace(**counts) if found else live
     elif health is not None:
         live = Rates(
             success=health.success_rate_1h,

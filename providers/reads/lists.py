@@ -12,7 +12,7 @@ from ergon_site.access.keyset import KeysetQuery, ListingError
 from providers.core.breaker import BreakerState
 from providers.core.errors import REASON_CODES
 from providers.core.events import EventKind
-from providers.core.exchange import Outcome, Who
+from providers.core.exchange import Outcome, Source, Who
 from providers.models import Gate, OutboxLetter, ProviderEvent, ProviderExecutionMetric, TaskExecution
 from providers.models.calls import TaskState
 from providers.reads import health
@@ -26,6 +26,7 @@ OFFERED = {
     "quota": ["near", "spent", "none"],
     "outcome": [outcome.value for outcome in Outcome],
     "reason": list(REASON_CODES),
+    "source": [source.value for source in Source],
     "state": [state.value for state in TaskState],
     "published": ["waiting", "published"],
     "kind": [kind.value for kind in EventKind],
@@ -54,7 +55,7 @@ def attempts(asked: Mapping[str, str]) -> KeysetQuery:
     if not is_key(asked.get("task", "1")):
         msg = f"there is no task execution {asked['task']!r}"
         raise ListingError(msg)
-    columns = {"outcome": "outcome", "reason": "reason_code", "task": "task_execution_id"}
+    columns = {"outcome": "outcome", "reason": "reason_code", "source": "source", "task": "task_execution_id"}
     rest = {name: Q(**{column: asked[name]}) for name, column in columns.items() if name in asked}
     named = {name: Q(**{COLUMNS[name]: asked[name]}) for name in COLUMNS if name in asked}
     order: tuple[str, ...] = ("-id",)

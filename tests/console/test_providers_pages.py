@@ -16,6 +16,7 @@ from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
 from providers import ProviderConnectionError, ProviderPolicy, active_policy, calls
 from providers.models import (
+    CachedAnswer,
     Gate,
     OutboxLetter,
     ProviderEvent,
@@ -284,6 +285,27 @@ def test_events_are_found_by_what_they_were(browse: Client, gate: Gate) -> None:
     assert browse.post(page(ProviderEvent.objects.first()), DIALOG).status_code == 403
 
 
+def test_what_stood_in_is_shown_counted_and_found(browse: Client) -> None:
+    provider = scripted({"rank": 1}, cache_for=3600.0)
+    provider.ask()
+    gate = Gate.objects.get()
+    assert "Cache hits" not in records.read(browse, page(gate))
+    provider.ask()
+    shown = records.read(browse, page(gate))
+    assert "Cache hits, last hour" in shown
+    assert "Drop cached answers" in shown
+    address = f"{PROVIDERS}providerexecutionmetric/"
+    assert [row["source"] for row in records.exported(browse, f"{address}export.json?source=cache")] == ["cache"]
+    metric = ProviderExecutionMetric.objects.get(source="cache")
+    assert "Source of the answer</dt><dd>cache" in records.read(browse, page(metric))
+    assert '<span class="ergon-tag ergon-tag-good">cache</span>' in records.read(browse, f"{address}?source=cache")
+    browse.post(page(gate, "drop-answers"), DIALOG)
+    assert not CachedAnswer.objects.exists()
+    shown = records.read(browse, page(gate))
+    assert "Drop cached answers" not in shown
+    assert "cache.drop" in shown
+
+
 def test_tasks_and_letters_have_pages(browse: Client) -> None:
     task = TaskExecutionFactory.create(celery_task_id="c-1")
     scripted(DOWN).ask(task_execution_id=task.pk, task_name="ranks.fetch", correlation_id="order-7")
@@ -334,7 +356,11 @@ def _fields(body: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(
     ("role", "may"),
-    [("viewer", ()), ("operator", ("reset",)), ("lead", ("reset", "force-open", "force-close", "quota", "drop-quota"))],
+    [
+        ("viewer", ()),
+        ("operator", ("reset", "drop-answers")),
+        ("lead", ("reset", "drop-answers", "force-open", "force-close", "quota", "drop-quota")),
+    ],
 )
 def test_a_role_may_press_its_buttons_alone(
     client: Client, hire: Callable[[str], User], gate: Gate, role: str, may: tuple[str, ...]
@@ -344,7 +370,7 @@ def test_a_role_may_press_its_buttons_alone(
     assert ("disabled" in shown) == (role != "lead")
     assert "a contract" in shown
     assert "/admin/access/auditentry/" not in shown
-    for verb in ("reset", "force-open", "force-close", "quota", "drop-quota"):
+    for verb in ("reset", "drop-answers", "force-open", "force-close", "quota", "drop-quota"):
         sent = {**DIALOG, "limit": "5", "window": "60"}
         assert (client.post(page(gate, verb), sent).status_code == 403) == (verb not in may), verb
     asked = {"provider_name": "mail", "capability": "send", "reason": "begin"}

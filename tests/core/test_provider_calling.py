@@ -27,11 +27,15 @@ from providers.core.steps import (
     Claim,
     Claimed,
     Failed,
+    FallBack,
+    GiveUp,
+    LookUp,
     Refuse,
     Replay,
     Settle,
     Sleep,
     Spool,
+    StandIn,
     Step,
     StoppedError,
     StoreLost,
@@ -51,7 +55,9 @@ SLOW = ProviderTimeoutError("slow")
 class Stage:
     """Answers steps: what was scripted, or what goes on. Sleeping moves the clock, and so does a call."""
 
-    def __init__(self, *calls: Any, admissions: Any = (), claims: Any = (), takes: float = 0.0) -> None:
+    def __init__(
+        self, *calls: Any, admissions: Any = (), claims: Any = (), found: Any = (), takes: float = 0.0
+    ) -> None:
         self.now = 100.0
         self.steps: list[Step] = []
         self.takes = takes
@@ -60,6 +66,8 @@ class Stage:
         self.stops_at: type[Step] | None = None
         self.decision = Decision.RETRY  # about a retry that is wanted
         self.scripts: dict[type, Iterator[Any]] = {Call: iter(calls), Admit: iter(admissions), Claim: iter(claims)}
+        self.scripts[LookUp] = iter(found)
+        self.fallback: Any = None
 
     def answer(self, step: Step) -> Any:
         self.steps.append(step)
@@ -67,7 +75,7 @@ class Stage:
             case Sleep(seconds):
                 self.now += seconds
                 return None
-            case Settle() | Refuse() if self.is_store_lost or self.lost > 0:
+            case Settle() | Refuse() | StandIn() | GiveUp() if self.is_store_lost or self.lost > 0:
                 self.lost -= 1
                 return StoreLost(is_local=self.is_local)
             case Settle():
@@ -80,13 +88,20 @@ class Stage:
                 return next(self.scripts[Admit], PASS)
             case Claim():
                 return next(self.scripts[Claim], Claimed("token"))
+            case LookUp():
+                return next(self.scripts[LookUp], None)
+            case FallBack():
+                self.now += self.takes
+                return self.fallback
         return None
 
     def play(self, policy: ProviderPolicy | None = None, **about: Any) -> ProviderExecutionResult:
         is_guarded = about.pop("is_guarded", False)
         context = ProviderExecutionContext("c", **about)
         chosen = policy or ProviderPolicy(retry=RETRY)
-        steps = calling.execute(Execution(chosen, context, lambda: self.now, is_guarded=is_guarded))
+        has_fallback = self.fallback is not None
+        execution = Execution(chosen, context, lambda: self.now, is_guarded=is_guarded, has_fallback=has_fallback)
+        steps = calling.execute(execution)
         reply = None
         while True:
             try:

@@ -78,7 +78,7 @@ def test_without_calls_there_are_no_rates() -> None:
 def test_rates_are_those_of_all_minutes_together() -> None:
     bucket = histogram.bucket_of(20)
     minutes = [(3, 1, 2, 1, {bucket: 3}), (1, 1, 1, 1, f'{{"{bucket}": 1}}')]
-    success, execution, p95, *counts = histogram.rates_of(minutes)
+    success, execution, p95, *counts = histogram.rates_of(minutes)[:5]
     assert (success, execution, counts) == (0.5, 2 / 3, [4, 0])
     assert p95 == pytest.approx(20, rel=0.035)
 

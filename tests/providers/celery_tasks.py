@@ -90,6 +90,15 @@ class Brittle(Told):
     )
 
 
+class Cushioned(Brittle):
+    """Likewise, with an answer of its own."""
+
+    provider_name = "cushioned"
+
+    def fallback(self, request: Any, error: Any) -> dict[str, Any]:
+        return {"word": "made up"}
+
+
 class Patient(Told):
     """Whoever asks the same meanwhile waits for the answer."""
 
@@ -113,6 +122,11 @@ tell, tell_hasty = app.register_task(Tell()), app.register_task(TellHasty())
 @app.task(base=CeleryProviderTask, name="tests.tell_brittle", provider="brittle", capability="anything")
 def tell_brittle(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
     """What it is sent is what is asked."""
+
+
+@app.task(base=CeleryProviderTask, name="tests.tell_cushioned", provider=Cushioned)
+def tell_cushioned(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
+    """Likewise."""
 
 
 @app.task(base=CeleryProviderTask, name="tests.tell_patient", provider=Patient)

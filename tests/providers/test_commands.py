@@ -1,4 +1,4 @@
-"""`manage.py quota` and `manage.py breaker`, as operators type them."""
+"""`manage.py quota`, `breaker` and `provider_cache`, as operators type them."""
 
 import pytest
 from django.core.management import CommandError
@@ -48,6 +48,21 @@ def test_a_breaker_is_shown_as_it_amounts_to() -> None:
     assert ask("breaker", "show", *WHO)["breaker_state"] == "half_open"
     assert [one["breaker_state"] for one in ask("breaker", "show", TENANT)] == ["half_open"]
     assert "half_open" in run("breaker", "show")
+
+
+def test_kept_answers_are_shown_and_dropped() -> None:
+    provider = scripted({"rank": 1}, cache_for=3600.0)
+    for keyword in ("tea", "coffee", "tea"):
+        provider.ask({"keyword": keyword})
+    assert ask("breaker", "show", *WHO)["cache_hits_1h"] == 1
+    [shown] = ask("provider_cache", "show")
+    assert (shown["tenant_id"], shown["answers"], shown["oldest"] < shown["newest"]) == (TENANT, 2, True)
+    assert "rank_snapshot" in run("provider_cache", "show")
+    assert "2 cached answers dropped" in run("provider_cache", "drop", *WHO, "--reason", "they were wrong")
+    assert ask("provider_cache", "drop", *WHO, "--reason", "to be sure")["dropped"] == 0
+    assert ask("provider_cache", "show") == []
+    entries = AuditEntry.objects.filter(action="cache.drop").order_by("pk")
+    assert [entry.reason for entry in entries] == ["they were wrong", "to be sure"]
 
 
 def test_a_breaker_is_forced_and_reset_with_a_reason() -> None:

@@ -157,6 +157,8 @@ def test_the_classes_that_were_imported_are_known() -> None:
         (ProviderPolicy(timeout=59, retry=RetryPolicy(max_attempts=10)), ["providers.W004"]),
         (ProviderPolicy(retry=RetryPolicy(base_delay_seconds=9, max_delay_seconds=3)), ["providers.W002"]),
         (ProviderPolicy(on_store_failure="local", quota_per_attempt=True), ["providers.E005"]),
+        (ProviderPolicy(deduplicate=True, cache_for=60), ["providers.W009"]),
+        (ProviderPolicy(deduplicate=True, cache_for=60, replay_for=60), []),
         # Probes come one after the other: two of them can close what lets one through at a time.
         (ProviderPolicy(breaker=BreakerPolicy(half_open_max_calls=1, success_threshold=2)), []),
     ],

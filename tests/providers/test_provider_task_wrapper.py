@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +19,16 @@ from providers import calls, outbox
 from providers.core.exchange import Who
 from providers.models import Gate, IdempotencyClaim, OutboxLetter, ProviderExecutionMetric, TaskExecution
 from tests.processes import eventually, process
-from tests.providers.celery_tasks import QUEUE, SECRET, tell, tell_brittle, tell_hasty, tell_patient, tell_words
+from tests.providers.celery_tasks import (
+    QUEUE,
+    SECRET,
+    tell,
+    tell_brittle,
+    tell_cushioned,
+    tell_hasty,
+    tell_patient,
+    tell_words,
+)
 from tests.providers.test_idempotency_and_letters import SEED_FIELDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
@@ -161,6 +171,22 @@ def test_breaker_fast_fails_while_open_and_recovers_after_cooldown_and_probe(bro
     refused = ProviderExecutionMetric.objects.filter(reason_code="circuit_open")
     assert refused.filter(task_execution__celery_task_id=task_id).exists()
     assert Gate.objects.get().state == "closed"
+
+
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_task_that_can_still_succeed_comes_back_before_its_fallback_answers(
+    broker: Broker, request_of: Make, tenant: str
+) -> None:
+    task_id = broker.send(tell_cushioned, **request_of("status:400", name="refused"))
+    assert json.loads(ended(task_id).result) == {"word": "made up"}
+    assert (states(task_id), OutboxLetter.objects.count()) == (["succeeded"], 0)
+    [line] = broker.lines(task_id)
+    assert (line["outcome"], line["source"], line["reason_code"]) == ("success", "fallback", "bad_request")
+    who, lasting = Who(tenant, "cushioned", "anything"), timedelta(seconds=5)
+    calls.force_open(who, by="tests", reason="maintenance", lasting=lasting)
+    task_id = broker.send(tell_cushioned, **request_of("fine", name="later"))
+    assert json.loads(ended(task_id).result)["word"] == "fine"
+    assert (states(task_id)[0], states(task_id)[-1]) == ("rescheduled", "succeeded")
 
 
 def test_quota_exhaustion_fails_fast_with_canonical_quota_exhausted(

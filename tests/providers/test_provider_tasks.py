@@ -65,6 +65,19 @@ def test_a_task_finds_its_provider_and_gives_its_answer(made: Made) -> None:
     assert json.loads(TaskResult.objects.get(task_id="t-1").result) == {"rank": 1, "at": "/x"}
 
 
+def test_the_body_of_a_task_knows_whose_answer_it_has(made: Made) -> None:
+    class FetchCarefully(Fetch):
+        def run(self, **asked: Any) -> Any:
+            return {**self.ask(**asked), "source": self.request.source}
+
+    made({"rank": 1}, ProviderBadRequestError("no"), fallback=lambda *_: {"rank": 0})
+    app.tasks.unregister("tests.fetch")
+    task: Any = app.register_task(FetchCarefully())
+    answers = [task.apply(kwargs=REQUEST, task_id=task_id).get() for task_id in ("t-1", "t-2")]
+    assert answers == [{"rank": 1, "source": "provider"}, {"rank": 0, "source": "fallback"}]
+    assert not OutboxLetter.objects.exists()
+
+
 def test_a_task_makes_its_request_once_however_often_it_is_delivered(made: Made) -> None:
     task, _ = made({"rank": 1}, {"rank": 2})
     answers = [task.apply(kwargs=REQUEST, task_id="t-1").get() for _ in range(2)]

@@ -11,7 +11,7 @@ from ergon_site.access import clients
 from ergon_site.access.clients import Grant
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
-from providers import ProviderConnectionError, calls
+from providers import ProviderConnectionError, RetryPolicy, calls
 from providers.core.exchange import Who
 from providers.models import Gate
 from tests.api.api_clients import pointers, post, problem
@@ -65,6 +65,21 @@ def test_the_body_is_the_documents(api: Client) -> None:
     assert datetime.fromisoformat(one["quota"]["window_end"]).tzinfo is not None
     assert one["last_error_code"] == "connection_error"
     assert datetime.fromisoformat(one["last_success_at"]) >= datetime.fromisoformat(one["last_error_at"])
+
+
+def test_what_stood_in_is_told_beside_the_documents_body_and_changes_no_rate(api: Client) -> None:
+    scripted(DOWN, fallback=lambda *_: {}, retry_policy=RetryPolicy(max_attempts=1)).ask()
+    provider = scripted({}, cache_for=3600.0)
+    for _ in range(3):
+        provider.ask()
+    [one] = summary(api)["providers"]
+    assert (one["success_rate_1h"], one["last_error_code"]) == (0.5, "connection_error")
+    [more] = api.get("/api/v1/providers", {"tenant_id": TENANT}).json()["results"]
+    counts = ("attempts_1h", "cache_hits_1h", "stale_answers_1h", "fallbacks_1h", "execution_rate_1h")
+    assert [more[name] for name in counts] == [2, 2, 0, 1, 0.5]
+    found = api.get(METRICS, {"source": "fallback"}).json()["results"]
+    assert [(row["outcome"], row["reason_code"]) for row in found] == [("success", "connection_error")]
+    assert api.get(METRICS, {"source": "nowhere"}).status_code == 400
 
 
 def test_every_provider_with_a_quota_or_health_is_listed_and_no_other(api: Client) -> None:
