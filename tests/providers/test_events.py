@@ -27,6 +27,7 @@ from providers.core.exchange import Who
 from providers.database import events
 from providers.models import Gate, ProviderEvent
 from providers.models.gates import moment
+from providers.reads import lists
 from tests.api.api_clients import problem
 from tests.processes import ROOT, eventually
 from tests.providers.scripted_providers import TENANT, WHO, Scripted, scripted
@@ -359,6 +360,26 @@ def test_the_callable_of_the_page_is_told(capsys: pytest.CaptureFixture[str]) ->
     finally:
         events.forget(names["page_somebody"])
     assert "rank rank_snapshot is open until 20" in capsys.readouterr().out
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(
+    ("words", "index"),
+    [
+        ({"tenant": "t7", "provider": "rank", "capability": "c1"}, "provider_event_capability"),
+        ({"tenant": "t7"}, "provider_event_tenant"),
+        ({}, "provider_events_pkey"),
+    ],
+)
+def test_lists_of_events_are_read_in_the_order_of_an_index(words: dict[str, str], index: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("""
+INSERT INTO provider_events (tenant_id, provider_name, capability, kind, from_state, to_state, generation)
+SELECT 't' || n % 100, 'rank', 'c' || n / 100 % 2, 'breaker', 'closed', 'open', n FROM generate_series(1, 20000) n""")
+        cursor.execute("ANALYZE provider_events")
+    plan = lists.events(words).all()[:10].explain()
+    assert index in plan
+    assert "Sort" not in plan
 
 
 def test_events_over_the_api() -> None:
