@@ -15,6 +15,7 @@ from providers.core.errors import (
     ProviderError,
     ProviderInternalError,
     ProviderRateLimitError,
+    ProviderTimeoutError,
 )
 from providers.core.exchange import Outcome, Source
 from providers.core.gate import Admission, Decision
@@ -205,7 +206,7 @@ def test_a_task_that_comes_back_is_given_nothing_instead(stage: Stage) -> None:
 
 
 def test_a_task_whose_failure_opens_the_breaker_comes_back_first() -> None:
-    stage = falling_back(SLOW)
+    stage = falling_back(ProviderTimeoutError("slow"))  # of its own: it is told when to come back
     stage.decision = Decision.SHUT
     assert stage.play(**TASK).outcome is Outcome.RETRY
     assert stage.of(FallBack) == []
