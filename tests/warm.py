@@ -1,8 +1,9 @@
-"""`manage.py`, or a module of the tests, as a process of its own that starts in a third of the time.
+"""`manage.py`, or a module of the tests, as a process of its own that starts in a fraction of the time.
 
 Most of a start goes into loading what others wrote: Django, psycopg, Celery. One process does that once and is forked
-for each command. The command has its own environment and pipes, is a child of the tests, and reads every line of Ergon
-anew. Tests of starting itself start an interpreter as people do.
+for each command, which has its own environment and pipes and is a child of the tests. When an environment is met again,
+a process of its own reads Ergon's settings and models in it, as any command does first, and is forked for the commands
+that follow. Tests of starting itself start an interpreter as people do.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -33,6 +35,7 @@ LOADED = (
     *("requests", "rest_framework.serializers", "rich.pretty", "sqlparse", "structlog.dev", "yaml"),
 )
 LONGEST_ORDER = 1 << 20
+MOST_PREPARED = 4
 _LIBC = ctypes.CDLL(None)
 _TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -68,7 +71,8 @@ class _Forked(subprocess.Popen[Any]):
 
 
 def _fork(order: Mapping[str, Any], pipes: Sequence[int]) -> int:
-    line = _line()
+    is_plain = order["argv"][0] == "manage.py" and not os.isatty(pipes[2])  # settings ask whether it is a terminal
+    line = (is_plain and _prepared_for(order["env"])) or _line()
     with _taking_in_orphans():
         socket.send_fds(line, [json.dumps(order).encode()], pipes)
         return int(line.recv(20))
@@ -88,6 +92,48 @@ def _line() -> socket.socket:
     return stack.enter_context(ours)
 
 
+def _prepared_for(env: Mapping[str, str]) -> socket.socket | None:
+    """To the process that has read the settings in this environment; none at first, or where they are wrong."""
+    name = json.dumps({**env, "PYTEST_CURRENT_TEST": ""}, sort_keys=True)  # which nobody but pytest reads
+    if name not in _met:
+        _met.add(name)
+        return None
+    one = _prepared.pop(name, None) or _prepare(env)
+    if len(_prepared) == MOST_PREPARED:
+        _prepared.pop(next(iter(_prepared))).end()
+    _prepared[name] = one  # the last that was used is the last to be given up
+    return one.line
+
+
+def _prepare(env: Mapping[str, str]) -> "_Prepared":
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        process = start_module("tests.warm", ["prepared"], env, stdin=theirs, **nowhere)
+    one = _Prepared(process, ours, is_ready=bool(ours.recv(20)))
+    stack.callback(one.end)
+    return one
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    process: subprocess.Popen[str]
+    opened: socket.socket
+    is_ready: bool
+
+    @property
+    def line(self) -> socket.socket | None:
+        return self.opened if self.is_ready else None
+
+    def end(self) -> None:
+        self.opened.close()
+        self.process.wait()
+
+
+_met: set[str] = set()
+_prepared: dict[str, _Prepared] = {}
+
+
 @contextmanager
 def _taking_in_orphans() -> Iterator[None]:
     """What is left behind by its parent meanwhile becomes a child of this process."""
@@ -99,11 +145,20 @@ def _taking_in_orphans() -> Iterator[None]:
 
 
 def main() -> None:
-    for name in LOADED:
-        import_module(name)
+    match sys.argv[1:]:
+        case ["prepared"]:
+            line = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+            os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
+            import_module("ergon_site.command_line")
+            import_module("django").setup()
+            line.send(b"ready")
+        case [number]:
+            line = socket.socket(fileno=int(number))
+            for name in LOADED:
+                import_module(name)
     gc.collect()
     gc.freeze()  # a command need not look through, and so copy, what stays the same
-    with socket.socket(fileno=int(sys.argv[1])) as line:
+    with line:
         order = _wait_for_orders(line)
     match order and order["argv"]:
         case ["-m", name, *arguments]:
