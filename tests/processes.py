@@ -28,12 +28,11 @@ free_port = ports.free_port
 @dataclass(frozen=True, slots=True)
 class Site:
     url: str
+    process_id: int
 
     def processes(self) -> list[psutil.Process]:
-        """The processes of its web server, which this test run has started, the worker last."""
-        port = str(urlsplit(self.url).port)
-        ours = (one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE)
-        main = next(one for one in ours if port in one.cmdline())
+        """The processes of its web server, the worker last."""
+        main = psutil.Process(self.process_id)
         return [main, *main.children(recursive=True)]
 
 
@@ -79,17 +78,12 @@ def ended(process: subprocess.Popen[str], given: str | None = None) -> subproces
 
 
 @contextmanager
-def process(*command: str, log: Path | None = None, **changes: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(*command: str, log: Path | None = None, **changes: str) -> Iterator[subprocess.Popen[str]]:
     """A program of the virtual environment, running; asked to end when the block does."""
+    program = Path(sys.executable).parent / command[0]
     with (log or Path(os.devnull)).open("wb") as output:
-        running = subprocess.Popen(
-            [str(Path(sys.executable).parent / command[0]), *command[1:]],
-            cwd=ROOT,
-            env=environment(**changes),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        options: dict[str, Any] = {"stdout": output, "stderr": output, "start_new_session": True}
+        running = warm.start_program(program, command[1:], environment(**changes), **options)
     try:
         yield running
     finally:
@@ -103,10 +97,10 @@ def serve(log: Path | None = None, threads: str = "4", **changes: str) -> Iterat
     port = free_port()
     listen = ["--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
     crew = ["--blocking-threads", threads, "--backpressure", "16"]
-    with process("granian", *listen, *crew, "ergon_site.wsgi:application", log=log, **changes):
+    with process("granian", *listen, *crew, "ergon_site.wsgi:application", log=log, **changes) as server:
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/livez")
-        yield Site(url)
+        yield Site(url, server.pid)
 
 
 def wait_for(url: str, within: float = LIMIT) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py`, or a module of the tests, as a process of its own that starts in a fraction of the time.
+"""`manage.py`, a server or a module of the tests, as a process of its own that starts in a fraction of the time.
 
 Most of a start goes into loading what others wrote: Django, psycopg, Celery. One process does that once and is forked
 for each command, which has its own environment and pipes and is a child of the tests. When an environment is met again,
@@ -50,6 +50,11 @@ def start_module(name: str, arguments: Sequence[str], env: Mapping[str, str], **
     return _start(["-m", name, *arguments], env, pipes)
 
 
+def start_program(path: Path, arguments: Sequence[str], env: Mapping[str, str], **pipes: Any) -> subprocess.Popen[str]:
+    """A program of the virtual environment that is written in Python, such as a server, running."""
+    return _start([str(path), *arguments], env, pipes)
+
+
 def _start(argv: Sequence[str], env: Mapping[str, str], pipes: Mapping[str, Any]) -> subprocess.Popen[str]:
     is_possible = sys.platform == "linux" and "LD_PRELOAD" not in env
     kind: Any = _Forked if is_possible else subprocess.Popen
@@ -65,13 +70,14 @@ class _Forked(subprocess.Popen[Any]):
         pipes = {name: asked[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")}
         theirs = [pipes["p2cread"], pipes["c2pwrite"], pipes["errwrite"]]
         inherited = [pipe if pipe >= 0 else number for number, pipe in enumerate(theirs)]
-        self.pid = _fork({"argv": asked["args"][1:], "env": dict(asked["env"])}, inherited)
+        order = {"argv": asked["args"][1:], "env": dict(asked["env"]), "is_leader": asked["start_new_session"]}
+        self.pid = _fork(order, inherited)
         self._child_created = True
         self._close_pipe_fds(*pipes.values())  # type: ignore[attr-defined]
 
 
 def _fork(order: Mapping[str, Any], pipes: Sequence[int]) -> int:
-    is_plain = order["argv"][0] == "manage.py" and not os.isatty(pipes[2])  # settings ask whether it is a terminal
+    is_plain = order["argv"][0] != "-m" and not os.isatty(pipes[2])  # settings ask whether it is a terminal
     line = (is_plain and _prepared_for(order["env"])) or _line()
     with _taking_in_orphans():
         socket.send_fds(line, [json.dumps(order).encode()], pipes)
@@ -176,25 +182,28 @@ def _wait_for_orders(line: socket.socket) -> Any:
         text, pipes, *_ = socket.recv_fds(line, LONGEST_ORDER, 3)
         if not text:
             return None
-        if _is_forked(line):
+        order = json.loads(text)
+        if _is_forked(line, is_leader=order["is_leader"]):
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            order = json.loads(text)
             _take_over(pipes, order["env"])
             return order
         for pipe in pipes:
             os.close(pipe)
 
 
-def _is_forked(line: socket.socket) -> bool:
+def _is_forked(line: socket.socket, *, is_leader: bool) -> bool:
     """Fork twice: who stands between is gone before the tests are told, and so the command is theirs."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if between := os.fork():
             os.waitpid(between, 0)
             line.send(ours.recv(20))
-        elif command := os.fork():
-            theirs.send(str(command).encode())
+        elif os.fork():
             os._exit(0)
+        else:
+            if is_leader:
+                os.setsid()
+            theirs.send(str(os.getpid()).encode())
         return not between
 
 
@@ -204,6 +213,7 @@ def _take_over(pipes: Sequence[int], variables: Mapping[str, str]) -> None:
         os.close(pipe)
     os.environ.clear()
     os.environ.update(variables)
+    sys.path[1:1] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
 
 
 if __name__ == "__main__":

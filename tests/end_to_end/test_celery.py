@@ -25,7 +25,7 @@ def double(number):
 """
 
 
-def worker(log: Path | None = None, **changes: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+def worker(log: Path | None = None, **changes: str) -> AbstractContextManager[subprocess.Popen[str]]:
     return process(*WORKER, log=log, **changes)
 
 

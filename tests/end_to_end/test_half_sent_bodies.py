@@ -66,7 +66,7 @@ def proxy(site: Site, folder: Path) -> Iterator[Site]:
         [program(), "-c", str(configuration), "-p", str(folder), "-e", str(folder / "error.log")]
     )
     try:
-        made = Site(f"http://127.0.0.1:{port}")
+        made = Site(f"http://127.0.0.1:{port}", running.pid)
         wait_for(f"{made.url}/livez")
         yield made
     finally:

@@ -50,7 +50,7 @@ class Server:
 
     url: str
     port: int
-    running: Popen[bytes]
+    running: Popen[str]
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
