@@ -1,11 +1,12 @@
 """`manage.py`, with one clear line instead of a traceback where the set-up is wrong."""
 
+import gc
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from django.conf import settings
-from django.core.management import execute_from_command_line
+from django.core.management import ManagementUtility
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, OperationalError, connection
 
@@ -21,12 +22,21 @@ def run(argv: list[str]) -> None:
     is_measured = any(argument.startswith("--metrics-port") for argument in argv)
     telemetry.start(web=argv[1:2] == ["runserver"], metrics=is_measured or settings.ERGON_METRICS_PORT is not None)
     try:
-        execute_from_command_line(argv)
+        _Utility(argv).execute()
     except DatabaseError as error:
         if "--traceback" in argv or not (why := _why(error)):
             raise
         sys.stderr.write(f"ergon: {why}\n")
         sys.exit(os.EX_UNAVAILABLE)
+
+
+class _Utility(ManagementUtility):
+    def fetch_command(self, subcommand: str) -> Any:
+        """Load a command, the last to be loaded; from then on garbage is collected, which nothing loaded can be."""
+        command = super().fetch_command(subcommand)
+        gc.freeze()
+        gc.enable()
+        return command
 
 
 def _refuse_usage(parser: CommandParser, message: str) -> NoReturn:
