@@ -38,8 +38,8 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | 
 names = st.sampled_from(FIELDS) | st.text()
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(names, inner, max_size=8),
-    max_leaves=20,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=8,
 )
 likely = st.fixed_dictionaries(
     {"pipeline": st.just("invoices") | values, "payload": values, "reason": st.just("why") | values, "policy": values},

@@ -12,7 +12,8 @@ from ergon_site.access.core.json_size import CONTAINER, NAME, VALUE, Parts, Size
 MOST = 1_000_000
 JSON = st.recursive(
     st.none() | st.integers() | st.text(alphabet='[]{},:"\\a'),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='[]{},:"\\a'), inner),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(alphabet='[]{},:"\\a'), inner, max_size=6),
+    max_leaves=20,
 )
 
 

@@ -9,7 +9,8 @@ from ergon_site.access.core.json_text import MalformedJSONError
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable,
-    lambda inner: st.lists(inner) | st.dictionaries(storable, inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(storable, inner, max_size=4),
+    max_leaves=15,
 )
 
 

@@ -10,11 +10,12 @@ from engines import ExceptionType, Transaction, TransactionException
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
 )
 
 
-@given(st.text(min_size=1), values, st.dictionaries(st.text(), values), st.none() | st.text())
+@given(st.text(min_size=1), values, st.dictionaries(st.text(), values, max_size=3), st.none() | st.text())
 def test_a_transaction_goes_out_and_in_as_json_without_loss(
     name: str, payload: object, metadata: dict[str, object], correlation: str | None
 ) -> None:
