@@ -26,8 +26,8 @@ from providers.core.exchange import SLACK, CallRequest, Outcome, Source, Who
 from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
 from providers.core.request import storable, text_of
 from providers.core.steps import Busy, Claimed, GiveUp, Refuse, Replay, Settle, StandIn, Taken
-from providers.database import admitting, sql, statements
-from providers.database.statements import Dialect
+from providers.database import admitting, gates, sql, statements
+from providers.database.dialects import Dialect
 from providers.models import Gate, ProviderExecutionMetric, ProviderHealthState
 from providers.models.calls import ClaimState
 
@@ -101,9 +101,9 @@ def _settle_again(ticket: CallRequest, step: Settle) -> tuple[Decision, int, flo
         return _settle(ticket, step)
     decision = Decision.SUPPRESSED if before.retry_suppressed else Decision.ENDED
     if before.outcome == Outcome.RETRY.value:
-        gates = Gate.objects.filter(state=BreakerState.OPEN.value)
+        opened = Gate.objects.filter(state=BreakerState.OPEN.value)
         asked = Q(**ticket.account_gate._asdict()) if step.admission.account else Q(pk=gate_id)
-        is_shut = step.returns_if_shut and gates.filter(Q(pk=gate_id) | asked).exists()
+        is_shut = step.returns_if_shut and opened.filter(Q(pk=gate_id) | asked).exists()
         decision = Decision.SHUT if is_shut else Decision.RETRY
     return decision, gate_id, 0.0, None, 0
 
@@ -165,9 +165,9 @@ def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
 def _write_events(marks: Sequence[Any], given: Mapping[str, Any]) -> None:
     """Elsewhere than on PostgreSQL, events are written once it is known that there are any."""
     dialect = sql.dialect()
-    for gate, left in zip((statements.PLAIN_GATE, statements.ACCOUNT_GATE), marks, strict=False):
+    for gate, left in zip((gates.PLAIN_GATE, gates.ACCOUNT_GATE), marks, strict=False):
         if left is not None and not dialect.is_one:
-            sql.rows(statements.events(dialect).format(gate=f"({gate}) AS g"), given)
+            sql.rows(gates.events(dialect).format(gate=f"({gate}) AS g"), given)
 
 
 def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None, *, is_repeat: bool = False) -> None:
@@ -263,7 +263,7 @@ def give_up(ticket: CallRequest, step: GiveUp, *, is_repeat: bool = False) -> No
     if is_repeat and _is_noted(ticket, outcome=Outcome.DEAD_LETTER.value):
         return
     given = {**_given(ticket, step.attempt, step.error, Outcome.DEAD_LETTER, NOTHING), **NOT_CALLED, "duration_ms": 0.0}
-    sql.rows(statements.METRIC.format(gate=f"({statements.PLAIN_GATE}) AS g", **NO_RETRY), given)
+    sql.rows(statements.METRIC.format(gate=f"({gates.PLAIN_GATE}) AS g", **NO_RETRY), given)
     dead_letters.record_dead_letter(ticket, step.error, step.attempts_made)
 
 
@@ -315,7 +315,7 @@ class _Kind(NamedTuple):
 @cache
 def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     """One statement of all parts on PostgreSQL; elsewhere one after the other. The last returns what is seen."""
-    gates, health, minute, seen = (_refusal if kind.is_refusal else _settlement)(dialect, kind)
+    changed, health, minute, seen = (_refusal if kind.is_refusal else _settlement)(dialect, kind)
     words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
     words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
     words = (NO_RETRY if kind.is_refusal else words) | _tables(dialect)
@@ -325,38 +325,38 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     if kind.is_guarded:
         parts["c"] = statements.claim_end(dialect)
     # What is said of gates is formatted already: its JSON has braces.
-    texts = gates | {name: part.format(**words) for name, part in parts.items()}
+    texts = changed | {name: part.format(**words) for name, part in parts.items()}
     has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
     if has_events:
-        texts["e"] = statements.events(dialect).format(**words)
+        texts["e"] = gates.events(dialect).format(**words)
     if kind.is_shared:
-        of_account = words | {"gate": words["account"].removesuffix("a") + ("a AS g" if dialect.is_one else "g")}
+        of_account = words | {"gate": words["account_as_gate"]}
         texts["ha"] = health.format(**of_account)
         texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
         if has_events:
-            texts["ea"] = statements.events(dialect).format(**of_account)
+            texts["ea"] = gates.events(dialect).format(**of_account)
     return _joined(dialect, texts, seen.format(**words))
 
 
 def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
     """The gates as they become, the parts on health and minutes, and what is seen."""
-    marks = statements.marks(dialect, "g")
+    marks = gates.marks(dialect, "g")
     if kind.is_shared:
-        gates, seen = statements.shared_settlement(dialect), f"{SETTLED}, {{account}}"
-        marks += f", {statements.marks(dialect, 'a')}"
+        changed, seen = gates.shared_settlement(dialect), f"{SETTLED}, {{account}}"
+        marks += f", {gates.marks(dialect, 'a')}"
     else:
-        gates, seen = {"g": statements.gate_settlement(dialect, is_usual=kind.is_usual)}, SETTLED
+        changed, seen = {"g": gates.gate_settlement(dialect, is_usual=kind.is_usual)}, SETTLED
     seen = seen.replace("{marks}", marks)
-    return gates, statements.health(dialect), statements.minute(dialect), seen
+    return changed, statements.health(dialect), statements.minute(dialect), seen
 
 
 def _refusal(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
     """The same of an attempt that was not made."""
-    gates = {"g": statements.refund(dialect) if kind.is_limited else statements.PLAIN_GATE}
+    changed = {"g": gates.refund(dialect) if kind.is_limited else gates.PLAIN_GATE}
     if kind.is_shared:
-        gates = statements.shared_refund(dialect)
+        changed = gates.shared_refund(dialect)
     health = statements.health(dialect, at=dialect.clock)
-    return gates, health, statements.refused_minute(dialect), "SELECT g.id FROM {gate}"
+    return changed, health, statements.refused_minute(dialect), "SELECT g.id FROM {gate}"
 
 
 @cache
@@ -365,7 +365,7 @@ def _stand_in_texts(dialect: Dialect, source: Source, is_claimed: bool) -> list[
     if is_claimed:
         parts["c"] = statements.claim_end(dialect)
     words = NO_RETRY | _tables(dialect)
-    texts = {"g": statements.PLAIN_GATE, **{name: part.format(**words) for name, part in parts.items()}}
+    texts = {"g": gates.PLAIN_GATE, **{name: part.format(**words) for name, part in parts.items()}}
     return _joined(dialect, texts, "SELECT g.id FROM {gate}".format(**words))
 
 
@@ -378,9 +378,10 @@ def _joined(dialect: Dialect, texts: Mapping[str, str], seen: str) -> list[str]:
 def _tables(dialect: Dialect) -> dict[str, str]:
     """How the parts name the gates as they have just become, and the health."""
     if dialect.is_one:
-        return {"gate": "g", "health": "h", "account": "a"}
-    gates = {"gate": f"({statements.PLAIN_GATE}) AS g", "account": f"({statements.ACCOUNT_GATE}) AS a"}
-    return {**gates, "health": HEALTH}
+        return {"gate": "g", "health": "h", "account": "a", "account_as_gate": "a AS g"}
+    account = f"({gates.ACCOUNT_GATE}) AS"
+    tables = {"gate": f"({gates.PLAIN_GATE}) AS g", "account": f"{account} a", "account_as_gate": f"{account} g"}
+    return {**tables, "health": HEALTH}
 
 
 def _carry_out(texts: list[str], given: dict[str, Any]) -> list[sql.Row]:

@@ -14,7 +14,7 @@ from providers.core.events import COOLED_DOWN, USED_UP, EventKind, Marks
 from providers.core.exchange import Who
 from providers.core.gate import EVERY, Admission, Asked, Decision, Scope
 from providers.core.request import refuse_cost, refuse_mistakes
-from providers.database import events, sql, statements
+from providers.database import events, gates, sql, statements
 
 log = structlog.get_logger("ergon.providers")
 # Of each gate, a row of so many columns is returned.
@@ -34,7 +34,7 @@ def reserve(who: Who, *, cost: int) -> Admission:
     sql.refuse_open_transaction()
     refuse_mistakes(who._asdict())
     refuse_cost(cost)
-    known = sql.rows(statements.PLAIN_GATE.replace("*", "account", 1), named(who))
+    known = sql.rows(gates.PLAIN_GATE.replace("*", "account", 1), named(who))
     asked = Asked(BreakerPolicy(), cost, account=known[0][0] if known else EVERY)
     admission = _decide(who, asked, given_for(who, asked) | {"half_open_max_calls": 0})
     show_quota(who, is_exhausted=admission.decision is Decision.QUOTA and not admission.is_refused_by_account)
@@ -46,7 +46,7 @@ def reserve(who: Who, *, cost: int) -> Admission:
 
 def make_gate(who: Who, account: str = EVERY) -> None:
     """Make the gate of a capability, unless it is there."""
-    sql.rows(statements.new_gate(sql.dialect()), {**named(who), "account": account})
+    sql.rows(gates.new_gate(sql.dialect()), {**named(who), "account": account})
 
 
 @retry_conflicts
@@ -56,17 +56,17 @@ def make_account_gate(who: Who) -> None:
 
     Nobody makes a tenant's gate meanwhile, who would not see this one yet.
     """
-    if sql.rows(statements.PLAIN_GATE, named(who)):
+    if sql.rows(gates.PLAIN_GATE, named(who)):
         return
     if connection.vendor == "postgresql":
         sql.rows("LOCK TABLE provider_gates IN SHARE ROW EXCLUSIVE MODE", {})
     make_gate(who, who.tenant_id)
-    sql.rows(statements.SHARE_ACCOUNT, {**named(who), "account": who.tenant_id})
+    sql.rows(gates.SHARE_ACCOUNT, {**named(who), "account": who.tenant_id})
 
 
 def show_quota(who: Who, *, is_exhausted: bool = False, since: float | None = None) -> None:
     """Bring the visible state of the present window up to date, and of the one before if that began then."""
-    upsert = statements.quota(sql.dialect(), is_refusal=True).format(gate=f"({statements.PLAIN_GATE}) AS g")
+    upsert = statements.quota(sql.dialect(), is_refusal=True).format(gate=f"({gates.PLAIN_GATE}) AS g")
     sql.rows(upsert, {**named(who), "reserved_in": since, "is_exhausted": int(is_exhausted)})
 
 
@@ -118,7 +118,7 @@ def _note(who: Who, row: sql.Row) -> None:
 def _pass(who: Who, asked: Asked, given: dict[str, Any]) -> tuple[sql.Row, sql.Row]:
     """What the tenant's gate returns, and what the account's does if there is one."""
     if not asked.is_shared:
-        found = sql.rows_again(statements.passing(sql.dialect()), given) or _pass_alone(given)
+        found = sql.rows_again(gates.passing(sql.dialect()), given) or _pass_alone(given)
         if found:
             return found[0], ()
     passed = _pass_both(given)
@@ -133,30 +133,30 @@ def _pass_alone(given: dict[str, Any]) -> list[sql.Row]:
     """Decide every case on the tenant's gate, and write its events."""
     dialect = sql.dialect()
     if dialect.is_one:
-        return sql.rows_again(statements.admission(dialect), given)
+        return sql.rows_again(gates.admission(dialect), given)
     with transaction.atomic():
-        found = sql.rows(statements.admission(dialect), given)
-        _write_events(statements.PLAIN_GATE, found, given)
+        found = sql.rows(gates.admission(dialect), given)
+        _write_events(gates.PLAIN_GATE, found, given)
         return found
 
 
 def _pass_both(given: dict[str, Any]) -> sql.Row:
     """What both gates return, one after the other; nothing if there are not two."""
-    texts = statements.shared_admission(sql.dialect())
+    texts = gates.shared_admission(sql.dialect())
     if len(texts) == 1:
         found = sql.rows_again(texts[0], given)
         return found[0] if found else ()
     with transaction.atomic():
         tenant, account = (sql.rows(text, given) for text in texts)
-        _write_events(statements.PLAIN_GATE, tenant, given)
-        _write_events(statements.ACCOUNT_GATE, account, given)
+        _write_events(gates.PLAIN_GATE, tenant, given)
+        _write_events(gates.ACCOUNT_GATE, account, given)
         return sum([*tenant, *account], ())
 
 
 def _write_events(gate: str, found: list[sql.Row], given: dict[str, Any]) -> None:
     """Elsewhere than on PostgreSQL, events are written once it is known that there are any."""
     if found and found[0][-1] is not None:
-        sql.rows(statements.admission_events(sql.dialect()).format(gate=f"({gate}) AS g"), given)
+        sql.rows(gates.admission_events(sql.dialect()).format(gate=f"({gate}) AS g"), given)
 
 
 @transaction.atomic
@@ -165,7 +165,7 @@ def _make_gates(who: Who, asked: Asked) -> None:
     if asked.is_shared:
         make_account_gate(Who(asked.account, who.provider_name, EVERY))
     make_gate(who, asked.account)
-    sql.rows(statements.JOIN_ACCOUNT, {**named(who), "account": asked.account})
+    sql.rows(gates.JOIN_ACCOUNT, {**named(who), "account": asked.account})
 
 
 def given_for(who: Who, asked: Asked) -> dict[str, Any]:

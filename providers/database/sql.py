@@ -12,7 +12,7 @@ from ergon_site.access.database import pooler
 from ergon_site.access.database.calls import time_limit
 from ergon_site.access.database.parameters import numbered
 from providers.core.errors import ProviderUsageError
-from providers.database.statements import POSTGRESQL, SQLITE, Dialect
+from providers.database.dialects import POSTGRESQL, SQLITE, Dialect
 
 PREPARED_FROM = 2
 Row = tuple[Any, ...]

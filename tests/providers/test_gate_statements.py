@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
 from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope
 from providers.core.retry import RetryBudget
-from providers.database import admitting, sql, statements
+from providers.database import admitting, gates, sql
+from providers.database.dialects import Dialect
 from providers.models import Gate
 from providers.models.gates import moment
 from tests.core.gate_model import Asks, Gate as GateValue, Override, Pair, Quota, Returned, opened
@@ -60,7 +61,7 @@ quotas = st.sampled_from([None, (0, 10.0), (3, 10.0), (5, 7.0)])
 overrides = st.sampled_from([None, None, Override(BreakerState.OPEN, START + 8), Override(BreakerState.CLOSED)])
 
 
-def given_clock() -> statements.Dialect:
+def given_clock() -> Dialect:
     """The time is given instead of the database's."""
     return sql.dialect()._replace(clock="CAST(%(now)s AS double precision)")
 
@@ -69,8 +70,8 @@ class OnRow:
     """The statements on one gate."""
 
     def __init__(self) -> None:
-        self.admission = statements.admission(given_clock())
-        self.settlement = statements.gate_settlement(given_clock())
+        self.admission = gates.admission(given_clock())
+        self.settlement = gates.gate_settlement(given_clock())
 
     def admit(self, asked: Asked, now: float) -> Admission:
         [row] = sql.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
@@ -86,7 +87,7 @@ class OnTwoRows:
 
     def __init__(self, breaker: Scope, pause: Scope) -> None:
         self.scopes = breaker, pause
-        parts = statements.shared_settlement(given_clock())
+        parts = gates.shared_settlement(given_clock())
         self.settlement = list(parts.values())
         if given_clock().is_one:
             named = ", ".join(f"{name} AS ({text})" for name, text in parts.items())
@@ -95,7 +96,7 @@ class OnTwoRows:
     def admit(self, asked: Asked, now: float) -> tuple[Admission, Admission]:
         asked = asked._replace(breaker_scope=self.scopes[0], pause_scope=self.scopes[1])
         given = {**admitting.given_for(WHO, asked), "now": now}
-        row = sum((row for text in statements.shared_admission(given_clock()) for row in sql.rows(text, given)), ())
+        row = sum((row for text in gates.shared_admission(given_clock()) for row in sql.rows(text, given)), ())
         parts = row[: admitting.COLUMNS], row[admitting.COLUMNS :]
         return admitting.admission_in(parts[0], asked), admitting.admission_in(parts[1], asked)
 

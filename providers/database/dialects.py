@@ -1,0 +1,56 @@
+"""How the databases differ in what the statements of providers say: in the clock, and in what they do with JSON."""
+
+from typing import NamedTuple
+
+
+class Dialect(NamedTuple):
+    clock: str  # seconds since 1970
+    greatest: str
+    least: str
+    empty: str
+    how_many: str  # probes whose place has not lapsed
+    add: str
+    drop: str
+    first_bucket: str
+    next_bucket: str
+    listed: str  # values as a list of JSON
+    moment: str  # of seconds since 1970, as a column of the visible tables keeps it
+    seconds: str  # since 1970, of such a column
+    is_one: bool = False  # changes of several rows can be one statement
+
+
+POSTGRESQL = Dialect(
+    clock="CAST(EXTRACT(epoch FROM statement_timestamp()) AS double precision)",
+    greatest="GREATEST",
+    least="LEAST",
+    empty="CAST('{}' AS jsonb)",
+    # A function, not a query of its own: that would cost something even where nothing is probed.
+    how_many="jsonb_array_length(jsonb_path_query_array(probes, '$.* ? (@ > $now)', jsonb_build_object('now', now)))",
+    add="probes || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
+    drop="probes - CAST(%({0}probe)s AS text)",
+    first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
+    next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
+      to_jsonb(COALESCE(CAST(m.buckets->>CAST(%(bucket)s AS text) AS bigint), 0) + 1))""",
+    listed="jsonb_build_array",
+    moment="to_timestamp({0})",
+    seconds="CAST(EXTRACT(epoch FROM {0}) AS double precision)",
+    is_one=True,
+)
+SQLITE = Dialect(
+    clock="((julianday('now') - 2440587.5) * 86400.0)",
+    greatest="max",
+    least="min",
+    empty="'{}'",
+    how_many="(SELECT count(*) FROM json_each(probes) WHERE value > now)",
+    add="json_set(probes, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
+    drop="json_remove(probes, '$.\"' || %({0}probe)s || '\"')",
+    first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
+    next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',
+      COALESCE(json_extract(m.buckets, '$.\"' || %(bucket)s || '\"'), 0) + 1)""",
+    listed="json_array",
+    # As Django writes them, so that both name a window alike.
+    moment="""strftime('%%Y-%%m-%%d %%H:%%M:%%S', floor({0}), 'unixepoch') ||
+      CASE WHEN round(({0} - floor({0})) * 1000000) > 0
+        THEN printf('.%%06d', min(999999, round(({0} - floor({0})) * 1000000))) ELSE '' END""",
+    seconds="(CAST(strftime('%%s', {0}) AS double precision) + CAST(substr({0}, 20) AS double precision))",
+)

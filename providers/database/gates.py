@@ -1,0 +1,331 @@
+"""The gate's statements: one text for both databases.
+
+Each decision is built in layers, from what the row holds to what it becomes, so that each rule is said once. The tests
+have a model of the gate in Python, and compare the two over histories made by chance.
+
+Where the account at a provider has a gate of its own, a call passes two: each row is decided with what the other says.
+The account's row is locked first, by all.
+"""
+
+from functools import cache
+
+from providers.core.events import AVAILABLE, COOLED_DOWN, EXHAUSTED, NONE, PAUSED, USED_UP
+from providers.database.dialects import Dialect
+
+# A pause that grows is worth an event if it has grown by so many seconds since the last one.
+LONGER = 1
+
+_WHO = """provider_gates.tenant_id = CAST(%(tenant)s AS text)
+  AND provider_gates.provider_name = CAST(%(provider)s AS text)
+  AND provider_gates.capability = CAST(%(capability)s AS text)"""
+_ACCOUNT = """provider_gates.tenant_id = CAST(%(account)s AS text)
+  AND provider_gates.provider_name = CAST(%(provider)s AS text) AND provider_gates.capability = '*'"""
+# A gate that no account's gate stands beside.
+_ALONE = f"{_WHO} AND NOT is_shared AND account = CAST(%(account)s AS text)"
+_IS_SHARED = """EXISTS (SELECT 1 FROM provider_gates AS a WHERE a.tenant_id = CAST(%(account)s AS text)
+  AND a.provider_name = CAST(%(provider)s AS text) AND a.capability = '*')"""
+_REFUSES = "NOT IN ('admitted', 'probe')"
+
+
+@cache
+def new_gate(dialect: Dialect) -> str:
+    """The gate of a capability; a quota that somebody wrote for the present window becomes the gate's."""
+    start, end = dialect.seconds.format("q.window_start"), dialect.seconds.format("q.window_end")
+    return f"""
+INSERT INTO provider_gates (tenant_id, provider_name, capability, quota_limit, quota_window, window_start, window_end,
+  used, account, is_shared)
+SELECT w.tenant_id, w.provider_name, w.capability, q.limit_count, {end} - {start}, {start}, {end},
+  COALESCE(q.used_count, 0), CAST(%(account)s AS text), w.capability <> '*' AND {_IS_SHARED}
+FROM (SELECT CAST(%(tenant)s AS text) AS tenant_id, CAST(%(provider)s AS text) AS provider_name,
+    CAST(%(capability)s AS text) AS capability) AS w
+  LEFT JOIN provider_quota_states q ON q.tenant_id = w.tenant_id AND q.provider_name = w.provider_name
+    AND q.capability = w.capability AND {start} <= {dialect.clock} AND {end} > {dialect.clock}
+WHERE true ORDER BY q.window_start DESC LIMIT 1
+ON CONFLICT DO NOTHING
+"""
+
+
+# A tenant's gate that was made for another account, or before its account had a gate.
+JOIN_ACCOUNT = f"""
+UPDATE provider_gates SET account = CAST(%(account)s AS text), is_shared = {_IS_SHARED} WHERE {_WHO}
+"""
+# All tenants' gates of an account, whose own has just been made.
+SHARE_ACCOUNT = """
+UPDATE provider_gates SET is_shared = true WHERE provider_name = CAST(%(provider)s AS text)
+  AND account = CAST(%(account)s AS text) AND capability <> '*'
+"""
+
+
+@cache
+def passing(dialect: Dialect) -> str:
+    """The usual admission: closed, nothing in the way, enough left in this window. What it refuses is not decided yet.
+
+    It decides alone, like `admission`, which knows every case and takes twice the time.
+    """
+    now = dialect.clock
+    return f"""
+UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELSE CAST(%(cost)s AS bigint) END,
+  admissions = admissions + 1, decision = 'admitted', decided_at = {now}
+WHERE {_ALONE} AND state = 'closed' AND (override = '' OR override_until <= {now})
+  AND (cooldown_until IS NULL OR cooldown_until <= {now})
+  AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))
+RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL
+"""
+
+
+@cache
+def admission(dialect: Dialect) -> str:
+    """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
+    decide = f"{_admit(dialect, _decided(dialect, _asked(dialect)))} WHERE {_ALONE} RETURNING"
+    if not dialect.is_one:
+        return f"{decide} {_admitted(dialect, 'provider_gates')}"
+    events = admission_events(dialect).format(gate="g")
+    return f"WITH g AS ({decide} *), e AS ({events}) SELECT {_admitted(dialect, 'g')} FROM g"
+
+
+@cache
+def shared_admission(dialect: Dialect) -> list[str]:
+    """The same on two rows: a call passes the gates of its tenant and of its account, or spends nothing of either."""
+    d = dialect
+    look = _decided(d, _asked(d, "account_", "'admitted'", _ACCOUNT), is_shared=True)
+    if d.is_one:
+        looked, decided = "look.decision", "g.decision"
+    else:
+        looked, decided = f"(SELECT decision FROM {look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
+    tenant = _admit(d, _decided(d, _asked(d, "tenant_", looked), is_shared=True))
+    account = _admit(d, _decided(d, _asked(d, "account_", decided), is_shared=True))
+    if d.is_one:
+        events = admission_events(d)
+        return [
+            f"""WITH look AS (SELECT decision FROM {look}),
+g AS ({tenant} FROM look WHERE {_WHO} RETURNING provider_gates.*),
+a AS ({account} FROM g WHERE {_ACCOUNT} RETURNING provider_gates.*),
+e AS ({events.format(gate="g")}), ea AS ({events.format(gate="a AS g")})
+SELECT {_admitted(d, "g")}, {_admitted(d, "a")} FROM g, a"""
+        ]
+    pairs = ((tenant, f"{_WHO} AND {_IS_SHARED}"), (account, f"{_ACCOUNT} AND EXISTS ({PLAIN_GATE})"))
+    return [f"{update} WHERE {both} RETURNING {_admitted(d, 'provider_gates')}" for update, both in pairs]
+
+
+def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
+    """The row of a gate, and what a call asks of it; with another gate, what that says. A source is locked."""
+    known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
+      window_end used previous_start previous_used override override_until admissions turned_at recorded_exhaustion"""
+    row = f"SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
+    if part:
+        row += f", {_asks(part)}, CAST({elsewhere} AS text) AS elsewhere"
+    return f"{row} {_locked(d, source)}"
+
+
+def _asks(part: str) -> str:
+    return ", ".join(f"CAST(%({part}{name})s AS bigint) AS {name}" for name in ("asks_breaker", "asks_pause"))
+
+
+def _locked(d: Dialect, source: str) -> str:
+    """The end of a row: it is that which is updated, or one that is looked at first."""
+    source = f"FROM provider_gates WHERE {source} LIMIT 1" if source else "LIMIT 1"
+    return f"{source} FOR UPDATE" if d.is_one and "FROM" in source else source
+
+
+def _decided(d: Dialect, row: str, *, is_shared: bool = False) -> str:
+    """A gate's row with its decision, in layers. One of two may be asked for less, and refuses with the other."""
+    unasked, pauses, elsewhere = "", "", ""
+    if is_shared:
+        unasked, pauses = "WHEN asks_breaker = 0 THEN 'closed'", "AND asks_pause = 1"
+        elsewhere = f"WHEN elsewhere {_REFUSES} THEN 'elsewhere'"
+    return f"""(SELECT *, CASE
+      WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
+      WHEN effective = 'open' THEN 'circuit'
+      WHEN effective = 'half_open' AND {d.how_many} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
+      WHEN now < cooldown_until {pauses} THEN 'cooling' {elsewhere}
+      WHEN effective = 'half_open' THEN 'probe'
+      ELSE 'admitted' END AS decision
+    FROM (SELECT *,
+        CASE WHEN is_over THEN {d.greatest}(begin, window_end) ELSE window_start END AS present_start,
+        CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
+        CASE WHEN is_over THEN 0 ELSE used END AS present_used
+      FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
+          floor(now / quota_window) * quota_window AS begin,
+          CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override {unasked}
+               WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
+        FROM ({row}) AS row
+      ) AS times) AS windows LIMIT 1) AS decided"""
+
+
+def _admit(d: Dialect, decided: str) -> str:
+    return f"""
+UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
+  previous_start, previous_used, admissions, decision, decided_at, turned_at, turned_from, held_from,
+  recorded_exhaustion) = (
+  SELECT CASE WHEN decision = 'probe' THEN 'half_open' ELSE state END,
+    generation + CASE WHEN decision = 'probe' AND state = 'open' THEN 1 ELSE 0 END,
+    CASE WHEN decision = 'probe' AND state = 'open' THEN 0 ELSE successes END,
+    CASE WHEN decision = 'probe' THEN NULL ELSE open_until END,
+    CASE WHEN decision = 'probe' THEN {d.add} ELSE probes END,
+    present_start, present_end,
+    present_used + CASE WHEN quota_limit IS NOT NULL AND decision IN ('admitted', 'probe') THEN cost ELSE 0 END,
+    CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
+    admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now,
+    CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END,
+    CASE WHEN decision = 'probe' AND state = 'open' THEN state ELSE '' END,
+    CASE WHEN decision = 'quota' AND COALESCE(recorded_exhaustion, 0) < present_end THEN '{AVAILABLE}' ELSE '' END,
+    CASE WHEN decision = 'quota' THEN present_end ELSE recorded_exhaustion END
+  FROM {decided})"""
+
+
+def _admitted(d: Dialect, row: str) -> str:
+    """What an admission returns of a row."""
+    return f"""{row}.decision, {row}.generation, {row}.admissions, {row}.quota_limit, {row}.window_start,
+  CASE WHEN {row}.decision {_REFUSES} THEN {d.listed}({row}.decided_at, {row}.window_end, {row}.open_until,
+    {row}.override, {row}.override_until, {row}.cooldown_until, {row}.probes) END,
+  CASE WHEN {row}.quota_limit IS NOT NULL AND {row}.used <= CAST(%(cost)s AS bigint) THEN {row}.previous_start END,
+  {marks(d, row)}"""
+
+
+def admission_events(dialect: Dialect) -> str:
+    """The events of an admission: a breaker that is probed, a window whose first call is refused."""
+    why = f"CASE WHEN g.held_from = '' THEN '{COOLED_DOWN}' ELSE '{USED_UP}' END"
+    return events(dialect, why=why, until="g.window_end")
+
+
+def gate_settlement(dialect: Dialect, *, is_usual: bool = False) -> str:
+    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund.
+
+    The usual one is of a success that was no probe, and settles nothing where that could change the breaker's state.
+    """
+    closed = " AND state <> 'half_open'" if is_usual else ""
+    return f"{_settle(dialect, _turned(dialect, _returned(dialect)))} WHERE {_WHO}{closed} RETURNING *"
+
+
+def shared_settlement(dialect: Dialect) -> dict[str, str]:
+    """The same on two rows: whoever is shut out by the account's breaker is not tried again either."""
+    d = dialect
+    look = f"""SELECT CASE WHEN is_shut THEN 1 ELSE 0 END AS is_shut
+      FROM {_turned(d, _returned(d, "account_", "0", _ACCOUNT), is_shared=True)}"""
+    if d.is_one:
+        looked, decided = "look.is_shut", "g.decision"
+    else:
+        looked, decided = f"({look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
+    tenant = _settle(d, _turned(d, _returned(d, "tenant_", looked), is_shared=True))
+    account = _settle(d, _turned(d, _returned(d, "account_", "0"), is_shared=True), part="account_", decision=decided)
+    if not d.is_one:
+        return {"g": f"{tenant} WHERE {_WHO}", "a": f"{account} WHERE {_ACCOUNT}"}
+    return {
+        "look": look,
+        "g": f"{tenant} FROM look WHERE {_WHO} RETURNING provider_gates.*",
+        "a": f"{account} FROM g WHERE {_ACCOUNT} RETURNING provider_gates.*",
+    }
+
+
+def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
+    """The row of a gate, and what a call that comes back says of it."""
+    known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
+      window_start used settlements override override_until turned_at recorded_pause"""
+    own = part.removeprefix("tenant_")
+    row = f"""SELECT {_columns(known)}, {d.clock} AS now,
+              CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
+              provider_gates.generation = CAST(%({own}generation)s AS bigint) AS is_current,
+              CAST(%({own}verdict)s AS text) AS verdict, CAST(%({own}cooldown)s AS double precision) AS cooldown,
+              CAST(%(is_success)s AS bigint) AS is_success, CAST(%(capacity)s AS double precision) AS capacity"""
+    if part:
+        row += f", {_asks(part)}, {elsewhere} AS is_shut_elsewhere"
+    return f"{row} {_locked(d, source)}"
+
+
+def _turned(d: Dialect, row: str, *, is_shared: bool = False) -> str:
+    """A gate's row with what a call's return makes of it, in layers, and whether the call may be tried again."""
+    unasked = "WHEN asks_breaker = 0 THEN false" if is_shared else ""
+    elsewhere = "OR is_shut_elsewhere = 1" if is_shared else ""
+    return f"""(SELECT *, CASE
+        WHEN is_success = 1 OR CAST(%(wants_retry)s AS bigint) = 0 THEN 'ended' WHEN is_shut {elsewhere} THEN 'shut'
+        WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
+    FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
+        CASE WHEN is_forced THEN override = 'open' {unasked} WHEN trips THEN now < now + cooldown_seconds
+             ELSE state = 'open' AND now < open_until END AS is_shut,
+        CASE WHEN cooldown IS NULL OR cooldown <= 0 THEN '' WHEN COALESCE(cooldown_until, 0) <= now THEN '{NONE}'
+             WHEN now + cooldown >= COALESCE(recorded_pause, 0) + {LONGER} THEN '{PAUSED}' ELSE '' END AS paused_from
+      FROM (SELECT *,
+          fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
+          succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
+        FROM (SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
+            is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
+            override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
+            COALESCE(retry_tokens, capacity) AS tokens
+          FROM ({row}) AS row
+        ) AS facts) AS turns) AS states LIMIT 1) AS decided"""
+
+
+def _settle(d: Dialect, turned: str, part: str = "", decision: str = "decision") -> str:
+    """The change of a row. The retry budget is the tenant's alone; an account goes by the tenant's decision."""
+    tokens = "retry_tokens"
+    if not part:
+        tokens = f"""CASE WHEN is_success = 1 THEN {d.least}(capacity, tokens + CAST(%(earned)s AS double precision))
+         WHEN decision = 'retry' THEN {d.least}(capacity, tokens) - 1 ELSE tokens END"""
+    return f"""
+UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
+  retry_tokens, used, settlements, decision, decided_at, turned_at, turned_from, held_from, recorded_pause) = (
+  SELECT next_state, generation + CASE WHEN trips OR closes THEN 1 ELSE 0 END,
+    CASE WHEN fails THEN consecutive_failures + 1 WHEN closes OR (succeeds AND state = 'closed') THEN 0
+         ELSE consecutive_failures END,
+    CASE WHEN trips OR closes THEN 0 WHEN succeeds AND state = 'half_open' THEN successes + 1 ELSE successes END,
+    CASE WHEN trips THEN now + cooldown_seconds WHEN closes THEN NULL ELSE open_until END,
+    CASE WHEN trips OR closes THEN {d.empty}
+         WHEN is_current AND CAST(%({part}probe)s AS text) IS NOT NULL THEN {d.drop.format(part)} ELSE probes END,
+    CASE WHEN cooldown IS NULL THEN cooldown_until ELSE {d.greatest}(COALESCE(cooldown_until, 0), now + cooldown) END,
+    {tokens},
+    CASE WHEN window_start = CAST(%({part}refund_start)s AS double precision)
+              AND ({decision} <> 'retry' OR CAST(%(refunds_retry)s AS bigint) = 1)
+         THEN {d.greatest}(used - CAST(%({part}refund)s AS bigint), 0) ELSE used END,
+    settlements + 1, {decision}, now, CASE WHEN trips OR closes THEN now ELSE turned_at END,
+    CASE WHEN trips OR closes THEN state ELSE '' END, paused_from,
+    CASE WHEN paused_from <> '' THEN now + cooldown ELSE recorded_pause END
+  FROM {turned})"""
+
+
+def refund(dialect: Dialect) -> str:
+    """The reservation of a call that was not made after all."""
+    return f"{_refund(dialect, '')} WHERE {_WHO} RETURNING *"
+
+
+def shared_refund(dialect: Dialect) -> dict[str, str]:
+    """The same on two rows."""
+    account = f"{_refund(dialect, 'account_')} WHERE {_ACCOUNT} RETURNING *"
+    tenant, whole = _refund(dialect, ""), f"WHERE {_WHO} RETURNING"
+    return {"a": account, "g": f"{tenant} FROM a {whole} provider_gates.*" if dialect.is_one else f"{tenant} {whole} *"}
+
+
+def _refund(d: Dialect, part: str) -> str:
+    row = "provider_gates"
+    return f"""
+UPDATE provider_gates SET used = CASE WHEN {row}.window_start = CAST(%({part}refund_start)s AS double precision)
+  THEN {d.greatest}({row}.used - CAST(%({part}refund)s AS bigint), 0) ELSE {row}.used END"""
+
+
+def events(dialect: Dialect, *, why: str = "CAST(%(why)s AS text)", until: str = "g.cooldown_until") -> str:
+    """The events that the decision has left marks of; `until` is when a pause ends, or a window."""
+    moment = dialect.moment.format
+    same = f"g.tenant_id, g.provider_name, g.capability, g.generation, {moment('g.decided_at')}, {why}, ''"
+    return f"""
+INSERT INTO provider_events (tenant_id, provider_name, capability, generation, at, why, "by", kind, from_state,
+  to_state, until)
+SELECT {same}, 'breaker', g.turned_from, g.state, {moment("g.open_until")} FROM {{gate}} WHERE g.turned_from <> ''
+UNION ALL
+SELECT {same}, CASE WHEN g.held_from = '{AVAILABLE}' THEN 'exhaustion' ELSE 'pause' END, g.held_from,
+  CASE WHEN g.held_from = '{AVAILABLE}' THEN '{EXHAUSTED}' ELSE '{PAUSED}' END, {moment(until)}
+FROM {{gate}} WHERE g.held_from <> ''
+"""
+
+
+def marks(dialect: Dialect, row: str) -> str:
+    """The marks of a decision that has changed something, as `core.events.Marks` has them; NULL without any."""
+    return f"""CASE WHEN {row}.turned_from <> '' OR {row}.held_from <> '' THEN {dialect.listed}({row}.decided_at,
+    {row}.generation, {row}.state, {row}.turned_from, {row}.held_from, {row}.open_until,
+    CASE WHEN {row}.held_from = '{AVAILABLE}' THEN {row}.window_end ELSE {row}.cooldown_until END) END"""
+
+
+PLAIN_GATE = f"SELECT * FROM provider_gates WHERE {_WHO}"
+ACCOUNT_GATE = f"SELECT * FROM provider_gates WHERE {_ACCOUNT}"
+
+
+def _columns(names: str) -> str:
+    return ", ".join(f"provider_gates.{name}" for name in names.split())
