@@ -18,7 +18,7 @@ from providers.core.errors import canonical
 from providers.core.exchange import ProviderExecutionContext
 
 MEBIBYTE = 1024 * 1024
-EARLIER = 0.25
+EARLIER = 1.0
 
 
 class HttpProvider(ProviderBase):
@@ -83,7 +83,7 @@ class HttpProvider(ProviderBase):
         hidden = Hidden(request)
         limit = context.timeout
         # A little before the attempt is cut, so that a failure whose explanation is slow is still told as that failure.
-        ends_at = None if limit is None else asyncio.get_running_loop().time() + limit - min(limit / 10, EARLIER)
+        ends_at = None if limit is None else asyncio.get_running_loop().time() + limit - min(limit / 4, EARLIER)
         try:
             async with aclosing(await client.send(request, stream=True)) as response:
                 body = Body(response, self.max_answer_bytes)
