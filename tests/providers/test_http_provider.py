@@ -177,7 +177,7 @@ def test_both_ways_to_write_deflate_are_read(ask: Ask, frame: str) -> None:
 
 
 def test_a_failure_whose_explanation_is_slow_is_that_failure(ask: Ask) -> None:
-    result = ask("slowly_failing/20", timeout=4.0)
+    result = ask("slowly_failing/30", timeout=8.0)
     assert (result.reason_code, result.retry_after) == ("dependency_unavailable", 7.0)
 
 
