@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -68,8 +67,8 @@ def test_what_is_unknown_is_refused_in_one_line(arguments: list[str], words: str
 @pytest.mark.once
 @pytest.mark.django_db(transaction=True)
 def test_exit_codes_tell_usage_from_refusal() -> None:
-    usage = processes.run(sys.executable, "manage.py", "pause", "orders")
-    refusal = processes.run(sys.executable, "manage.py", "pause", "orders", "--reason", "flood")
+    usage = manage("pause", "orders")
+    refusal = manage("pause", "orders", "--reason", "flood")
     assert (usage.returncode, refusal.returncode) == (2, 1)
     assert refusal.stderr.splitlines() == [
         "CommandError: there is no pipeline named 'orders': create it with manage.py pipeline create orders --task TASK"
@@ -88,7 +87,7 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     ],
 )
 def test_wrong_usage_is_one_line_that_says_where_the_options_are(arguments: list[str], words: str) -> None:
-    refused = processes.run(sys.executable, "manage.py", *arguments)
+    refused = manage(*arguments)
     (line,) = refused.stderr.splitlines()
     assert refused.returncode == 2
     assert line.startswith(words)

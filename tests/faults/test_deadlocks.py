@@ -1,6 +1,5 @@
 """Verbs that want the same rows at the same moment wait for each other in one order, and none of them fails."""
 
-import sys
 from datetime import timedelta
 
 import pytest
@@ -19,7 +18,7 @@ from tests.durable_transactions import claim, failed, settle, submit
 from tests.factories import make_pipeline
 from tests.facts.drafts import make_boundary
 from tests.faults import rivals
-from tests.processes import eventually, run
+from tests.processes import eventually, run_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,7 +30,7 @@ LETTERS, MANY_LETTERS, MANY_ROUNDS = 100, 400, 40
 def play(scene: str, *given: object, rounds: int = rivals.ROUNDS) -> list[str]:
     """What the processes of a scene raised."""
     changes = {"PGAPPNAME": "rivals", "RIVAL_ROUNDS": str(rounds)}
-    played = run(sys.executable, "-m", "tests.faults.rivals", scene, *map(str, given), **changes)
+    played = run_module("tests.faults.rivals", scene, *map(str, given), **changes)
     assert played.returncode == 0, played.stderr
     return played.stdout.splitlines()
 

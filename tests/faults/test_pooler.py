@@ -3,13 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -19,11 +16,12 @@ from engines import transactions
 from engines.models import DeadLetter, TransactionRecord, Worker
 from facts import ledger, provisioning
 from facts.models import Fact
+from tests import warm
 from tests.durable_transactions import consume, consumer, make_policy, states, submit, wait_until_started
 from tests.factories import make_pipeline
 from tests.facts.drafts import OFFICE, PLANT, make_boundary
 from tests.faults.pgbouncer import MAX_PREPARED_STATEMENTS, pgbouncer, require_pgbouncer, version
-from tests.processes import ROOT, database_url, environment, eventually, manage
+from tests.processes import PIPES, database_url, environment, eventually, manage
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
 
@@ -104,10 +102,8 @@ def do_everything(address: str, count: int) -> tuple[list[str], int]:
     make_pipeline()
     make_boundary()
     provisioning.create_consumer("erp", PLANT, OFFICE, by="tests")
-    command = [sys.executable, "-m", "tests.faults.behind_pooler", str(count)]
-    variables = environment(DATABASE_URL=address)
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, cwd=ROOT, env=variables, **pipes) for _ in range(2)]
+    given = [str(count)], environment(DATABASE_URL=address)
+    processes = [warm.start_module("tests.faults.behind_pooler", *given, **PIPES) for _ in range(2)]
     outputs = [process.communicate(timeout=100) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     told = [json.loads(output.splitlines()[-1]) for output, _ in outputs]
