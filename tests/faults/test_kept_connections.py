@@ -4,10 +4,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
-import psutil
 import pytest
 from django.db import connection
 
@@ -41,9 +39,7 @@ def file_of(plant: Deployment) -> Path:
 
 def opened(site: Site, file: Path) -> list[int]:
     """The descriptors that the web server has on the database between requests."""
-    port = str(urlsplit(site.url).port)
-    main = next(one for one in psutil.Process().children(recursive=True) if port in one.cmdline())
-    found = [one for process in (main, *main.children(recursive=True)) for one in process.open_files()]
+    found = [one for process in site.processes() for one in process.open_files()]
     return sorted(one.fd for one in found if one.path == str(file))
 
 
