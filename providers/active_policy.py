@@ -20,7 +20,12 @@ log = structlog.get_logger("ergon.providers")
 FRESH = 1.0
 POLICIES: Policies[ProviderPolicyRow, ProviderPolicyVersion] = Policies(model=ProviderPolicyRow)
 # The class attribute for each field of a policy.
-RENAMED = {"retry": "retry_policy", "breaker": "breaker_policy", "budget": "retry_budget"}
+RENAMED = {
+    "retry": "retry_policy",
+    "breaker": "breaker_policy",
+    "opening": "opening_rules",
+    "budget": "retry_budget",
+}
 ATTRIBUTES = {field.name: RENAMED.get(field.name, field.name) for field in fields(ProviderPolicy)}
 
 Key = tuple[str, str]

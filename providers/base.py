@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from providers import active_policy, calls, telemetry
 from providers.core import calling
-from providers.core.breaker import BreakerPolicy
+from providers.core.breaker import BreakerPolicy, OpeningRules
 from providers.core.errors import ProviderError
 from providers.core.exchange import (
     CallRequest,
@@ -49,6 +49,7 @@ class ProviderBase(ABC):
 
     retry_policy: ClassVar[RetryPolicy] = _DEFAULTS.retry
     breaker_policy: ClassVar[BreakerPolicy] = _DEFAULTS.breaker
+    opening_rules: ClassVar[OpeningRules] = _DEFAULTS.opening
     retry_budget: ClassVar[RetryBudget] = _DEFAULTS.budget
     timeout: ClassVar[float | None] = _DEFAULTS.timeout
     retry_after_ceiling: ClassVar[float] = _DEFAULTS.retry_after_ceiling

@@ -103,6 +103,7 @@ def reset(who: Who, *, by: str, reason: str) -> Gate:
     is_paused = gate.cooldown_until is not None and gate.cooldown_until > now.timestamp()
     gate.state, gate.open_until, gate.probes = BreakerState.CLOSED.value, None, {}
     gate.consecutive_failures = gate.successes = 0
+    gate.opened_by, gate.recent = "", {}
     gate.generation += 1  # what is still under way no longer counts
     gate.turned_at = now.timestamp()
     gate.cooldown_until = gate.recorded_pause = gate.retry_tokens = gate.override_until = None

@@ -20,7 +20,7 @@ from ergon_site.access.database.clock import database_time
 from providers.calls import dead_letters
 from providers.calls.overrides import end_expired_overrides
 from providers.core import histogram
-from providers.core.breaker import BreakerPolicy, BreakerState, Verdict
+from providers.core.breaker import BreakerPolicy, BreakerState, OpeningRules, Verdict
 from providers.core.errors import ProviderError
 from providers.core.exchange import SLACK, CallRequest, Outcome, Source, Who
 from providers.core.gate import NOTHING, Admission, Decision, Reservation, Scope
@@ -129,6 +129,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "success_threshold": policy.breaker.success_threshold,
         "open_cooldown_seconds": policy.breaker.open_cooldown_seconds,
         "why": _why(step.error, policy.breaker),
+        **rates(policy.opening, step.duration),
         "claim_state": (ClaimState.SUCCEEDED if is_success else ClaimState.FAILED).value,
         "answer": kept(step.payload) if is_success and ticket.token else None,
     }
@@ -136,15 +137,16 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         is_limited=any(one.window_start is not None for one in (step.admission, step.admission.account) if one),
         is_guarded=ticket.token is not None,
         is_shared=step.admission.account is not None,
+        has_rates=policy.opening.are_used,
     )
     dialect = sql.dialect()
-    is_probe = step.admission.permit.probe is not None
-    is_usual = dialect.is_one and is_success and not (kind.is_shared or is_probe or step.cooldown is not None)
+    may_turn = kind.is_shared or kind.has_rates or step.admission.permit.probe or step.cooldown is not None
+    is_usual = dialect.is_one and is_success and not may_turn
     with _together(step.outcome):
         found = _carry_out(_texts(dialect, kind._replace(is_usual=is_usual)), given)
         found = found or _carry_out(_texts(dialect, kind), given)
         [(word, gate_id, now, rated_at, attempts, *marks)] = found
-        _write_events(marks, given)
+        _write_events(marks, given, has_rates=kind.has_rates)
         decision = Decision(word)
         is_returned = decision is Decision.SHUT and step.returns_if_shut
         is_over = decision is not Decision.RETRY and not is_returned
@@ -162,12 +164,27 @@ def _why(error: ProviderError | None, policy: BreakerPolicy) -> str:
     return f"{probes} probe{'' if probes == 1 else 's'} succeeded" if error is None else error.reason_code
 
 
-def _write_events(marks: Sequence[Any], given: Mapping[str, Any]) -> None:
+def rates(rules: OpeningRules, duration: float) -> dict[str, Any]:
+    """What the rules on rates are asked with; nothing without any."""
+    if not rules.are_used:
+        return {}
+    return {
+        "rate_by_time": int(rules.seconds is not None),
+        "rate_width": rules.width,
+        "failure_rate": rules.failure_rate,
+        "slow_rate": rules.slow_rate,
+        "minimum_calls": rules.minimum_calls,
+        "is_slow": int(duration >= rules.slow_after),
+        "is_shadow": int(rules.is_shadow),
+    }
+
+
+def _write_events(marks: Sequence[Any], given: Mapping[str, Any], *, has_rates: bool) -> None:
     """Elsewhere than on PostgreSQL, events are written once it is known that there are any."""
     dialect = sql.dialect()
     for gate, left in zip((gates.PLAIN_GATE, gates.ACCOUNT_GATE), marks, strict=False):
         if left is not None and not dialect.is_one:
-            sql.rows(gates.events(dialect).format(gate=f"({gate}) AS g"), given)
+            sql.rows(gates.settlement_events(dialect, has_rates=has_rates).format(gate=f"({gate}) AS g"), given)
 
 
 def refuse(ticket: CallRequest, step: Refuse, admission: Admission | None = None, *, is_repeat: bool = False) -> None:
@@ -310,6 +327,7 @@ class _Kind(NamedTuple):
     is_guarded: bool = False
     is_shared: bool = False
     is_usual: bool = False  # it leaves no marks; where it might, it settles nothing
+    has_rates: bool = False
 
 
 @cache
@@ -328,24 +346,25 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     texts = changed | {name: part.format(**words) for name, part in parts.items()}
     has_events = dialect.is_one and not kind.is_refusal and not kind.is_usual
     if has_events:
-        texts["e"] = gates.events(dialect).format(**words)
+        texts["e"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**words)
     if kind.is_shared:
         of_account = words | {"gate": words["account_as_gate"]}
         texts["ha"] = health.format(**of_account)
         texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
         if has_events:
-            texts["ea"] = gates.events(dialect).format(**of_account)
+            texts["ea"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**of_account)
     return _joined(dialect, texts, seen.format(**words))
 
 
 def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
     """The gates as they become, the parts on health and minutes, and what is seen."""
-    marks = gates.marks(dialect, "g")
+    has_rates = {"has_rates": kind.has_rates}
+    marks = gates.marks(dialect, "g", **has_rates)
     if kind.is_shared:
-        changed, seen = gates.shared_settlement(dialect), f"{SETTLED}, {{account}}"
-        marks += f", {gates.marks(dialect, 'a')}"
+        changed, seen = gates.shared_settlement(dialect, **has_rates), f"{SETTLED}, {{account}}"
+        marks += f", {gates.marks(dialect, 'a', **has_rates)}"
     else:
-        changed, seen = {"g": gates.gate_settlement(dialect, is_usual=kind.is_usual)}, SETTLED
+        changed, seen = {"g": gates.gate_settlement(dialect, is_usual=kind.is_usual, **has_rates)}, SETTLED
     seen = seen.replace("{marks}", marks)
     return changed, statements.health(dialect), statements.minute(dialect), seen
 

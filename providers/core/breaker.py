@@ -9,12 +9,20 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from engines.core.rules import DURATION, WHOLE, Policy, means
+from engines.core import backoff
+from engines.core.rules import DURATION, FLAG, TIME_LIMIT, WHOLE, Policy, means, rule
 from providers.core.errors import canonical
 
 Probes = Mapping[str, float]
 # The reasons that say something about the provider.
 COUNTED = frozenset({"timeout", "connection_error", "dependency_unavailable"})
+
+
+# Of a window that slides, one of so many parts is forgotten at a time.
+SLICES = 10
+RATE = rule(
+    "a number above 0 and at most 1", lambda value: backoff.is_duration(value) and 0 < value <= 1, optional=True
+)
 
 
 class BreakerState(StrEnum):
@@ -45,6 +53,40 @@ class BreakerPolicy(Policy):
     success_threshold: int = field(
         default=1, metadata=WHOLE | means("Successful probes that close the breaker.", "probes")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningRules(Policy):
+    """Shares of the latest calls that open the breaker, too. Without a rate there is no such rule."""
+
+    failure_rate: float | None = field(
+        default=None, metadata=RATE | means("Share of failed calls that opens the breaker.")
+    )
+    slow_rate: float | None = field(default=None, metadata=RATE | means("Share of slow calls that opens the breaker."))
+    slow_after: float = field(default=10.0, metadata=DURATION | means("How long a slow call takes.", "seconds"))
+    calls: int = field(default=100, metadata=WHOLE | means("How many of the latest calls are looked at.", "calls"))
+    seconds: float | None = field(
+        default=None, metadata=TIME_LIMIT | means("Look at the calls of so many seconds instead.", "seconds")
+    )
+    minimum_calls: int = field(
+        default=20, metadata=WHOLE | means("With fewer calls, no rate opens the breaker.", "calls")
+    )
+    is_shadow: bool = field(
+        default=False, metadata=FLAG | means("Only record when a rate would have opened the breaker.")
+    )
+
+    def check(self) -> None:
+        if self.seconds is None and self.minimum_calls > self.calls:
+            self.refuse("minimum_calls", f"must be at most calls ({self.calls:,}), or no rate ever opens the breaker")
+
+    @property
+    def are_used(self) -> bool:
+        return self.failure_rate is not None or self.slow_rate is not None
+
+    @property
+    def width(self) -> float:
+        """The length of a slice, in seconds or in calls."""
+        return (self.seconds or self.calls) / SLICES
 
 
 class Permit(NamedTuple):

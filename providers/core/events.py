@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
+from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
 
 # Where nothing is in force: no pause, no override, no quota.
@@ -19,6 +20,7 @@ AVAILABLE, EXHAUSTED = "available", "exhausted"
 COOLED_DOWN = "the cooldown is over"
 USED_UP = "the quota is used up"
 EXPIRED = "its time is over"
+WOULD_OPEN = "would open"
 
 
 class EventKind(StrEnum):
@@ -27,6 +29,7 @@ class EventKind(StrEnum):
     PAUSE = "pause"
     OVERRIDE = "override"
     QUOTA = "quota"
+    SHADOW = "shadow"  # a rule that only records would have opened the breaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +59,24 @@ class Marks(NamedTuple):
     held_from: str
     open_until: float | None
     held_until: float | None
+    opened_by: str = ""  # the rate that opened it
+    would_open: str = ""  # the rate that would have opened it
 
     def notices(self, who: Who, why: str) -> Iterator[ProviderEventNotice]:
         """The events of these marks; `why` is what the decision was about."""
         at = datetime.fromtimestamp(self.at, UTC)
-        event = partial(ProviderEventNotice, **who._asdict(), why=why, generation=self.generation, at=at)
+        event = partial(ProviderEventNotice, **who._asdict(), generation=self.generation, at=at)
+        opened = self.opened_by if self.turned_from == BreakerState.CLOSED.value else ""
         if self.turned_from:
-            ends_at = _moment(self.open_until)
-            yield event(kind=EventKind.BREAKER, from_state=self.turned_from, to_state=self.state, until=ends_at)
+            turned = partial(event, kind=EventKind.BREAKER, from_state=self.turned_from, to_state=self.state)
+            yield turned(why=opened or why, until=_moment(self.open_until))
         if self.held_from:
             kind, held = (EventKind.EXHAUSTION, EXHAUSTED) if self.held_from == AVAILABLE else (EventKind.PAUSE, PAUSED)
-            yield event(kind=kind, from_state=self.held_from, to_state=held, until=_moment(self.held_until))
+            until = _moment(self.held_until)
+            yield event(kind=kind, why=opened or why, from_state=self.held_from, to_state=held, until=until)
+        if self.would_open:
+            closed = BreakerState.CLOSED.value
+            yield event(kind=EventKind.SHADOW, why=self.would_open, from_state=closed, to_state=WOULD_OPEN)
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engines.core.rules import DURATION, FLAG, LATER, TIME_LIMIT, WHOLE, Policy, means, nested, rule
-from providers.core.breaker import BreakerPolicy
+from engines.core.rules import DURATION, FLAG, LATER, TIME_LIMIT, WHOLE, Policy, means, nested, part, rule
+from providers.core.breaker import BreakerPolicy, OpeningRules
 from providers.core.gate import Scope
 from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
 
@@ -28,6 +28,10 @@ class ProviderPolicy(Policy):
 
     retry: RetryPolicy = nested(RetryPolicy, "Attempts and delays of a call.")
     breaker: BreakerPolicy = nested(BreakerPolicy, "When the breaker opens and closes.")
+    opening: OpeningRules = field(
+        default_factory=OpeningRules,
+        metadata=part(OpeningRules, "Rates of failed and slow calls that open the breaker, too.") | LATER,
+    )
     budget: RetryBudget = nested(RetryBudget, "Retries that all callers may make together.")
     breaker_scope: str = field(
         default=Scope.TENANT.value,

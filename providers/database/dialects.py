@@ -16,6 +16,8 @@ class Dialect(NamedTuple):
     listed: str  # values as a list of JSON
     moment: str  # of seconds since 1970, as a column of the visible tables keeps it
     seconds: str  # since 1970, of such a column
+    recent: str  # calls by slice, with this one, without slices that are over
+    total: str  # of one number over all slices
     is_one: bool = False  # changes of several rows can be one statement
 
 
@@ -34,6 +36,13 @@ POSTGRESQL = Dialect(
     listed="jsonb_build_array",
     moment="to_timestamp({0})",
     seconds="CAST(EXTRACT(epoch FROM {0}) AS double precision)",
+    recent="""(SELECT COALESCE(jsonb_object_agg(one.key, one.value), CAST('{{}}' AS jsonb))
+        FROM jsonb_each(recent) AS one WHERE CAST(one.key AS bigint) > slice - {slices})
+        || jsonb_build_object(CAST(slice AS text), jsonb_build_array(
+          COALESCE(CAST(recent #>> ARRAY[CAST(slice AS text), '0'] AS bigint), 0) + 1,
+          COALESCE(CAST(recent #>> ARRAY[CAST(slice AS text), '1'] AS bigint), 0) + {failed},
+          COALESCE(CAST(recent #>> ARRAY[CAST(slice AS text), '2'] AS bigint), 0) + {slow}))""",
+    total="(SELECT sum(CAST(one.value->>{0} AS bigint)) FROM jsonb_each(counted) AS one)",
     is_one=True,
 )
 SQLITE = Dialect(
@@ -53,4 +62,11 @@ SQLITE = Dialect(
       CASE WHEN round(({0} - floor({0})) * 1000000) > 0
         THEN printf('.%%06d', min(999999, round(({0} - floor({0})) * 1000000))) ELSE '' END""",
     seconds="(CAST(strftime('%%s', {0}) AS double precision) + CAST(substr({0}, 20) AS double precision))",
+    recent="""json_set((SELECT COALESCE(json_group_object(one.key, json(one.value)), '{{}}')
+        FROM json_each(recent) AS one WHERE CAST(one.key AS integer) > slice - {slices}),
+        '$."' || slice || '"', json_array(
+          COALESCE(json_extract(recent, '$."' || slice || '"[0]'), 0) + 1,
+          COALESCE(json_extract(recent, '$."' || slice || '"[1]'), 0) + {failed},
+          COALESCE(json_extract(recent, '$."' || slice || '"[2]'), 0) + {slow}))""",
+    total="(SELECT sum(json_extract(one.value, '$[{0}]')) FROM json_each(counted) AS one)",
 )

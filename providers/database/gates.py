@@ -7,9 +7,10 @@ Where the account at a provider has a gate of its own, a call passes two: each r
 The account's row is locked first, by all.
 """
 
-from functools import cache
+from functools import cache, partial
 
-from providers.core.events import AVAILABLE, COOLED_DOWN, EXHAUSTED, NONE, PAUSED, USED_UP
+from providers.core.breaker import SLICES
+from providers.core.events import AVAILABLE, COOLED_DOWN, EXHAUSTED, NONE, PAUSED, USED_UP, WOULD_OPEN
 from providers.database.dialects import Dialect
 
 # A pause that grows is worth an event if it has grown by so many seconds since the last one.
@@ -188,26 +189,29 @@ def admission_events(dialect: Dialect) -> str:
     return events(dialect, why=why, until="g.window_end")
 
 
-def gate_settlement(dialect: Dialect, *, is_usual: bool = False) -> str:
+def gate_settlement(dialect: Dialect, *, is_usual: bool = False, has_rates: bool = False) -> str:
     """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund.
 
     The usual one is of a success that was no probe, and settles nothing where that could change the breaker's state.
     """
     closed = " AND state <> 'half_open'" if is_usual else ""
-    return f"{_settle(dialect, _turned(dialect, _returned(dialect)))} WHERE {_WHO}{closed} RETURNING *"
+    turned = _turned(dialect, _returned(dialect, has_rates=has_rates), has_rates=has_rates)
+    return f"{_settle(dialect, turned, has_rates=has_rates)} WHERE {_WHO}{closed} RETURNING *"
 
 
-def shared_settlement(dialect: Dialect) -> dict[str, str]:
+def shared_settlement(dialect: Dialect, *, has_rates: bool = False) -> dict[str, str]:
     """The same on two rows: whoever is shut out by the account's breaker is not tried again either."""
     d = dialect
+    returned, turned = partial(_returned, d, has_rates=has_rates), partial(_turned, d, has_rates=has_rates)
+    settle = partial(_settle, d, has_rates=has_rates)
     look = f"""SELECT CASE WHEN is_shut THEN 1 ELSE 0 END AS is_shut
-      FROM {_turned(d, _returned(d, "account_", "0", _ACCOUNT), is_shared=True)}"""
+      FROM {turned(returned("account_", "0", _ACCOUNT), is_shared=True)}"""
     if d.is_one:
         looked, decided = "look.is_shut", "g.decision"
     else:
         looked, decided = f"({look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
-    tenant = _settle(d, _turned(d, _returned(d, "tenant_", looked), is_shared=True))
-    account = _settle(d, _turned(d, _returned(d, "account_", "0"), is_shared=True), part="account_", decision=decided)
+    tenant = settle(turned(returned("tenant_", looked), is_shared=True))
+    account = settle(turned(returned("account_", "0"), is_shared=True), part="account_", decision=decided)
     if not d.is_one:
         return {"g": f"{tenant} WHERE {_WHO}", "a": f"{account} WHERE {_ACCOUNT}"}
     return {
@@ -217,10 +221,10 @@ def shared_settlement(dialect: Dialect) -> dict[str, str]:
     }
 
 
-def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
+def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "", *, has_rates: bool = False) -> str:
     """The row of a gate, and what a call that comes back says of it."""
     known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
-      window_start used settlements override override_until turned_at recorded_pause"""
+      window_start used settlements override override_until turned_at recorded_pause opened_by"""
     own = part.removeprefix("tenant_")
     row = f"""SELECT {_columns(known)}, {d.clock} AS now,
               CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
@@ -229,11 +233,42 @@ def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "")
               CAST(%(is_success)s AS bigint) AS is_success, CAST(%(capacity)s AS double precision) AS capacity"""
     if part:
         row += f", {_asks(part)}, {elsewhere} AS is_shut_elsewhere"
+    if has_rates:
+        row += f""", {_columns("recent shadow_openings shadow_opened_at")},
+              CAST(floor(CASE WHEN CAST(%(rate_by_time)s AS bigint) = 1 THEN {d.clock} ELSE settlements END
+                / CAST(%(rate_width)s AS double precision)) AS bigint) AS slice,
+              CAST(%(failure_rate)s AS double precision) AS failure_rate,
+              CAST(%(slow_rate)s AS double precision) AS slow_rate,
+              CAST(%(minimum_calls)s AS bigint) AS minimum_calls"""
     return f"{row} {_locked(d, source)}"
 
 
-def _turned(d: Dialect, row: str, *, is_shared: bool = False) -> str:
+def _rated(d: Dialect, facts: str) -> str:
+    """The layers of rates: the calls of the window with this one, their numbers, and the rule that they break."""
+    is_counted = "is_current AND state = 'closed' AND verdict IN ('success', 'failure')"
+    counted = d.recent.format(
+        slices=SLICES,
+        failed="CASE WHEN verdict = 'failure' THEN 1 ELSE 0 END",
+        slow="CAST(%(is_slow)s AS bigint)",
+    )
+    share = "CAST(round(100.0 * {0} / calls) AS bigint) || ' %% of ' || calls || ' calls {1}'"
+    return f"""(SELECT *, CASE WHEN NOT is_counted OR calls < minimum_calls THEN ''
+        WHEN failures >= failure_rate * calls THEN {share.format("failures", "failed")}
+        WHEN slow >= slow_rate * calls THEN {share.format("slow", "were slow")} ELSE '' END AS broken
+      FROM (SELECT *, {d.total.format(0)} AS calls, {d.total.format(1)} AS failures, {d.total.format(2)} AS slow
+        FROM (SELECT *, {is_counted} AS is_counted, {counted} AS counted FROM {facts}) AS counts) AS totals)"""
+
+
+def _turned(d: Dialect, row: str, *, is_shared: bool = False, has_rates: bool = False) -> str:
     """A gate's row with what a call's return makes of it, in layers, and whether the call may be tried again."""
+    facts = f"""(SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
+            is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
+            override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
+            COALESCE(retry_tokens, capacity) AS tokens
+          FROM ({row}) AS row) AS facts"""
+    by_rate = ""
+    if has_rates:
+        facts, by_rate = f"{_rated(d, facts)} AS rated", "OR (broken <> '' AND CAST(%(is_shadow)s AS bigint) = 0)"
     unasked = "WHEN asks_breaker = 0 THEN false" if is_shared else ""
     elsewhere = "OR is_shut_elsewhere = 1" if is_shared else ""
     return f"""(SELECT *, CASE
@@ -245,25 +280,31 @@ def _turned(d: Dialect, row: str, *, is_shared: bool = False) -> str:
         CASE WHEN cooldown IS NULL OR cooldown <= 0 THEN '' WHEN COALESCE(cooldown_until, 0) <= now THEN '{NONE}'
              WHEN now + cooldown >= COALESCE(recorded_pause, 0) + {LONGER} THEN '{PAUSED}' ELSE '' END AS paused_from
       FROM (SELECT *,
-          fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)) AS trips,
+          (fails AND (state = 'half_open' OR consecutive_failures + 1 >= CAST(%(failure_threshold)s AS bigint)))
+            {by_rate} AS trips,
           succeeds AND state = 'half_open' AND successes + 1 >= CAST(%(success_threshold)s AS bigint) AS closes
-        FROM (SELECT *, is_current AND state <> 'open' AND verdict = 'failure' AS fails,
-            is_current AND state <> 'open' AND verdict = 'success' AS succeeds,
-            override <> '' AND (override_until IS NULL OR override_until > now) AS is_forced,
-            COALESCE(retry_tokens, capacity) AS tokens
-          FROM ({row}) AS row
-        ) AS facts) AS turns) AS states LIMIT 1) AS decided"""
+        FROM {facts}) AS turns) AS states LIMIT 1) AS decided"""
 
 
-def _settle(d: Dialect, turned: str, part: str = "", decision: str = "decision") -> str:
+def _settle(d: Dialect, turned: str, part: str = "", decision: str = "decision", *, has_rates: bool = False) -> str:
     """The change of a row. The retry budget is the tenant's alone; an account goes by the tenant's decision."""
+    columns, values, opened_by = "", "", "''"
+    if has_rates:
+        # What a rule has seen is not looked at again, whether it opened the breaker or only would have.
+        opened_by, columns = "broken", ", recent, would_open, shadow_openings, shadow_opened_at"
+        values = f""",
+    CASE WHEN trips OR closes OR broken <> '' THEN {d.empty} WHEN is_counted THEN counted ELSE recent END,
+    CASE WHEN trips THEN '' ELSE broken END,
+    shadow_openings + CASE WHEN broken <> '' AND NOT trips THEN 1 ELSE 0 END,
+    CASE WHEN broken <> '' AND NOT trips THEN now ELSE shadow_opened_at END"""
     tokens = "retry_tokens"
     if not part:
         tokens = f"""CASE WHEN is_success = 1 THEN {d.least}(capacity, tokens + CAST(%(earned)s AS double precision))
          WHEN decision = 'retry' THEN {d.least}(capacity, tokens) - 1 ELSE tokens END"""
     return f"""
 UPDATE provider_gates SET (state, generation, consecutive_failures, successes, open_until, probes, cooldown_until,
-  retry_tokens, used, settlements, decision, decided_at, turned_at, turned_from, held_from, recorded_pause) = (
+  retry_tokens, used, settlements, decision, decided_at, turned_at, turned_from, held_from, recorded_pause,
+  opened_by{columns}) = (
   SELECT next_state, generation + CASE WHEN trips OR closes THEN 1 ELSE 0 END,
     CASE WHEN fails THEN consecutive_failures + 1 WHEN closes OR (succeeds AND state = 'closed') THEN 0
          ELSE consecutive_failures END,
@@ -278,7 +319,8 @@ UPDATE provider_gates SET (state, generation, consecutive_failures, successes, o
          THEN {d.greatest}(used - CAST(%({part}refund)s AS bigint), 0) ELSE used END,
     settlements + 1, {decision}, now, CASE WHEN trips OR closes THEN now ELSE turned_at END,
     CASE WHEN trips OR closes THEN state ELSE '' END, paused_from,
-    CASE WHEN paused_from <> '' THEN now + cooldown ELSE recorded_pause END
+    CASE WHEN paused_from <> '' THEN now + cooldown ELSE recorded_pause END,
+    CASE WHEN trips THEN {opened_by} ELSE opened_by END{values}
   FROM {turned})"""
 
 
@@ -301,10 +343,26 @@ UPDATE provider_gates SET used = CASE WHEN {row}.window_start = CAST(%({part}ref
   THEN {d.greatest}({row}.used - CAST(%({part}refund)s AS bigint), 0) ELSE {row}.used END"""
 
 
-def events(dialect: Dialect, *, why: str = "CAST(%(why)s AS text)", until: str = "g.cooldown_until") -> str:
+def settlement_events(dialect: Dialect, *, has_rates: bool = False) -> str:
+    """The events of a settlement; a rate that opened the breaker is why, and one that would have is an event, too."""
+    asked = "CAST(%(why)s AS text)"
+    if not has_rates:
+        return events(dialect, why=asked)
+    opened = f"CASE WHEN g.turned_from = 'closed' AND g.opened_by <> '' THEN g.opened_by ELSE {asked} END"
+    return f"""{events(dialect, why=opened)} UNION ALL
+SELECT {_same(dialect, "g.would_open")}, 'shadow', 'closed', '{WOULD_OPEN}', NULL FROM {{gate}} WHERE g.would_open <> ''
+"""
+
+
+def _same(dialect: Dialect, why: str) -> str:
+    """What all events have."""
+    at = dialect.moment.format("g.decided_at")
+    return f"g.tenant_id, g.provider_name, g.capability, g.generation, {at}, {why}, ''"
+
+
+def events(dialect: Dialect, *, why: str, until: str = "g.cooldown_until") -> str:
     """The events that the decision has left marks of; `until` is when a pause ends, or a window."""
-    moment = dialect.moment.format
-    same = f"g.tenant_id, g.provider_name, g.capability, g.generation, {moment('g.decided_at')}, {why}, ''"
+    moment, same = dialect.moment.format, _same(dialect, why)
     return f"""
 INSERT INTO provider_events (tenant_id, provider_name, capability, generation, at, why, "by", kind, from_state,
   to_state, until)
@@ -316,11 +374,12 @@ FROM {{gate}} WHERE g.held_from <> ''
 """
 
 
-def marks(dialect: Dialect, row: str) -> str:
+def marks(dialect: Dialect, row: str, *, has_rates: bool = False) -> str:
     """The marks of a decision that has changed something, as `core.events.Marks` has them; NULL without any."""
-    return f"""CASE WHEN {row}.turned_from <> '' OR {row}.held_from <> '' THEN {dialect.listed}({row}.decided_at,
-    {row}.generation, {row}.state, {row}.turned_from, {row}.held_from, {row}.open_until,
-    CASE WHEN {row}.held_from = '{AVAILABLE}' THEN {row}.window_end ELSE {row}.cooldown_until END) END"""
+    would, rates = (f"OR {row}.would_open <> ''", f", {row}.opened_by, {row}.would_open") if has_rates else ("", "")
+    return f"""CASE WHEN {row}.turned_from <> '' OR {row}.held_from <> '' {would} THEN {dialect.listed}(
+    {row}.decided_at, {row}.generation, {row}.state, {row}.turned_from, {row}.held_from, {row}.open_until,
+    CASE WHEN {row}.held_from = '{AVAILABLE}' THEN {row}.window_end ELSE {row}.cooldown_until END{rates}) END"""
 
 
 PLAIN_GATE = f"SELECT * FROM provider_gates WHERE {_WHO}"

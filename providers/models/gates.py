@@ -44,6 +44,20 @@ class Gate(OfCapability):
     decision = models.CharField(max_length=10, default="", db_default="", help_text="The last decision.")
     decided_at = models.FloatField(null=True)
     turned_at = models.FloatField(null=True, help_text="When the breaker last changed its state.")
+    opened_by = models.CharField(
+        max_length=60,
+        default="",
+        db_default="",
+        help_text="The rate that opened it; empty for failures in a row.",
+    )
+    recent = models.JSONField(
+        default=dict, db_default={}, help_text="Of the latest calls, in slices: how many, failed, slow."
+    )
+    would_open = models.CharField(
+        max_length=60, default="", db_default="", help_text="The rate by which the last call would have opened it."
+    )
+    shadow_openings = models.BigIntegerField(default=0, db_default=0)
+    shadow_opened_at = models.FloatField(null=True)
     account = models.CharField(
         max_length=TENANT, default=EVERY, db_default=EVERY, help_text="The gate that all tenants of an account share."
     )

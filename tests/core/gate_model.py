@@ -6,11 +6,15 @@ made by chance.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import floor
 from typing import NamedTuple
 
-from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
+from providers.core.breaker import SLICES, Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
 from providers.core.gate import NOTHING, Admission, Asked, Decision, Reservation, Window, aligned
 from providers.core.retry import RetryBudget
+
+# Calls by slice: how many, failed, slow.
+Recent = dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class Returned(NamedTuple):
     refunds_retry: bool = False  # or only if the call ends here
     succeeded: bool = False  # whatever that says of the provider
     is_shut_elsewhere: bool = False
+    rules: OpeningRules = OpeningRules()
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,9 @@ class Gate:
     tokens: float | None = None  # None is as many as there can be
     override: Override | None = None
     admissions: int = 0
+    settlements: int = 0
+    recent: Recent = field(default_factory=dict)
+    shadow_openings: int = 0
 
     def state_at(self, now: float) -> BreakerState:
         """The breaker's effective state: what an operator says, or what it amounts to by now."""
@@ -115,6 +124,14 @@ class Gate:
     def settle(self, result: Returned, now: float) -> tuple["Gate", Decision]:
         """Take in how a call came out, and say whether it may be tried again."""
         breaker = self.breaker.settle(result.permit, result.verdict, result.breaker, now)
+        recent, is_broken = self._count(result, now)
+        is_tripped = is_broken and not result.rules.is_shadow and breaker.state is BreakerState.CLOSED
+        if is_tripped:
+            until = now + result.breaker.open_cooldown_seconds
+            failures = breaker.consecutive_failures
+            breaker = Breaker(BreakerState.OPEN, breaker.generation + 1, failures, open_until=until)
+        recent = {} if breaker.generation != self.breaker.generation else recent
+        shadows = self.shadow_openings + int(is_broken and breaker.state is BreakerState.CLOSED)
         tokens = result.budget.capacity if self.tokens is None else self.tokens
         decision = Decision.ENDED
         if result.succeeded:
@@ -131,7 +148,26 @@ class Gate:
         cooldown = self.cooldown_until
         if result.cooldown is not None:
             cooldown = max(cooldown or 0.0, now + result.cooldown)
-        return replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens), decision
+        settled = replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens, recent=recent)
+        return replace(settled, settlements=self.settlements + 1, shadow_openings=shadows), decision
+
+    def _count(self, result: Returned, now: float) -> tuple[Recent, bool]:
+        """The latest calls with this one, and whether a rate is broken by them; then they are not looked at again."""
+        is_current = result.permit.generation == self.breaker.generation
+        is_closed = self.breaker.state is BreakerState.CLOSED
+        if not (result.rules.are_used and is_current and is_closed and result.verdict is not Verdict.NEUTRAL):
+            return self.recent, False
+        position = now if result.rules.seconds is not None else self.settlements
+        present = floor(position / result.rules.width)
+        recent = {slice_: counts for slice_, counts in self.recent.items() if slice_ > present - SLICES}
+        before = recent.get(present, (0, 0, 0))
+        added = (1, int(result.verdict is Verdict.FAILURE), int(result.is_slow))
+        recent[present] = tuple(map(sum, zip(before, added, strict=True)))
+        calls, failures, slow = map(sum, zip(*recent.values(), strict=True))
+        rates = ((result.rules.failure_rate, failures), (result.rules.slow_rate, slow))
+        is_broken = any(rate is not None and count >= rate * calls for rate, count in rates)
+        is_broken = is_broken and calls >= result.rules.minimum_calls
+        return ({} if is_broken else recent), is_broken
 
 
 class Asks(NamedTuple):

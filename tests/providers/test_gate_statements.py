@@ -1,12 +1,14 @@
 """The gate's statements and the gate's rules decide alike, over histories made by chance."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, Permit, Verdict
+from providers.calls import settling
+from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
 from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope
 from providers.core.retry import RetryBudget
 from providers.database import admitting, gates, sql
@@ -54,7 +56,17 @@ moves = st.one_of(
         st.sampled_from([None, None, 4.0]),
         st.booleans(),
         st.booleans(),
+        st.booleans(),
     ),
+)
+rules = st.builds(
+    OpeningRules,
+    failure_rate=st.sampled_from([None, 0.5, 1.0]),
+    slow_rate=st.sampled_from([None, 0.4]),
+    calls=st.sampled_from([5, 20]),
+    seconds=st.sampled_from([None, 5.0, 30.0]),
+    minimum_calls=st.integers(1, 4),
+    is_shadow=st.booleans(),
 )
 histories = st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.5, 6.0]), moves), max_size=25)
 quotas = st.sampled_from([None, (0, 10.0), (3, 10.0), (5, 7.0)])
@@ -72,13 +84,15 @@ class OnRow:
     def __init__(self) -> None:
         self.admission = gates.admission(given_clock())
         self.settlement = gates.gate_settlement(given_clock())
+        self.rated = gates.gate_settlement(given_clock(), has_rates=True)
 
     def admit(self, asked: Asked, now: float) -> Admission:
         [row] = sql.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
         return admitting.admission_in(row, asked)
 
     def settle(self, result: Returned, now: float) -> str:
-        sql.rows(self.settlement, {**NAMED, **call_in(result), **part_in(result), "now": now})
+        text = self.rated if result.rules.are_used else self.settlement
+        sql.rows(text, {**NAMED, **call_in(result), **part_in(result), "now": now})
         return Gate.objects.get().decision
 
 
@@ -118,6 +132,7 @@ def call_in(result: Returned) -> dict[str, Any]:
         "failure_threshold": result.breaker.failure_threshold,
         "success_threshold": result.breaker.success_threshold,
         "open_cooldown_seconds": result.breaker.open_cooldown_seconds,
+        **settling.rates(result.rules, math.inf if result.is_slow else 0.0),
     }
 
 
@@ -142,6 +157,8 @@ def kept(gate: GateValue, **more: Any) -> None:
         "cooldown_until": gate.cooldown_until,
         "retry_tokens": gate.tokens,
         "admissions": gate.admissions,
+        "settlements": gate.settlements,
+        "recent": gate.recent,
     }
     if quota is not None:
         row |= {name: getattr(quota, name) for name in ("used", "previous_start", "previous_used")}
@@ -184,6 +201,9 @@ def value_of(row: Any) -> GateValue:
         tokens=row.retry_tokens,
         override=Override(BreakerState(row.override), row.override_until) if row.override else None,
         admissions=row.admissions,
+        settlements=row.settlements,
+        recent={int(name): tuple(counts) for name, counts in row.recent.items()},
+        shadow_openings=row.shadow_openings,
     )
 
 
@@ -193,8 +213,10 @@ def plain(gate: GateValue) -> GateValue:
 
 
 @settings(max_examples=40)
-@given(policy=policies, quota=quotas, override=overrides, history=histories)
-def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, override: Any, history: Any) -> None:
+@given(policy=policies, opening=rules, quota=quotas, override=overrides, history=histories)
+def test_the_statements_and_the_rules_decide_alike(
+    policy: Any, opening: Any, quota: Any, override: Any, history: Any
+) -> None:
     gate = GateValue(quota=opened(quota[0], quota[1], START) if quota else None, override=override)
     kept(gate)
     row, now, passed = OnRow(), START, [Admission(gate.admit(Asked(policy, 99), START)[1].decision, Permit(7))]
@@ -208,7 +230,7 @@ def test_the_statements_and_the_rules_decide_alike(policy: Any, quota: Any, over
             if admission.decision.is_admission:
                 passed.append(admission)
         else:
-            result = returned(policy, passed, *about)
+            result = returned(policy, passed, *about)._replace(rules=opening)
             gate, decision = gate.settle(result, now)
             assert row.settle(result, now) == decision.value
         kept_row = Gate.objects.get()
@@ -277,12 +299,13 @@ def close(one: Admission, other: Admission) -> bool:
 
 
 def returned(policy: BreakerPolicy, passed: list[Admission], which: int, *about: Any) -> Returned:
-    verdict, wants_retry, cooldown, is_refunded, refunds_retry = about
+    verdict, wants_retry, cooldown, is_refunded, refunds_retry, is_slow = about
     admission = passed[-1 - which % len(passed)]
     refund = Reservation(admission.reserved, admission.window_start) if is_refunded else NOTHING
     wants = wants_retry and verdict is not Verdict.SUCCESS
     is_success = verdict is Verdict.SUCCESS
-    return Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry, is_success)
+    told = Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry, is_success)
+    return told._replace(is_slow=is_slow)
 
 
 def seen(gate: GateValue) -> Any:
@@ -292,4 +315,5 @@ def seen(gate: GateValue) -> Any:
         {name: round(until, 3) for name, until in breaker.probes.items()},
         quota and [quota.limit, quota.start, quota.end, quota.used, quota.previous_start, quota.previous_used],
         [gate.cooldown_until, round(gate.tokens or 0, 6), gate.admissions],
+        [gate.recent, gate.shadow_openings],
     ]
