@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         calling as calling,
         current_call as current_call,
     )
-    from providers.core.breaker import BreakerPolicy as BreakerPolicy
+    from providers.core.breaker import BreakerPolicy as BreakerPolicy, OpeningRules as OpeningRules
     from providers.core.errors import (
         ProviderAuthError as ProviderAuthError,
         ProviderBadRequestError as ProviderBadRequestError,
@@ -51,7 +51,7 @@ _HOMES = {
     "providers.adapters.synthetic": ["SyntheticProvider"],
     "providers.base": ["ProviderBase"],
     "providers.circumstances": ["CurrentCall", "calling", "current_call"],
-    "providers.core.breaker": ["BreakerPolicy"],
+    "providers.core.breaker": ["BreakerPolicy", "OpeningRules"],
     "providers.drivers.circuit_breaker": ["CircuitBreaker"],
     "providers.core.errors": [
         *("ProviderAuthError", "ProviderBadRequestError", "ProviderCircuitOpenError", "ProviderConnectionError"),

@@ -22,9 +22,9 @@ KINDS = {
     **dict.fromkeys(("forced", "pause", "account half open"), "warning"),
     "account open": "bad",
 }
-TO_STATES = KINDS | {"paused": "warning", "exhausted": "bad"}
-ENDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
-SOURCES = {"cache": "good", "stale": "warning", "fallback": "warning"}
+CHANGE_KINDS = KINDS | {"paused": "warning", "exhausted": "bad"}
+OUTCOME_KINDS = {"success": "good", "retry": "warning", "failed": "bad", "dead letter": "bad"}
+SOURCE_KINDS = {"cache": "good", "stale": "warning", "fallback": "warning"}
 
 
 def share(rate: float | None) -> str:
@@ -54,7 +54,9 @@ def attempt(row: ProviderExecutionMetric) -> dict[str, Any]:
 
 def outcome(row: ProviderExecutionMetric) -> str:
     """How an attempt ended; of an answer that is not the provider's, what stood in."""
-    return tag(row.source, SOURCES) if row.source in SOURCES else tag(row.outcome.replace("_", " "), ENDS)
+    if row.source in SOURCE_KINDS:
+        return tag(row.source, SOURCE_KINDS)
+    return tag(row.outcome.replace("_", " "), OUTCOME_KINDS)
 
 
 def event(row: ProviderEvent) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def event(row: ProviderEvent) -> dict[str, Any]:
 def change(row: ProviderEvent) -> str:
     """From what to what, on one line."""
     before, after = (state.replace("_", " ") for state in (row.from_state, row.to_state))
-    shown = tag(after, TO_STATES) if after in TO_STATES else after
+    shown = tag(after, CHANGE_KINDS) if after in CHANGE_KINDS else after
     return format_html('<span class="ergon-when">{} → {}</span>', before, shown)
 
 
@@ -111,7 +113,8 @@ def sentence(one: Standing) -> str:
         return f"The quota is used up: calls are blocked for {away(one.quota.end, one.read_at)}."
     if one.state is BreakerState.OPEN:
         wait = away(one.reopens_at, one.read_at) if one.reopens_at else "a moment"
-        return f"Open after {one.failures:,} consecutive failures: calls are blocked; next probe in {wait}."
+        why = one.opened_by or f"{one.failures:,} consecutive failures"
+        return f"Open after {why}: calls are blocked; next probe in {wait}."
     if one.state is BreakerState.HALF_OPEN:
         return (
             "Half open: the next calls probe the provider. If they succeed the breaker closes, if one fails it opens."

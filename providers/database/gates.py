@@ -92,7 +92,7 @@ def shared_admission(dialect: Dialect) -> list[str]:
     if d.is_one:
         looked, decided = "look.decision", "g.decision"
     else:
-        looked, decided = f"(SELECT decision FROM {look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
+        looked, decided = "(SELECT decision FROM look)", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
     tenant = _admit(d, _decided(d, _asked(d, "tenant_", looked), is_shared=True))
     account = _admit(d, _decided(d, _asked(d, "account_", decided), is_shared=True))
     if d.is_one:
@@ -104,6 +104,7 @@ a AS ({account} FROM g WHERE {_ACCOUNT} RETURNING provider_gates.*),
 e AS ({events.format(gate="g")}), ea AS ({events.format(gate="a AS g")})
 SELECT {_admitted(d, "g")}, {_admitted(d, "a")} FROM g, a"""
         ]
+    tenant = f"WITH look AS (SELECT decision FROM {look}) {tenant}"
     pairs = ((tenant, f"{_WHO} AND {_IS_SHARED}"), (account, f"{_ACCOUNT} AND EXISTS ({PLAIN_GATE})"))
     return [f"{update} WHERE {both} RETURNING {_admitted(d, 'provider_gates')}" for update, both in pairs]
 
@@ -209,11 +210,11 @@ def shared_settlement(dialect: Dialect, *, has_rates: bool = False) -> dict[str,
     if d.is_one:
         looked, decided = "look.is_shut", "g.decision"
     else:
-        looked, decided = f"({look})", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
+        looked, decided = "(SELECT is_shut FROM look)", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
     tenant = settle(turned(returned("tenant_", looked), is_shared=True))
     account = settle(turned(returned("account_", "0"), is_shared=True), part="account_", decision=decided)
     if not d.is_one:
-        return {"g": f"{tenant} WHERE {_WHO}", "a": f"{account} WHERE {_ACCOUNT}"}
+        return {"g": f"WITH look AS ({look}) {tenant} WHERE {_WHO}", "a": f"{account} WHERE {_ACCOUNT}"}
     return {
         "look": look,
         "g": f"{tenant} FROM look WHERE {_WHO} RETURNING provider_gates.*",
@@ -235,7 +236,8 @@ def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "",
         row += f", {_asks(part)}, {elsewhere} AS is_shut_elsewhere"
     if has_rates:
         row += f""", {_columns("recent shadow_openings shadow_opened_at")},
-              CAST(floor(CASE WHEN CAST(%(rate_by_time)s AS bigint) = 1 THEN {d.clock} ELSE settlements END
+              CAST(floor(
+                CASE WHEN CAST(%(rate_by_time)s AS bigint) = 1 THEN {d.clock} ELSE provider_gates.settlements END
                 / CAST(%(rate_width)s AS double precision)) AS bigint) AS slice,
               CAST(%(failure_rate)s AS double precision) AS failure_rate,
               CAST(%(slow_rate)s AS double precision) AS slow_rate,

@@ -104,6 +104,17 @@ class Standing:
         return known.consecutive_failures if known else 0
 
     @property
+    def opened_by(self) -> str:
+        """The rate that opened the breaker; empty if failures in a row did."""
+        return self.gate.opened_by if self.gate else ""
+
+    @property
+    def shadow_opened_at(self) -> datetime | None:
+        """When a rule that only records would last have opened the breaker."""
+        at = self.gate.shadow_opened_at if self.gate else None
+        return None if at is None else moment(at)
+
+    @property
     def reopens_at(self) -> datetime | None:
         """When an open breaker lets probes through."""
         return self._ahead(self.gate.open_until) if self.gate and self.gate.state == BreakerState.OPEN else None

@@ -18,7 +18,7 @@ from engines.pipelines import Plan
 from engines.tasks import registry
 from ergon_site.access.models import AuditEntry
 from facts.admin import artifacts, boundaries
-from providers.admin import attempts, cells as gates, outbox, tasks
+from providers.admin import cells as providers_cells, outbox, tasks
 from tests.console import records
 from tests.factories import ThroughputFactory
 
@@ -30,7 +30,7 @@ DIALOG = {"_form_submitted": "on", "reason": "maintenance until two"}
 
 # Everything that colours words.
 COLOURED = (
-    *(artifacts, attempts, boundaries, bulk, gates),
+    *(artifacts, boundaries, bulk, providers_cells),
     *(letter_list, outbox, tasks, transaction_list, worker_list),
 )
 
@@ -217,7 +217,9 @@ def test_a_word_has_one_colour_in_all_lists(browse: Client, pipeline: Pipeline) 
     assert ">open</span>" not in shown
     words: dict[str, set[str]] = {}
     for module in COLOURED:
-        for word, kind in [*module.KINDS.items(), *getattr(module, "GROUP_KINDS", {}).items()]:
+        tables = [table for name, table in vars(module).items() if name.endswith("KINDS")]
+        assert tables, module
+        for word, kind in [pair for table in tables for pair in table.items()]:
             words.setdefault(word, set()).add(kind)
     assert {word: kinds for word, kinds in words.items() if len(kinds) > 1} == {}
 
