@@ -12,7 +12,8 @@ anything but ask, which saturates both cores; it says how a queue before two cor
 
 **Execute.** A provider that does nothing, one caller: admitted, called, settled; beside pybreaker around tenacity in
 memory. Those share nothing with other processes, count no quota, write nothing down and forget all when the process
-ends: the ratio is the price of that, to be held against a provider's own milliseconds.
+ends: the ratio is the price of that, to be held against a provider's own milliseconds. And with the gate of an account
+that all tenants share beside the tenant's own.
 
 PostgreSQL has its durable defaults. Contenders take turns, figures are medians; nothing is asserted.
 """
@@ -29,6 +30,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -110,6 +112,7 @@ def contenders(seconds: float) -> dict[str, Contender]:
         "nothing around it": lambda: each(nothing, seconds),
         "pybreaker and tenacity, in memory": lambda: each(in_memory, seconds),
         "execute": lambda: each(execution, seconds),
+        "execute, with an account's gate": lambda: each(partial(execution, "both"), seconds),
     }
 
 
@@ -163,11 +166,12 @@ def in_memory() -> Call:
     return lambda: retrying(breaker.call, dict)
 
 
-def execution() -> Call:
+def execution(scope: str = "tenant") -> Call:
     from providers import ProviderBase, ProviderExecutionContext
 
     class Idle(ProviderBase):
-        provider_name, capability = "idle", "nothing"
+        provider_name, capability = f"idle-{scope}", "nothing"
+        breaker_scope = pause_scope = scope
 
         def _execute_impl(self, **_: Any) -> dict[str, Any]:
             return {}
@@ -287,12 +291,14 @@ def _goals(middle: Mapping[tuple[str, str], float]) -> list[tuple[str, float, fl
     admissions, bare_updates = middle["admission", "8 at once"], middle["bare UPDATE", "8 at once"]
     alone = middle["admission", "1 at once"] / middle["bare UPDATE", "1 at once"]
     p95 = "admission, 32 callers"
+    shared = middle["execute, with an account's gate", "each"]
     return [
         ("admission / bare UPDATE, 8 callers", admissions / bare_updates, 0.7, True),
         ("admission / bare UPDATE, one caller", alone, 0.7, True),
         ("admissions a second, 8 callers", admissions, 2000, True),
         ("p95 of 32 callers who work in between, ms", middle[p95, "p95, working"], 5, False),
         ("p95 of 32 callers who do nothing else, ms", middle[p95, "p95, hammering"], 5, False),
+        ("execute with an account's gate / execute", shared / middle["execute", "each"], 1.3, False),
     ]
 
 
