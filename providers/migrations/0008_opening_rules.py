@@ -10,10 +10,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.RemoveConstraint(
-            model_name='providerevent',
-            name='provider_event_kind',
-        ),
         migrations.AddField(
             model_name='gate',
             name='opened_by',
@@ -38,14 +34,5 @@ class Migration(migrations.Migration):
             model_name='gate',
             name='would_open',
             field=models.CharField(db_default='', default='', help_text='The rate by which the last call would have opened it.', max_length=60),
-        ),
-        migrations.AlterField(
-            model_name='providerevent',
-            name='kind',
-            field=models.CharField(choices=[('breaker', 'breaker'), ('exhaustion', 'exhaustion'), ('pause', 'pause'), ('override', 'override'), ('quota', 'quota'), ('shadow', 'shadow')], max_length=10),
-        ),
-        migrations.AddConstraint(
-            model_name='providerevent',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['breaker', 'exhaustion', 'pause', 'override', 'quota', 'shadow'])), name='provider_event_kind'),
         ),
     ]
