@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ProviderExecutionResult as ProviderExecutionResult,
         Source as Source,
     )
+    from providers.core.limits import BulkheadPolicy as BulkheadPolicy, RateLimit as RateLimit
     from providers.core.policy import ProviderPolicy as ProviderPolicy
     from providers.core.retry import RetryBudget as RetryBudget, RetryPolicy as RetryPolicy
     from providers.database.events import on_event as on_event
@@ -60,6 +61,7 @@ _HOMES = {
     ],
     "providers.core.events": ["EventKind", "ProviderEventNotice"],
     "providers.core.exchange": ["Outcome", "ProviderExecutionContext", "ProviderExecutionResult", "Source"],
+    "providers.core.limits": ["BulkheadPolicy", "RateLimit"],
     "providers.core.policy": ["ProviderPolicy"],
     "providers.core.retry": ["RetryBudget", "RetryPolicy"],
     "providers.functions": ["call"],

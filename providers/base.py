@@ -22,6 +22,7 @@ from providers.core.exchange import (
     Source,
     Who,
 )
+from providers.core.limits import BulkheadPolicy, RateLimit
 from providers.core.policy import ProviderPolicy
 from providers.core.request import Request, refuse_deadline, refuse_mistakes, refuse_payload
 from providers.core.retry import RetryBudget, RetryPolicy
@@ -66,6 +67,9 @@ class ProviderBase(ABC):
     pause_scope: ClassVar[str] = _DEFAULTS.pause_scope
     cache_for: ClassVar[float | None] = _DEFAULTS.cache_for
     stale_for: ClassVar[float | None] = _DEFAULTS.stale_for
+    bulkhead: ClassVar[BulkheadPolicy] = _DEFAULTS.bulkhead
+    rate_limit: ClassVar[RateLimit] = _DEFAULTS.rate_limit
+    max_wait: ClassVar[float] = _DEFAULTS.max_wait
 
     @abstractmethod
     def _execute_impl(

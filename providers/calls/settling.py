@@ -122,6 +122,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         "is_success": int(is_success),
         "wants_retry": int(step.wants_retry),
         "returns_if_shut": int(step.returns_if_shut),
+        "place": step.admission.place,
         "refunds_retry": int(step.refunds_retry),
         "capacity": policy.budget.capacity,
         "earned": policy.budget.earned_by_success,
@@ -138,6 +139,7 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         is_guarded=ticket.token is not None,
         is_shared=step.admission.account is not None,
         has_rates=policy.opening.are_used,
+        has_place=step.admission.place is not None,
     )
     dialect = sql.dialect()
     may_turn = kind.is_shared or kind.has_rates or step.admission.permit.probe or step.cooldown is not None
@@ -328,6 +330,7 @@ class _Kind(NamedTuple):
     is_shared: bool = False
     is_usual: bool = False  # it leaves no marks; where it might, it settles nothing
     has_rates: bool = False
+    has_place: bool = False  # in the fleet's bulkhead
 
 
 @cache
@@ -361,10 +364,12 @@ def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str
     has_rates = {"has_rates": kind.has_rates}
     marks = gates.marks(dialect, "g", **has_rates)
     if kind.is_shared:
-        changed, seen = gates.shared_settlement(dialect, **has_rates), f"{SETTLED}, {{account}}"
+        terms = has_rates | {"has_place": kind.has_place}
+        changed, seen = gates.shared_settlement(dialect, **terms), f"{SETTLED}, {{account}}"
         marks += f", {gates.marks(dialect, 'a', **has_rates)}"
     else:
-        changed, seen = {"g": gates.gate_settlement(dialect, is_usual=kind.is_usual, **has_rates)}, SETTLED
+        terms = has_rates | {"has_place": kind.has_place, "is_usual": kind.is_usual}
+        changed, seen = {"g": gates.gate_settlement(dialect, **terms)}, SETTLED
     seen = seen.replace("{marks}", marks)
     return changed, statements.health(dialect), statements.minute(dialect), seen
 

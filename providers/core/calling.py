@@ -50,6 +50,8 @@ from providers.core.steps import (
 )
 
 LOOKS_EVERY = 0.2
+# Between two looks for a place in the bulkhead.
+FIRST_LOOK, LAST_LOOK = 0.05, 0.5
 # How long the rules wait before they ask a database that was away once more to keep an outcome.
 SETTLES_AGAIN_AFTER = (0.1, 0.3, 1.0, 3.0)
 # Seconds that a fallback has in any case, also after the deadline.
@@ -62,6 +64,8 @@ REFUSALS: dict[Decision, tuple[type[ProviderError], str]] = {
     Decision.QUOTA: (ProviderQuotaExceededError, "the quota of this window is used up"),
     Decision.CIRCUIT: (ProviderCircuitOpenError, "the breaker is open"),
     Decision.COOLING: (ProviderRateLimitError, "the provider requested a pause"),
+    Decision.RATE: (ProviderRateLimitError, "the rate limit is reached"),
+    Decision.BULKHEAD: (ProviderRateLimitError, "as many calls run as may at once"),
 }
 
 
@@ -92,7 +96,8 @@ class Execution:
     is_claimed: bool = False
     has_left: bool = False  # some request may have reached the provider
     is_unkept: bool = False  # how it ended could not be written down
-    is_shut_out: bool = False  # the breaker opened with its failure, and it comes back when that is over
+    is_shut_out: bool = False  # nothing passes for a while after its failure, and it comes back when that is over
+    waited: float = 0.0  # for its turn
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,6 +114,19 @@ class Execution:
     def can_wait(self, seconds: float) -> bool:
         """Whether somebody who comes back by itself has the patience for so long a pause."""
         return self.context.patience is None or seconds < self.context.patience
+
+    def turn_in(self, refused: Admission) -> float | None:
+        """The wait before a call that we hold back asks again; None if there is to be none, or no time for it."""
+        if not refused.decision.is_own_limit:
+            return None
+        rest, left = self.policy.max_wait - self.waited, self.left()
+        wait = refused.retry_after
+        if wait is None:
+            # Nobody knows when a place will be free: the longer it has waited, the less often it looks.
+            longest = min(max(FIRST_LOOK, self.waited), LAST_LOOK)
+            wait = min(longest * (0.5 + self.random()), rest)
+        is_possible = 0 < wait <= rest and (left is None or wait < left)
+        return wait if is_possible else None
 
     def unpaid(self) -> Reservation:
         """The reservations to give back: of requests that certainly never left."""
@@ -206,7 +224,7 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
     while True:
         timeout = execution.timeout()
         if timeout is not None and timeout <= 0:
-            # Only the first attempt can come here: a wait that would reach the deadline is not begun.
+            # Hardly any but the first attempt comes here: a wait that would reach the deadline is not begun.
             late = failure or ProviderTimeoutError("the deadline had passed before the call", never_left=True)
             return (yield from refuse(execution, late))
         is_paid = bool(execution.attempts) and not policy.quota_per_attempt
@@ -214,11 +232,19 @@ def attempts(execution: Execution) -> Steps[ProviderExecutionResult]:
         if isinstance(admission, StoreLost):
             execution.is_unkept = failure is not None
             return execution.result(failure or store_lost())
+        wait = execution.turn_in(admission)
+        if wait is not None:
+            execution.waited += wait
+            yield Sleep(wait)
+            continue
         if not admission.decision.is_admission:
             kind, message = REFUSALS[admission.decision]
             if admission.is_refused_by_account:
                 message += ", for all that share the account"
-            refused = kind(message, retry_after=admission.retry_after, never_left=True)
+            is_ours = admission.decision.is_own_limit
+            refused = kind(message, retry_after=admission.retry_after, never_left=True, is_passing=is_ours)
+            if failure is not None and is_ours:
+                execution.is_shut_out, failure.retry_after = True, refused.retry_after
             return (yield from refuse(execution, refused, failure))
         if admission.reservation.is_held:
             execution.reservation = admission
@@ -264,7 +290,7 @@ def fail(execution: Execution, made: Made, error: ProviderError) -> Steps[tuple[
         # A reservation for all attempts is still needed if another one follows.
         refunds_retry=policy.quota_per_attempt,
         cooldown=error.retry_after,
-        lasts=max(left or 0.0, (delay or 0.0) + (policy.timeout or 0.0)),
+        lasts=max(left or 0.0, (delay or 0.0) + (policy.timeout or 0.0) + policy.max_wait),
         returns_if_shut=execution.context.may_return and execution.can_wait(policy.breaker.open_cooldown_seconds),
     )
     decision = yield from settle(execution, settlement)

@@ -1,7 +1,7 @@
 """The gate before a provider: its decisions, and the windows of quotas.
 
-Breaker, quota, cooldown, retry budget and an operator's word are decided together, by one statement of
-`providers.database` on one row; or on two, where tenants share an account at the provider that has a gate of its own.
+Breaker, quota, cooldown, limits of our own, retry budget and an operator's word are decided together, by one statement
+of `providers.database` on one row; or on two, where tenants share an account that has a gate of its own.
 """
 
 from enum import StrEnum
@@ -9,6 +9,7 @@ from math import floor
 from typing import NamedTuple
 
 from providers.core.breaker import BreakerPolicy, Permit
+from providers.core.limits import RateLimit
 
 # The capability of an account's gate, and how its name begins in the place of a tenant's.
 EVERY = "*"
@@ -22,6 +23,8 @@ class Decision(StrEnum):
     QUOTA = "quota"
     CIRCUIT = "circuit"
     COOLING = "cooling"
+    RATE = "rate"  # no token in the bucket
+    BULKHEAD = "bulkhead"  # as many calls run as may
     RETRY = "retry"
     SUPPRESSED = "suppressed"
     ENDED = "ended"
@@ -31,6 +34,11 @@ class Decision(StrEnum):
     @property
     def is_admission(self) -> bool:
         return self in {Decision.ADMITTED, Decision.PROBE}
+
+    @property
+    def is_own_limit(self) -> bool:
+        """Whether we hold the call back ourselves, for a short time, whatever the provider could do."""
+        return self in {Decision.RATE, Decision.BULKHEAD}
 
 
 class Scope(StrEnum):
@@ -67,7 +75,7 @@ NOTHING = Reservation()
 class Admission(NamedTuple):
     """The gate's answer to a call: the right to make it, or why not and for how long.
 
-    `account` is the answer of the account's gate, where there is one.
+    `account` is the answer of the account's gate, where there is one; `place` is what it holds of the fleet's bulkhead.
     """
 
     decision: Decision
@@ -76,6 +84,7 @@ class Admission(NamedTuple):
     reserved: int = 0
     retry_after: float | None = None
     account: "Admission | None" = None
+    place: str | None = None
 
     @property
     def is_refused_by_account(self) -> bool:
@@ -95,6 +104,18 @@ class Asked(NamedTuple):
     breaker_scope: Scope = Scope.TENANT
     pause_scope: Scope = Scope.TENANT
     account: str = EVERY
+    max_concurrent: int | None = None  # of the whole fleet
+    call_lease: float = 60.0
+    rate_limit: RateLimit = RateLimit()
+
+    @property
+    def is_throttled(self) -> bool:
+        return self.max_concurrent is not None or self.rate_limit.per_second is not None
+
+    @property
+    def of_account(self) -> "Asked":
+        """What the account's gate is asked for: limits of our own are the tenant's."""
+        return self._replace(max_concurrent=None, rate_limit=RateLimit())
 
     @property
     def is_shared(self) -> bool:

@@ -68,7 +68,10 @@ def loaded(text: str) -> tuple[CallRequest, Settle]:
 
 def _parts_of(admission: Admission) -> dict[str, Any]:
     account = admission.account
-    return {**admission._asdict(), "permit": admission.permit, "account": account and _parts_of(account)}
+    parts = {**admission._asdict(), "permit": admission.permit, "account": account and _parts_of(account)}
+    if admission.place is None:
+        del parts["place"]  # so that an older release, which knows of none, can read it
+    return parts
 
 
 def _admission_of(parts: dict[str, Any]) -> Admission:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from engines.core.rules import DURATION, FLAG, LATER, TIME_LIMIT, WHOLE, Policy, means, nested, part, rule
 from providers.core.breaker import BreakerPolicy, OpeningRules
 from providers.core.gate import Scope
+from providers.core.limits import BulkheadPolicy, RateLimit
 from providers.core.retry import RETRY_AFTER_CEILING, RetryBudget, RetryPolicy
 
 
@@ -91,6 +92,21 @@ class ProviderPolicy(Policy):
         default=None,
         metadata=DURATION_OR_NONE
         | means("How much longer it stands in if the provider fails or the call is refused.", "seconds"),
+    )
+
+    bulkhead: BulkheadPolicy = field(
+        default_factory=BulkheadPolicy, metadata=part(BulkheadPolicy, "How many calls may run at once.") | LATER
+    )
+    rate_limit: RateLimit = field(
+        default_factory=RateLimit, metadata=part(RateLimit, "How fast attempts may follow each other.") | LATER
+    )
+    max_wait: float = field(
+        default=0.0,
+        metadata=DURATION
+        | LATER
+        | means(
+            "How long a call waits for its turn at the bulkhead and the rate limit before it is refused.", "seconds"
+        ),
     )
 
     def check(self) -> None:

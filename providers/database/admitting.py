@@ -91,7 +91,7 @@ def _decide(who: Who, asked: Asked, given: dict[str, Any]) -> Admission:
     if not account:
         return admission
     _note(Who(asked.account, who.provider_name, EVERY), account)
-    return both(admission, admission_in(account, asked))
+    return both(admission, admission_in(account, asked.of_account))
 
 
 def both(tenant: Admission, account: Admission) -> Admission:
@@ -118,31 +118,34 @@ def _note(who: Who, row: sql.Row) -> None:
 def _pass(who: Who, asked: Asked, given: dict[str, Any]) -> tuple[sql.Row, sql.Row]:
     """What the tenant's gate returns, and what the account's does if there is one."""
     if not asked.is_shared:
-        found = sql.rows_again(gates.passing(sql.dialect()), given) or _pass_alone(given)
+        # The usual way knows no limits of our own.
+        found = [] if asked.is_throttled else sql.rows_again(gates.passing(sql.dialect()), given)
+        found = found or _pass_alone(asked, given)
         if found:
             return found[0], ()
-    passed = _pass_both(given)
+    passed = _pass_both(asked, given)
     if not passed:
         _make_gates(who, asked)
-        found = [] if asked.is_shared else _pass_alone(given)
-        passed = found[0] if found else _pass_both(given)
+        found = [] if asked.is_shared else _pass_alone(asked, given)
+        passed = found[0] if found else _pass_both(asked, given)
     return passed[:COLUMNS], passed[COLUMNS:]
 
 
-def _pass_alone(given: dict[str, Any]) -> list[sql.Row]:
+def _pass_alone(asked: Asked, given: dict[str, Any]) -> list[sql.Row]:
     """Decide every case on the tenant's gate, and write its events."""
     dialect = sql.dialect()
+    text = gates.admission(dialect, is_throttled=asked.is_throttled)
     if dialect.is_one:
-        return sql.rows_again(gates.admission(dialect), given)
+        return sql.rows_again(text, given)
     with transaction.atomic():
-        found = sql.rows(gates.admission(dialect), given)
+        found = sql.rows(text, given)
         _write_events(gates.PLAIN_GATE, found, given)
         return found
 
 
-def _pass_both(given: dict[str, Any]) -> sql.Row:
+def _pass_both(asked: Asked, given: dict[str, Any]) -> sql.Row:
     """What both gates return, one after the other; nothing if there are not two."""
-    texts = gates.shared_admission(sql.dialect())
+    texts = gates.shared_admission(sql.dialect(), is_throttled=asked.is_throttled)
     if len(texts) == 1:
         found = sql.rows_again(texts[0], given)
         return found[0] if found else ()
@@ -176,6 +179,10 @@ def given_for(who: Who, asked: Asked) -> dict[str, Any]:
         "cost": asked.cost,
         "half_open_max_calls": asked.breaker.half_open_max_calls,
         "probe_lease": asked.probe_lease,
+        "max_concurrent": asked.max_concurrent,
+        "call_lease": asked.call_lease,
+        "token_every": asked.rate_limit.interval,
+        "burst": asked.rate_limit.burst,
     }
 
 
@@ -200,8 +207,15 @@ def admission_in(row: sql.Row, asked: Asked) -> Admission:
     decision = Decision(word)
     if decision.is_admission:
         permit = Permit(generation, str(number) if decision is Decision.PROBE else None)
-        return Admission(decision, permit) if limit is None else Admission(decision, permit, start, asked.cost)
-    return Admission(decision, retry_after=_wait(decision, *_read(refusal)))
+        place = None if asked.max_concurrent is None else str(number)
+        window_start, reserved = (None, 0) if limit is None else (start, asked.cost)
+        return Admission(decision, permit, window_start, reserved, place=place)
+    now, end, *about, full_at = _read(refusal)
+    if decision.is_own_limit:
+        # When a place will be free, nobody can tell.
+        is_rate = decision is Decision.RATE
+        return Admission(decision, retry_after=asked.rate_limit.wait(full_at, now) if is_rate else None)
+    return Admission(decision, retry_after=_wait(decision, now, end, *about))
 
 
 def _wait(decision: Decision, now: float, end: float, *about: Any) -> float | None:

@@ -8,9 +8,11 @@ class Dialect(NamedTuple):
     greatest: str
     least: str
     empty: str
-    how_many: str  # probes whose place has not lapsed
+    how_many: str  # places that have not lapsed, of probes or of running calls
     add: str
     drop: str
+    live: str  # running calls whose places have not lapsed
+    let_go: str
     first_bucket: str
     next_bucket: str
     listed: str  # values as a list of JSON
@@ -27,9 +29,12 @@ POSTGRESQL = Dialect(
     least="LEAST",
     empty="CAST('{}' AS jsonb)",
     # A function, not a query of its own: that would cost something even where nothing is probed.
-    how_many="jsonb_array_length(jsonb_path_query_array(probes, '$.* ? (@ > $now)', jsonb_build_object('now', now)))",
-    add="probes || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%(probe_lease)s AS double precision))",
+    how_many="jsonb_array_length(jsonb_path_query_array({0}, '$.* ? (@ > $now)', jsonb_build_object('now', now)))",
+    add="{0} || jsonb_build_object(CAST(admissions + 1 AS text), now + CAST(%({1})s AS double precision))",
     drop="probes - CAST(%({0}probe)s AS text)",
+    live="""COALESCE((SELECT jsonb_object_agg(key, value) FROM jsonb_each(running)
+      WHERE CAST(value AS double precision) > now), CAST('{}' AS jsonb))""",
+    let_go="provider_gates.running - CAST(%(place)s AS text)",
     first_bucket="jsonb_build_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""jsonb_set(m.buckets, ARRAY[CAST(%(bucket)s AS text)],
       to_jsonb(COALESCE(CAST(m.buckets->>CAST(%(bucket)s AS text) AS bigint), 0) + 1))""",
@@ -50,9 +55,11 @@ SQLITE = Dialect(
     greatest="max",
     least="min",
     empty="'{}'",
-    how_many="(SELECT count(*) FROM json_each(probes) WHERE value > now)",
-    add="json_set(probes, '$.\"' || (admissions + 1) || '\"', now + CAST(%(probe_lease)s AS double precision))",
+    how_many="(SELECT count(*) FROM json_each({0}) WHERE value > now)",
+    add="json_set({0}, '$.\"' || (admissions + 1) || '\"', now + CAST(%({1})s AS double precision))",
     drop="json_remove(probes, '$.\"' || %({0}probe)s || '\"')",
+    live="(SELECT json_group_object(key, value) FROM json_each(running) WHERE value > now)",
+    let_go="json_remove(running, '$.\"' || %(place)s || '\"')",
     first_bucket="json_object(CAST(%(bucket)s AS text), 1)",
     next_bucket="""json_set(m.buckets, '$.\"' || %(bucket)s || '\"',
       COALESCE(json_extract(m.buckets, '$.\"' || %(bucket)s || '\"'), 0) + 1)""",

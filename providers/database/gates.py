@@ -11,6 +11,7 @@ from functools import cache, partial
 
 from providers.core.breaker import SLICES
 from providers.core.events import AVAILABLE, COOLED_DOWN, EXHAUSTED, NONE, PAUSED, USED_UP, WOULD_OPEN
+from providers.core.limits import ROUNDED
 from providers.database.dialects import Dialect
 
 # A pause that grows is worth an event if it has grown by so many seconds since the last one.
@@ -75,9 +76,14 @@ RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NUL
 
 
 @cache
-def admission(dialect: Dialect) -> str:
-    """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time."""
-    decide = f"{_admit(dialect, _decided(dialect, _asked(dialect)))} WHERE {_ALONE} RETURNING"
+def admission(dialect: Dialect, *, is_throttled: bool = False) -> str:
+    """Breaker, quota and cooldown, decided on one row. What is refused changes nothing but the window of the time.
+
+    Bulkhead and rate limit are only in the text for calls that have them.
+    """
+    row = _asked(dialect, is_throttled=is_throttled)
+    decided = _decided(dialect, row, is_throttled=is_throttled)
+    decide = f"{_admit(dialect, decided, is_throttled=is_throttled)} WHERE {_ALONE} RETURNING"
     if not dialect.is_one:
         return f"{decide} {_admitted(dialect, 'provider_gates')}"
     events = admission_events(dialect).format(gate="g")
@@ -85,15 +91,19 @@ def admission(dialect: Dialect) -> str:
 
 
 @cache
-def shared_admission(dialect: Dialect) -> list[str]:
-    """The same on two rows: a call passes the gates of its tenant and of its account, or spends nothing of either."""
+def shared_admission(dialect: Dialect, *, is_throttled: bool = False) -> list[str]:
+    """The same on two rows: a call passes the gates of its tenant and of its account, or spends nothing of either.
+
+    Bulkhead and rate limit are the tenant's.
+    """
     d = dialect
     look = _decided(d, _asked(d, "account_", "'admitted'", _ACCOUNT), is_shared=True)
     if d.is_one:
         looked, decided = "look.decision", "g.decision"
     else:
         looked, decided = "(SELECT decision FROM look)", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
-    tenant = _admit(d, _decided(d, _asked(d, "tenant_", looked), is_shared=True))
+    row = _asked(d, "tenant_", looked, is_throttled=is_throttled)
+    tenant = _admit(d, _decided(d, row, is_shared=True, is_throttled=is_throttled), is_throttled=is_throttled)
     account = _admit(d, _decided(d, _asked(d, "account_", decided), is_shared=True))
     if d.is_one:
         events = admission_events(d)
@@ -109,11 +119,14 @@ SELECT {_admitted(d, "g")}, {_admitted(d, "a")} FROM g, a"""
     return [f"{update} WHERE {both} RETURNING {_admitted(d, 'provider_gates')}" for update, both in pairs]
 
 
-def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "") -> str:
+def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "", *, is_throttled: bool = False) -> str:
     """The row of a gate, and what a call asks of it; with another gate, what that says. A source is locked."""
     known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
       window_end used previous_start previous_used override override_until admissions turned_at recorded_exhaustion"""
     row = f"SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
+    if is_throttled:
+        row += f""", {_columns("running bucket_full_at")}, CAST(%(max_concurrent)s AS bigint) AS max_concurrent,
+      CAST(%(token_every)s AS double precision) AS token_every, CAST(%(burst)s AS bigint) AS burst"""
     if part:
         row += f", {_asks(part)}, CAST({elsewhere} AS text) AS elsewhere"
     return f"{row} {_locked(d, source)}"
@@ -129,17 +142,22 @@ def _locked(d: Dialect, source: str) -> str:
     return f"{source} FOR UPDATE" if d.is_one and "FROM" in source else source
 
 
-def _decided(d: Dialect, row: str, *, is_shared: bool = False) -> str:
+def _decided(d: Dialect, row: str, *, is_shared: bool = False, is_throttled: bool = False) -> str:
     """A gate's row with its decision, in layers. One of two may be asked for less, and refuses with the other."""
-    unasked, pauses, elsewhere = "", "", ""
+    unasked, pauses, elsewhere, lacks, limits, probes = "", "", "", "", "", d.how_many.format("probes")
+    if is_throttled:
+        # As `RateLimit.wait` has it: a bucket cannot lack more than all its tokens.
+        lacks = f", {d.least}(COALESCE(bucket_full_at, 0) - now, burst * token_every) AS lacks"
+        limits = f"""WHEN lacks - (burst - 1) * token_every > {ROUNDED} THEN 'rate'
+      WHEN {d.how_many.format("running")} >= max_concurrent THEN 'bulkhead'"""
     if is_shared:
         unasked, pauses = "WHEN asks_breaker = 0 THEN 'closed'", "AND asks_pause = 1"
         elsewhere = f"WHEN elsewhere {_REFUSES} THEN 'elsewhere'"
     return f"""(SELECT *, CASE
       WHEN quota_limit IS NOT NULL AND cost > 0 AND present_used + cost > quota_limit THEN 'quota'
       WHEN effective = 'open' THEN 'circuit'
-      WHEN effective = 'half_open' AND {d.how_many} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
-      WHEN now < cooldown_until {pauses} THEN 'cooling' {elsewhere}
+      WHEN effective = 'half_open' AND {probes} >= CAST(%(half_open_max_calls)s AS bigint) THEN 'circuit'
+      WHEN now < cooldown_until {pauses} THEN 'cooling' {limits} {elsewhere}
       WHEN effective = 'half_open' THEN 'probe'
       ELSE 'admitted' END AS decision
     FROM (SELECT *,
@@ -147,23 +165,32 @@ def _decided(d: Dialect, row: str, *, is_shared: bool = False) -> str:
         CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
         CASE WHEN is_over THEN 0 ELSE used END AS present_used
       FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
-          floor(now / quota_window) * quota_window AS begin,
+          floor(now / quota_window) * quota_window AS begin{lacks},
           CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override {unasked}
                WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
         FROM ({row}) AS row
       ) AS times) AS windows LIMIT 1) AS decided"""
 
 
-def _admit(d: Dialect, decided: str) -> str:
+def _admit(d: Dialect, decided: str, *, is_throttled: bool = False) -> str:
+    limited, limits = "", ""
+    if is_throttled:
+        limited = ", running, bucket_full_at"
+        limits = f""",
+    CASE WHEN decision IN ('admitted', 'probe') AND max_concurrent IS NOT NULL
+         THEN {d.add.format(d.live, "call_lease")} ELSE running END,
+    CASE WHEN token_every IS NULL THEN bucket_full_at
+         WHEN decision IN ('admitted', 'probe') THEN now + {d.greatest}(lacks, 0) + token_every
+         ELSE now + lacks END"""
     return f"""
 UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
   previous_start, previous_used, admissions, decision, decided_at, turned_at, turned_from, held_from,
-  recorded_exhaustion) = (
+  recorded_exhaustion{limited}) = (
   SELECT CASE WHEN decision = 'probe' THEN 'half_open' ELSE state END,
     generation + CASE WHEN decision = 'probe' AND state = 'open' THEN 1 ELSE 0 END,
     CASE WHEN decision = 'probe' AND state = 'open' THEN 0 ELSE successes END,
     CASE WHEN decision = 'probe' THEN NULL ELSE open_until END,
-    CASE WHEN decision = 'probe' THEN {d.add} ELSE probes END,
+    CASE WHEN decision = 'probe' THEN {d.add.format("probes", "probe_lease")} ELSE probes END,
     present_start, present_end,
     present_used + CASE WHEN quota_limit IS NOT NULL AND decision IN ('admitted', 'probe') THEN cost ELSE 0 END,
     CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
@@ -171,7 +198,7 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
     CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END,
     CASE WHEN decision = 'probe' AND state = 'open' THEN state ELSE '' END,
     CASE WHEN decision = 'quota' AND COALESCE(recorded_exhaustion, 0) < present_end THEN '{AVAILABLE}' ELSE '' END,
-    CASE WHEN decision = 'quota' THEN present_end ELSE recorded_exhaustion END
+    CASE WHEN decision = 'quota' THEN present_end ELSE recorded_exhaustion END{limits}
   FROM {decided})"""
 
 
@@ -179,7 +206,7 @@ def _admitted(d: Dialect, row: str) -> str:
     """What an admission returns of a row."""
     return f"""{row}.decision, {row}.generation, {row}.admissions, {row}.quota_limit, {row}.window_start,
   CASE WHEN {row}.decision {_REFUSES} THEN {d.listed}({row}.decided_at, {row}.window_end, {row}.open_until,
-    {row}.override, {row}.override_until, {row}.cooldown_until, {row}.probes) END,
+    {row}.override, {row}.override_until, {row}.cooldown_until, {row}.probes, {row}.bucket_full_at) END,
   CASE WHEN {row}.quota_limit IS NOT NULL AND {row}.used <= CAST(%(cost)s AS bigint) THEN {row}.previous_start END,
   {marks(d, row)}"""
 
@@ -190,17 +217,25 @@ def admission_events(dialect: Dialect) -> str:
     return events(dialect, why=why, until="g.window_end")
 
 
-def gate_settlement(dialect: Dialect, *, is_usual: bool = False, has_rates: bool = False) -> str:
-    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund.
+def gate_settlement(
+    dialect: Dialect, *, is_usual: bool = False, has_rates: bool = False, has_place: bool = False
+) -> str:
+    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund, place in the bulkhead.
 
     The usual one is of a success that was no probe, and settles nothing where that could change the breaker's state.
     """
     closed = " AND state <> 'half_open'" if is_usual else ""
     turned = _turned(dialect, _returned(dialect, has_rates=has_rates), has_rates=has_rates)
-    return f"{_settle(dialect, turned, has_rates=has_rates)} WHERE {_WHO}{closed} RETURNING *"
+    settle = _settle(dialect, turned, has_rates=has_rates) + _let_go(dialect, has_place=has_place)
+    return f"{settle} WHERE {_WHO}{closed} RETURNING *"
 
 
-def shared_settlement(dialect: Dialect, *, has_rates: bool = False) -> dict[str, str]:
+def _let_go(d: Dialect, *, has_place: bool) -> str:
+    """The end of a change that frees the call's place in the bulkhead, if it had one."""
+    return f", running = {d.let_go}" if has_place else ""
+
+
+def shared_settlement(dialect: Dialect, *, has_rates: bool = False, has_place: bool = False) -> dict[str, str]:
     """The same on two rows: whoever is shut out by the account's breaker is not tried again either."""
     d = dialect
     returned, turned = partial(_returned, d, has_rates=has_rates), partial(_turned, d, has_rates=has_rates)
@@ -211,7 +246,7 @@ def shared_settlement(dialect: Dialect, *, has_rates: bool = False) -> dict[str,
         looked, decided = "look.is_shut", "g.decision"
     else:
         looked, decided = "(SELECT is_shut FROM look)", f"(SELECT decision FROM provider_gates WHERE {_WHO})"
-    tenant = settle(turned(returned("tenant_", looked), is_shared=True))
+    tenant = settle(turned(returned("tenant_", looked), is_shared=True)) + _let_go(d, has_place=has_place)
     account = settle(turned(returned("account_", "0"), is_shared=True), part="account_", decision=decided)
     if not d.is_one:
         return {"g": f"WITH look AS ({look}) {tenant} WHERE {_WHO}", "a": f"{account} WHERE {_ACCOUNT}"}

@@ -36,6 +36,8 @@ T = TypeVar("T")
 MOST, LEAST, LEAST_TO_SETTLE = 5.0, 0.2, 1.0
 
 _breakers: dict[Who, CircuitBreaker] = {}
+# Of each capability whose bulkhead is this process's: when the place of each running call expires.
+_running: dict[Who, dict[str, float]] = {}
 _lock = threading.Lock()
 
 
@@ -47,6 +49,7 @@ class Store:
         self._clock = clock
         self._refused_by: Admission | None = None
         self._is_local = False
+        self._has_place = False  # in the bulkhead of this process
 
     def perform(self, step: Claim | Admit | Settle | Spool | Refuse | LookUp | Keep | StandIn | GiveUp) -> Any:
         match step:
@@ -69,7 +72,9 @@ class Store:
 
     def _claim(self) -> Claimed | Replay | Busy | Taken | StoreLost:
         left, lease = self._left(), self._ticket.policy.idempotency_lease
-        found = self._ask("claim", lambda _: calls.claim(self._ticket, lease=max(lease, (left or 0.0) + SLACK)))
+        # The request is also in progress while it waits for its turn.
+        lease = max(lease + self._ticket.policy.max_wait, (left or 0.0) + SLACK)
+        found = self._ask("claim", lambda _: calls.claim(self._ticket, lease=lease))
         if isinstance(found, Claimed):
             self._ticket.token = found.token
         if not (isinstance(found, StoreLost) and self._allows_local()):
@@ -78,23 +83,81 @@ class Store:
         return Claimed() if answer is None else Replay(answer)
 
     def _admit(self, step: Admit) -> Admission | StoreLost:
+        if not self._ticket.policy.bulkhead.is_fleets and not self._take_place():
+            return Admission(Decision.BULKHEAD)
+        is_admitted = False
+        try:
+            found = self._pass(step)
+            is_admitted = isinstance(found, Admission) and found.decision.is_admission
+        finally:
+            if not is_admitted:
+                self._leave_place()
+        return found
+
+    def _pass(self, step: Admit) -> Admission | StoreLost:
         policy = self._ticket.policy
-        scopes = Scope(policy.breaker_scope), Scope(policy.pause_scope)
-        asked = Asked(policy.breaker, step.cost, policy.probe_lease, *scopes, self._ticket.account)
-        found = self._ask("admit", lambda _: calls.admit(self._ticket.who, asked))
+        found = self._ask("admit", lambda _: calls.admit(self._ticket.who, self._asked(step.cost)))
         self._is_local = isinstance(found, StoreLost)
         if not isinstance(found, StoreLost):
             self._refused_by = None if found.decision.is_admission else found
             return found
         if not self._allows_local():
             return found
+        # What nobody counts for the fleet is counted here.
+        if policy.bulkhead.is_fleets and not self._take_place():
+            return Admission(Decision.BULKHEAD)
         try:
             permit = self._breaker().before_call()
         except ProviderCircuitOpenError as error:
             return Admission(Decision.CIRCUIT, retry_after=error.retry_after)
         return Admission(Decision.PROBE if permit.probe else Decision.ADMITTED, permit)
 
+    def _asked(self, cost: int) -> Asked:
+        policy, bulkhead = self._ticket.policy, self._ticket.policy.bulkhead
+        return Asked(
+            policy.breaker,
+            cost,
+            policy.probe_lease,
+            Scope(policy.breaker_scope),
+            Scope(policy.pause_scope),
+            self._ticket.account,
+            max_concurrent=bulkhead.max_concurrent if bulkhead.is_fleets else None,
+            call_lease=self._call_lease(),
+            rate_limit=policy.rate_limit,
+        )
+
+    def _call_lease(self) -> float:
+        """A call that keeps to its timeout holds its place to the end."""
+        policy = self._ticket.policy
+        return max(policy.bulkhead.lease, (policy.timeout or 0.0) + SLACK)
+
+    def _take_place(self) -> bool:
+        """Take a place in the bulkhead of this process, if there is one left."""
+        most, now = self._ticket.policy.bulkhead.max_concurrent, self._clock()
+        if most is None:
+            return True
+        with _lock:
+            running = _running.setdefault(self._ticket.who, {})
+            for lapsed in [name for name, until in running.items() if until <= now]:
+                del running[lapsed]
+            if len(running) >= most:
+                return False
+            running[self._ticket.call_id] = now + self._call_lease()
+            self._has_place = True
+            return True
+
+    def _leave_place(self) -> None:
+        if not self._has_place:
+            return
+        self._has_place = False
+        with _lock:
+            running = _running[self._ticket.who]
+            running.pop(self._ticket.call_id, None)
+            if not running:
+                del _running[self._ticket.who]
+
     def _settle(self, step: Settle) -> Decision | StoreLost:
+        self._leave_place()
         if self._is_local:
             self._breaker().after_call(step.admission.permit, error=step.error)
             return Decision.RETRY if step.wants_retry else StoreLost(is_local=True)

@@ -72,6 +72,10 @@ class Gate(OfCapability):
     recorded_exhaustion = models.FloatField(
         null=True, help_text="The end of the last window whose refusal is an event."
     )
+    running = models.JSONField(
+        default=dict, db_default={}, help_text="When each running call expires, if the bulkhead is the fleet's."
+    )
+    bucket_full_at = models.FloatField(null=True, help_text="When the rate limit's bucket has all its tokens again.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -4,13 +4,14 @@ Tables say what it decides, and `tests/providers/test_gate_statements.py` compar
 made by chance.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import floor
 from typing import NamedTuple
 
 from providers.core.breaker import SLICES, Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
 from providers.core.gate import NOTHING, Admission, Asked, Decision, Reservation, Window, aligned
+from providers.core.limits import ROUNDED
 from providers.core.retry import RetryBudget
 
 # Calls by slice: how many, failed, slow.
@@ -75,6 +76,7 @@ class Returned(NamedTuple):
     is_shut_elsewhere: bool = False
     rules: OpeningRules = OpeningRules()
     is_slow: bool = False
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Gate:
     settlements: int = 0
     recent: Recent = field(default_factory=dict)
     shadow_openings: int = 0
+    running: Mapping[str, float] = field(default_factory=dict)
+    full_at: float = 0.0
 
     def state_at(self, now: float) -> BreakerState:
         """The breaker's effective state: what an operator says, or what it amounts to by now."""
@@ -95,9 +99,15 @@ class Gate:
             return self.override.state
         return self.breaker.state_at(now)
 
+    def at(self, asked: Asked, now: float) -> "Gate":
+        """The gate at this time: with its window, and a bucket that lacks no more than all its tokens."""
+        limit = asked.rate_limit
+        full_at = min(self.full_at, now + limit.burst * limit.interval) if limit.interval else self.full_at
+        return replace(self, quota=self.quota.at(now) if self.quota else None, full_at=full_at)
+
     def admit(self, asked: Asked, now: float) -> tuple["Gate", Admission]:
         """Let a call pass, or say why not; quota is named first. What is refused spends nothing."""
-        gate = replace(self, quota=self.quota.at(now) if self.quota else None)
+        gate = self.at(asked, now)
         if gate.quota is not None and gate.quota.refuses(asked.cost):
             return gate, Admission(Decision.QUOTA, retry_after=gate.quota.end - now)
         forced = self.override if self.override is not None and self.override.holds(now) else None
@@ -108,15 +118,27 @@ class Gate:
             return gate, Admission(Decision.CIRCUIT, retry_after=max(0.0, self.breaker.reopens_at(now) - now))
         if gate.cooldown_until is not None and now < gate.cooldown_until:
             return gate, Admission(Decision.COOLING, retry_after=gate.cooldown_until - now)
+        interval, burst = asked.rate_limit.interval, asked.rate_limit.burst
+        lacks = max(0.0, gate.full_at - now)
+        if interval and lacks - (burst - 1) * interval > ROUNDED:
+            return gate, Admission(Decision.RATE, retry_after=lacks - (burst - 1) * interval)
+        live = {place: until for place, until in gate.running.items() if until > now}
+        if asked.max_concurrent is not None and len(live) >= asked.max_concurrent:
+            return gate, Admission(Decision.BULKHEAD)
         number = gate.admissions + 1
         breaker, permit = gate.breaker, Permit(gate.breaker.generation)
         if not forced:
             breaker, permit = breaker.admit(now, str(number), asked.probe_lease)
         quota = gate.quota.reserve(asked.cost) if gate.quota else None
         passed = replace(gate, breaker=breaker, quota=quota, admissions=number)
+        place = None if asked.max_concurrent is None else str(number)
+        if place:
+            passed = replace(passed, running={**live, place: now + asked.call_lease})
+        if interval:
+            passed = replace(passed, full_at=now + lacks + interval)
         decision = Decision.PROBE if permit.probe else Decision.ADMITTED
         reserved = asked.cost if quota else 0
-        return passed, Admission(decision, permit, quota.start if quota else None, reserved)
+        return passed, Admission(decision, permit, quota.start if quota else None, reserved, place=place)
 
     def is_shut(self, now: float) -> bool:
         return self.state_at(now) is BreakerState.OPEN
@@ -148,8 +170,10 @@ class Gate:
         cooldown = self.cooldown_until
         if result.cooldown is not None:
             cooldown = max(cooldown or 0.0, now + result.cooldown)
-        settled = replace(self, breaker=breaker, quota=quota, cooldown_until=cooldown, tokens=tokens, recent=recent)
-        return replace(settled, settlements=self.settlements + 1, shadow_openings=shadows), decision
+        running = {place: until for place, until in self.running.items() if place != result.place}
+        changes = {"cooldown_until": cooldown, "tokens": tokens, "recent": recent, "running": running}
+        after = replace(self, breaker=breaker, quota=quota, **changes)  # type: ignore[arg-type]
+        return replace(after, settlements=self.settlements + 1, shadow_openings=shadows), decision
 
     def _count(self, result: Returned, now: float) -> tuple[Recent, bool]:
         """The latest calls with this one, and whether a rate is broken by them; then they are not looked at again."""
@@ -198,11 +222,12 @@ class Pair:
 
     def admit(self, asked: Asked, now: float) -> tuple["Pair", Admission, Admission]:
         tenant, one = self.asks_tenant.of(self.tenant).admit(asked, now)
-        account, other = self.asks_account.of(self.account).admit(asked, now)
+        account, other = self.asks_account.of(self.account).admit(asked.of_account, now)
         if one.decision.is_admission and other.decision.is_admission:
             passed = self.asks_tenant.back(self.tenant, tenant), self.asks_account.back(self.account, account)
             return replace(self, tenant=passed[0], account=passed[1]), one, other
-        return self._each(lambda gate: replace(gate, quota=gate.quota.at(now) if gate.quota else None)), one, other
+        refused = replace(self, tenant=self.tenant.at(asked, now), account=self.account.at(asked.of_account, now))
+        return refused, one, other
 
     def settle(self, tenant: Returned, account: Returned, now: float) -> tuple["Pair", Decision]:
         """Settle both. The account's refund waits for the tenant's decision; its breaker may end retries."""
@@ -211,9 +236,6 @@ class Pair:
         refund = account.refund if decision is not Decision.RETRY or tenant.refunds_retry else NOTHING
         other, _ = self.account.settle(account._replace(refund=refund, wants_retry=False), now)
         return replace(self, tenant=after, account=replace(other, tokens=self.account.tokens)), decision
-
-    def _each(self, change: Callable[[Gate], Gate]) -> "Pair":
-        return replace(self, tenant=change(self.tenant), account=change(self.account))
 
 
 def opened(limit: int, window: float, now: float) -> Quota:

@@ -16,6 +16,7 @@ from providers.core.errors import (
     ProviderTimeoutError,
 )
 from providers.core.gate import Asked, Decision, Reservation
+from providers.core.limits import RateLimit
 from providers.core.retry import RetryBudget
 from providers.drivers.circuit_breaker import CircuitBreaker
 from tests.core.gate_model import Gate, Override, Returned, opened
@@ -220,3 +221,53 @@ def test_a_breaker_of_one_process_has_the_fields_of_the_documents() -> None:
 
 def test_nobody_waits_for_probes_that_are_gone() -> None:
     assert Breaker(state=BreakerState.HALF_OPEN).reopens_at(7) == 7
+
+
+def test_a_call_that_runs_holds_a_place_until_it_comes_back_or_its_lease_ends(new: Gate) -> None:
+    asked = ASKED._replace(max_concurrent=2, call_lease=10.0)
+    gate, first = new.admit(asked, 100)
+    gate, second = gate.admit(asked, 103)
+    gate, third = gate.admit(asked, 104)
+    assert (third.decision, third.retry_after, third.place) == (Decision.BULKHEAD, None, None)
+    assert gate.running == {"1": 110, "2": 113}
+    gate, _ = gate.settle(returned(first.permit, Verdict.FAILURE, place=first.place), 105)
+    gate, fourth = gate.admit(asked, 105)
+    assert (fourth.decision, second.place, set(gate.running)) == (Decision.ADMITTED, "2", {"2", "3"})
+    gate, fifth = gate.admit(asked, 113)
+    assert (fifth.decision, set(gate.running)) == (Decision.ADMITTED, {"3", "4"})
+
+
+def test_a_bucket_fills_steadily_and_no_edge_gives_twice_its_burst(new: Gate) -> None:
+    asked = ASKED._replace(rate_limit=RateLimit(per_second=2, burst=4))
+    gate, admitted = new, []
+    for tick in range(800, 880):
+        gate, admission = gate.admit(asked, tick / 8)
+        if admission.decision is Decision.ADMITTED:
+            admitted.append(tick / 8)
+        else:
+            assert admission.decision is Decision.RATE
+            assert gate.admit(asked, tick / 8 + (admission.retry_after or 0))[1].decision is Decision.ADMITTED
+    assert len(admitted) == 4 + 2 * 10 - 1
+    for start in admitted:
+        assert sum(start <= at < start + 1 for at in admitted) <= 4 + 2
+
+
+def test_another_rate_leaves_no_debt(new: Gate) -> None:
+    daily = ASKED._replace(rate_limit=RateLimit(1 / 86400, 1))
+    gate, _ = new.admit(daily, 100)
+    _, refused = gate.admit(daily, 100)
+    assert refused.retry_after == pytest.approx(86400)
+    faster = ASKED._replace(rate_limit=RateLimit(2, 3))
+    gate, refused = gate.admit(faster, 100)
+    assert refused.retry_after == pytest.approx(0.5)
+    assert gate.admit(faster, 100.5)[1].decision is Decision.ADMITTED
+
+
+def test_what_another_limit_refuses_takes_neither_a_token_nor_a_place(new: Gate) -> None:
+    asked = ASKED._replace(rate_limit=RateLimit(1, 2), max_concurrent=1)
+    gate, _ = new.admit(asked, 100)
+    after, full = gate.admit(asked, 100)
+    assert (full.decision, after) == (Decision.BULKHEAD, gate)
+    gate, _ = gate.admit(asked._replace(max_concurrent=2), 100)
+    after, slow = gate.admit(asked._replace(max_concurrent=3), 100)
+    assert (slow.decision, after) == (Decision.RATE, gate)

@@ -25,7 +25,7 @@ from ergon_site.celery import app
 if not apps.ready:
     django.setup()
 
-from providers import BreakerPolicy, CeleryProviderTask, ProviderBase, RetryPolicy
+from providers import BreakerPolicy, BulkheadPolicy, CeleryProviderTask, ProviderBase, RateLimit, RetryPolicy
 from providers.core import errors
 
 if visibility := os.environ.get("TEST_VISIBILITY"):
@@ -99,6 +99,13 @@ class Cushioned(Brittle):
         return {"word": "made up"}
 
 
+class InTurn(Told):
+    """One call at a time, and one in two seconds."""
+
+    provider_name = "in_turn"
+    bulkhead, rate_limit = BulkheadPolicy(1), RateLimit(0.5, 1)
+
+
 class Patient(Told):
     """Whoever asks the same meanwhile waits for the answer."""
 
@@ -126,6 +133,11 @@ def tell_brittle(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> 
 
 @app.task(base=CeleryProviderTask, name="tests.tell_cushioned", provider=Cushioned)
 def tell_cushioned(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
+    """Likewise."""
+
+
+@app.task(base=CeleryProviderTask, name="tests.tell_in_turn", provider=InTurn)
+def tell_in_turn(*, tenant_id: str, operation: str, payload: dict[str, Any]) -> None:
     """Likewise."""
 
 

@@ -4,6 +4,9 @@
 `share COUNT SECONDS COST PROBES`: the same, each for a tenant of its own, all of which share an account.
 `fail COUNT ROUNDS`: so many processes fail at once, after which one of them resets the breaker; so many times.
 `execute COUNT KEY`: so many processes execute the same request at once; prints how each came out.
+`crowd COUNT MOST SECONDS SCOPE`: so many processes execute over and over; prints how long calls ran, and each refusal.
+`pace COUNT PER_SECOND BURST SECONDS`: so many processes ask a gate with a rate limit; prints when each was admitted.
+`occupy`: executes a call that does not end, in a bulkhead with a single place.
 `obey`: executes once for every line that it reads, and prints the reason.
 `hang`: executes a call that does not end.
 `outage POLICY`: executes without a database.
@@ -97,6 +100,59 @@ def execute(count: int, key: str) -> None:
     together(count, race)
 
 
+def crowd(count: int, most: int, seconds: float, scope: str) -> None:
+    from providers import BulkheadPolicy
+    from tests.providers.scripted_providers import scripted
+
+    ran: list[tuple[float, float]] = []
+
+    def answer(_: Any) -> dict[str, Any]:
+        began = time.monotonic()
+        time.sleep(0.01)
+        ran.append((began, time.monotonic()))
+        return {}
+
+    def race() -> list[Any]:
+        provider = scripted(answer, bulkhead=BulkheadPolicy(most, scope))
+        until, refused = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            refused += provider.ask().reason_code == "rate_limited"
+        return [ran, refused]
+
+    together(count, race)
+
+
+def pace(count: int, per_second: float, burst: int, seconds: float) -> None:
+    from providers import BreakerPolicy, RateLimit, calls
+    from providers.core.gate import Asked
+    from tests.providers.scripted_providers import WHO
+
+    asked = Asked(BreakerPolicy(), rate_limit=RateLimit(per_second, burst))
+
+    def race() -> list[tuple[float, float]]:
+        admitted = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            began = time.monotonic()
+            if calls.admit(WHO, asked).decision.is_admission:
+                admitted.append((began, time.monotonic()))
+        return admitted
+
+    together(count, race)
+
+
+def occupy() -> None:
+    from providers import BulkheadPolicy
+    from tests.providers.scripted_providers import scripted
+
+    def answer(_: Any) -> dict[str, Any]:
+        print("calling", flush=True)
+        time.sleep(600)
+        return {}
+
+    scripted(answer, bulkhead=BulkheadPolicy(1, lease=3.0), timeout=None).ask()
+
+
 def obey() -> None:
     from tests.providers.scripted_providers import Scripted
 
@@ -152,10 +208,14 @@ def main() -> None:
             fail(int(count), int(rounds))
         case ["execute", count, key]:
             execute(int(count), key)
+        case ["crowd", count, most, seconds, scope]:
+            crowd(int(count), int(most), float(seconds), scope)
+        case ["pace", count, per_second, burst, seconds]:
+            pace(int(count), float(per_second), int(burst), float(seconds))
         case ["outage", policy, reason]:
             outage(policy, reason)
         case [kind]:
-            {"obey": obey, "hang": hang, "lose": lose}[kind]()
+            {"obey": obey, "hang": hang, "lose": lose, "occupy": occupy}[kind]()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from providers.calls import settling
 from providers.core.breaker import Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
 from providers.core.gate import EVERY, NOTHING, Admission, Asked, Decision, Reservation, Scope
+from providers.core.limits import RateLimit
 from providers.core.retry import RetryBudget
 from providers.database import admitting, gates, sql
 from providers.database.dialects import Dialect
@@ -17,10 +18,13 @@ from providers.models import Gate
 from providers.models.gates import moment
 from tests.core.gate_model import Asks, Gate as GateValue, Override, Pair, Quota, Returned, opened
 from tests.core.test_provider_gate import (  # noqa: F401 (the tables, decided by the statements)
+    test_a_bucket_fills_steadily_and_no_edge_gives_twice_its_burst,
+    test_a_call_that_runs_holds_a_place_until_it_comes_back_or_its_lease_ends,
     test_a_pause_holds_until_it_is_over_and_the_longest_wins,
     test_a_refund_waits_for_the_end_unless_each_attempt_is_billed,
     test_an_older_generation_changes_nothing,
     test_an_operators_word_stands_above_the_breaker_while_it_lasts,
+    test_another_rate_leaves_no_debt,
     test_enough_probes_close_it_and_one_that_fails_opens_it,
     test_failures_in_a_row_open_it_and_successes_start_anew,
     test_half_open_lets_so_many_probes_pass_and_waits_for_them,
@@ -28,6 +32,7 @@ from tests.core.test_provider_gate import (  # noqa: F401 (the tables, decided b
     test_quota_is_named_first_and_a_refusal_spends_nothing,
     test_retries_spend_until_nothing_is_left,
     test_what_an_operator_says_counts_for_retries_too,
+    test_what_another_limit_refuses_takes_neither_a_token_nor_a_place,
     tripped,
 )
 from tests.factories import GateFactory
@@ -46,8 +51,18 @@ policies = st.builds(
     half_open_max_calls=st.integers(1, 2),
     success_threshold=st.integers(1, 2),
 )
+# Those of a policy that is changed while calls run.
+limits = st.sampled_from(
+    [
+        {},
+        {"max_concurrent": 2, "call_lease": 4.0},
+        {"rate_limit": RateLimit(0.4, 2)},
+        {"rate_limit": RateLimit(3.0, 1)},
+        {"max_concurrent": 1, "call_lease": 9.0, "rate_limit": RateLimit(0.1, 3)},
+    ]
+)
 moves = st.one_of(
-    st.tuples(st.just("admit"), st.integers(0, 2), st.sampled_from([3.0, 20.0])),
+    st.tuples(st.just("admit"), st.integers(0, 2), st.sampled_from([3.0, 20.0]), limits),
     st.tuples(
         st.just("settle"),
         st.integers(0, 5),
@@ -81,18 +96,15 @@ def given_clock() -> Dialect:
 class OnRow:
     """The statements on one gate."""
 
-    def __init__(self) -> None:
-        self.admission = gates.admission(given_clock())
-        self.settlement = gates.gate_settlement(given_clock())
-        self.rated = gates.gate_settlement(given_clock(), has_rates=True)
-
     def admit(self, asked: Asked, now: float) -> Admission:
-        [row] = sql.rows(self.admission, {**admitting.given_for(WHO, asked), "now": now})
+        admission = gates.admission(given_clock(), is_throttled=asked.is_throttled)
+        [row] = sql.rows(admission, {**admitting.given_for(WHO, asked), "now": now})
         return admitting.admission_in(row, asked)
 
     def settle(self, result: Returned, now: float) -> str:
-        text = self.rated if result.rules.are_used else self.settlement
-        sql.rows(text, {**NAMED, **call_in(result), **part_in(result), "now": now})
+        terms = {"has_place": result.place is not None, "has_rates": result.rules.are_used}
+        settlement = gates.gate_settlement(given_clock(), **terms)
+        sql.rows(settlement, {**NAMED, **call_in(result), **part_in(result), "now": now})
         return Gate.objects.get().decision
 
 
@@ -101,29 +113,31 @@ class OnTwoRows:
 
     def __init__(self, breaker: Scope, pause: Scope) -> None:
         self.scopes = breaker, pause
-        parts = gates.shared_settlement(given_clock())
-        self.settlement = list(parts.values())
-        if given_clock().is_one:
-            named = ", ".join(f"{name} AS ({text})" for name, text in parts.items())
-            self.settlement = [f"WITH {named} SELECT 1 FROM g, a"]
 
     def admit(self, asked: Asked, now: float) -> tuple[Admission, Admission]:
         asked = asked._replace(breaker_scope=self.scopes[0], pause_scope=self.scopes[1])
         given = {**admitting.given_for(WHO, asked), "now": now}
-        row = sum((row for text in gates.shared_admission(given_clock()) for row in sql.rows(text, given)), ())
+        texts = gates.shared_admission(given_clock(), is_throttled=asked.is_throttled)
+        row = sum((row for text in texts for row in sql.rows(text, given)), ())
         parts = row[: admitting.COLUMNS], row[admitting.COLUMNS :]
-        return admitting.admission_in(parts[0], asked), admitting.admission_in(parts[1], asked)
+        return admitting.admission_in(parts[0], asked), admitting.admission_in(parts[1], asked.of_account)
 
     def settle(self, tenant: Returned, account: Returned, now: float) -> str:
         shared = {f"account_{name}": value for name, value in part_in(account).items()}
         given = {**NAMED, **call_in(tenant), **part_in(tenant), **shared, **admitting.asks(*self.scopes)}
-        for text in self.settlement:
+        parts = gates.shared_settlement(given_clock(), has_place=tenant.place is not None)
+        settlement = list(parts.values())
+        if given_clock().is_one:
+            named = ", ".join(f"{name} AS ({text})" for name, text in parts.items())
+            settlement = [f"WITH {named} SELECT 1 FROM g, a"]
+        for text in settlement:
             sql.rows(text, {**given, "account": EVERY, "now": now})
         return Gate.objects.get(**WHO._asdict()).decision
 
 
 def call_in(result: Returned) -> dict[str, Any]:
     return {
+        "place": result.place,
         "is_success": int(result.succeeded),
         "wants_retry": int(result.wants_retry),
         "refunds_retry": int(result.refunds_retry),
@@ -159,6 +173,8 @@ def kept(gate: GateValue, **more: Any) -> None:
         "admissions": gate.admissions,
         "settlements": gate.settlements,
         "recent": gate.recent,
+        "running": dict(gate.running),
+        "bucket_full_at": gate.full_at or None,
     }
     if quota is not None:
         row |= {name: getattr(quota, name) for name in ("used", "previous_start", "previous_used")}
@@ -204,6 +220,8 @@ def value_of(row: Any) -> GateValue:
         settlements=row.settlements,
         recent={int(name): tuple(counts) for name, counts in row.recent.items()},
         shadow_openings=row.shadow_openings,
+        running=row.running,
+        full_at=row.bucket_full_at or 0.0,
     )
 
 
@@ -224,7 +242,7 @@ def test_the_statements_and_the_rules_decide_alike(
         now += later
         before = gate.breaker
         if kind == "admit":
-            asked = Asked(policy, *about)
+            asked = asked_for(policy, *about)
             gate, admission = gate.admit(asked, now)
             assert close(row.admit(asked, now), admission)
             if admission.decision.is_admission:
@@ -262,7 +280,7 @@ def test_two_gates_decide_like_the_rules_of_each_with_what_the_other_says(
     for later, (kind, *about) in history:
         now += later
         if kind == "admit":
-            asked = Asked(policy, *about)
+            asked = asked_for(policy, *about)
             pair, *expected = pair.admit(asked, now)
             is_passed = all(one.decision.is_admission for one in expected)
             for found, wanted in zip(rows.admit(asked, now), expected, strict=True):
@@ -275,6 +293,10 @@ def test_two_gates_decide_like_the_rules_of_each_with_what_the_other_says(
             assert rows.settle(of_tenant, of_account, now) == decision.value
         for who, gate in ((WHO.tenant_id, pair.tenant), (EVERY, pair.account)):
             assert seen(plain(value_of(Gate.objects.get(tenant_id=who)))) == seen(plain(gate))
+
+
+def asked_for(policy: BreakerPolicy, cost: int, probe_lease: float, limits: dict[str, Any]) -> Asked:
+    return Asked(policy, cost, probe_lease)._replace(**limits)
 
 
 def settled(policy: BreakerPolicy, passed: Any, scopes: Any, which: int, *about: Any) -> tuple[Returned, Returned]:
@@ -304,8 +326,8 @@ def returned(policy: BreakerPolicy, passed: list[Admission], which: int, *about:
     refund = Reservation(admission.reserved, admission.window_start) if is_refunded else NOTHING
     wants = wants_retry and verdict is not Verdict.SUCCESS
     is_success = verdict is Verdict.SUCCESS
-    told = Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry, is_success)
-    return told._replace(is_slow=is_slow)
+    result = Returned(admission.permit, verdict, policy, BUDGET, wants, cooldown, refund, refunds_retry, is_success)
+    return result._replace(place=admission.place, is_slow=is_slow)
 
 
 def seen(gate: GateValue) -> Any:
@@ -316,4 +338,6 @@ def seen(gate: GateValue) -> Any:
         quota and [quota.limit, quota.start, quota.end, quota.used, quota.previous_start, quota.previous_used],
         [gate.cooldown_until, round(gate.tokens or 0, 6), gate.admissions],
         [gate.recent, gate.shadow_openings],
+        {place: round(until, 3) for place, until in gate.running.items()},
+        round(gate.full_at, 3),
     ]

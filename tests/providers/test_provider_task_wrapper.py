@@ -26,6 +26,7 @@ from tests.providers.celery_tasks import (
     tell_brittle,
     tell_cushioned,
     tell_hasty,
+    tell_in_turn,
     tell_patient,
     tell_words,
 )
@@ -307,3 +308,18 @@ def test_a_call_that_does_not_keep_to_its_time_is_interrupted(broker: Broker, re
     ended(broker.send(tell, **request), "FAILURE")
     told = OutboxLetter.objects.get().payload
     assert (told["reason_code"], told["attempts"], called(request)) == ("timeout", 1, 1)
+
+
+def test_a_task_that_our_own_limits_hold_back_comes_back_in_its_turn(broker: Broker, request_of: Make) -> None:
+    requests = [request_of("slow:4", name="first"), request_of("fine", name="second")]
+    first = broker.send(tell_in_turn, **requests[0])
+    eventually(lambda: called(requests[0]) == 1, "the first runs")
+    second = broker.send(tell_in_turn, **requests[1])
+    for task_id in (first, second):
+        ended(task_id)
+    assert (states(first), called(requests[1])) == (["succeeded"], 1)
+    *held_back, last = states(second)
+    assert (set(held_back), last) == ({"rescheduled"}, "succeeded")
+    refused = ProviderExecutionMetric.objects.filter(correlation_id=second, reason_code="rate_limited")
+    assert refused.count() == len(held_back) >= 1
+    assert not OutboxLetter.objects.exists()
