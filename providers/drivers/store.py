@@ -151,10 +151,10 @@ class Store:
             return
         self._has_place = False
         with _lock:
-            running = _running[self._ticket.who]
-            running.pop(self._ticket.call_id, None)
+            running = _running.get(self._ticket.who, {})
+            running.pop(self._ticket.call_id, None)  # unless its lease has ended
             if not running:
-                del _running[self._ticket.who]
+                _running.pop(self._ticket.who, None)
 
     def _settle(self, step: Settle) -> Decision | StoreLost:
         self._leave_place()

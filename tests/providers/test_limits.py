@@ -207,6 +207,19 @@ def test_a_call_that_is_broken_off_lets_go_of_its_place() -> None:
     assert (len(provider.calls), Gate.objects.get().running) == (2, {})
 
 
+def test_a_call_that_outlives_its_lease_makes_room_and_lets_go_of_nobody_elses_place() -> None:
+    limited = {"bulkhead": BulkheadPolicy(1, "process", lease=0.01), "timeout": None}
+    other = scripted({"rank": 2}, **limited, max_wait=LONG)
+    reasons: list[str | None] = []
+
+    def outlive(_: Any) -> dict[str, Any]:
+        reasons.append(other.ask().reason_code)
+        return {}
+
+    assert scripted(outlive, **limited).ask().ok
+    assert (reasons, scripted({}, **limited).ask().ok) == ([None], True)
+
+
 @pytest.mark.parametrize("scope", ["tenant", "both"])
 def test_limits_are_the_tenants_beside_an_accounts_gate(scope: str) -> None:
     provider = scripted({}, bulkhead=BulkheadPolicy(1), rate_limit=RateLimit(1 / LONG, 1), breaker_scope=scope)
