@@ -134,10 +134,13 @@ class ProviderBase(ABC):
         ticket = self._ticket(**{"campaign_id": None, **asked})
         calls.refuse_open_transaction()
         calls.refuse(ticket, Refuse(attempts + 1, error, Outcome.DEAD_LETTER))
+        _log_end(ticket, Outcome.DEAD_LETTER, error, attempts)
 
     def record_dead_letter(self, error: ProviderError, *, attempts: int, **asked: Any) -> None:
         """Keep the dead letter of a request that was made, and whose answer nobody could use. Nothing was refused."""
-        calls.record_dead_letter(self._ticket(**{"campaign_id": None, **asked}), error, attempts)
+        ticket = self._ticket(**{"campaign_id": None, **asked})
+        calls.record_dead_letter(ticket, error, attempts)
+        _log_end(ticket, Outcome.DEAD_LETTER, error, attempts)
 
     def request_of(self, *, tenant_id: str, operation: str, payload: dict[str, Any]) -> Request:
         """The request with its idempotency key: the same request has the same key."""
@@ -210,11 +213,16 @@ class ProviderBase(ABC):
 def _told(
     ticket: CallRequest, labels: Mapping[str, str], span: Any, result: ProviderExecutionResult
 ) -> ProviderExecutionResult:
-    """Log an execution in one line, with the fields that the documents name, and count it."""
+    """Log an execution, and count it."""
     result = replace(result, idempotency_key=ticket.key)
-    tell = log.info if result.ok else log.warning
     about = {} if result.source is Source.PROVIDER else {"source": result.source.value}
-    error = result.error or result.original_error
+    _log_end(ticket, result.outcome, result.error or result.original_error, len(result.attempts), **about)
+    return telemetry.executed(span, labels, result)
+
+
+def _log_end(ticket: CallRequest, outcome: Outcome, error: ProviderError | None, attempts: int, **about: str) -> None:
+    """Log how an execution ended in one line, with the fields that the documents name."""
+    tell = log.info if outcome is Outcome.SUCCESS else log.warning
     tell(
         "provider execution",
         **ticket.who._asdict(),
@@ -222,9 +230,8 @@ def _told(
         operation=ticket.operation,
         correlation_id=ticket.context.correlation_id,
         idempotency_key=ticket.key,
-        attempt=len(result.attempts),
+        attempt=attempts,
         reason_code=None if error is None else error.reason_code,
-        outcome=result.outcome.value,
+        outcome=outcome.value,
         **about,
     )
-    return telemetry.executed(span, labels, result)

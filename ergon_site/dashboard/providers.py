@@ -16,7 +16,7 @@ from ergon_site.access.core.durations import span
 from ergon_site.access.core.texts import sentence
 from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped
-from providers import active_policy, calls, registry
+from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
 from providers.core.policy import StoreFailure
 from providers.models import Gate, ProviderPolicyRow
@@ -27,7 +27,7 @@ SHOWN = 200
 READ = (
     *("id", "tenant_id", "provider_name", "capability", "state", "consecutive_failures", "open_until"),
     *("quota_limit", "quota_window", "window_start", "window_end", "used"),
-    *("override", "override_until", "override_by", "override_reason"),
+    *("override", "override_until", "override_by", "override_reason", "opened_by"),
 )
 STUCK_AFTER = timedelta(minutes=15)
 
@@ -42,14 +42,22 @@ def rows(now: datetime) -> QuerySet[Any, Any]:
 def concerns(texts: Iterable[str], now: datetime) -> Iterator[Concern]:
     found = (
         Concern(
-            title=f"{one.who.provider_name} {one.who.capability}: {first}"[:200],
-            detail=" ".join([f"Tenant {one.who.tenant_id}.", *map(sentence, others)]),
+            title=f"{_named(one)}: {first}"[:200],
+            detail=" ".join([_whose(one), *map(sentence, others)]),
             address=reverse("admin:providers_gate_change", args=[one.gate.pk if one.gate else 0]),
         )
         for one in (health.of_row(Gate(**json.loads(text)), now) for text in texts)
         for first, *others in [sentences(one)]
     )
     return capped(found, reverse("admin:providers_gate_changelist"))
+
+
+def _named(one: Standing) -> str:
+    return one.who.title if one.who.is_account else f"{one.who.provider_name} {one.who.capability}"
+
+
+def _whose(one: Standing) -> str:
+    return "All that share the account." if one.who.is_account else f"Tenant {one.who.tenant_id}."
 
 
 def findings() -> Iterator[Finding]:
@@ -67,6 +75,9 @@ def findings() -> Iterator[Finding]:
         text = f"outcomes that wait on this host for the database: {waiting:,}"
         hint = "they are settled by the next call or by manage.py maintain; the log says if one cannot be"
         yield finding.warning("journal of providers", text, hint)
+    for row in ProviderPolicyRow.objects.select_related("active"):
+        for message in checks.of_policy(row.in_force.policy, None):
+            yield finding.warning("policies of providers", f"{row}: {message.msg}", message.hint or "change the policy")
     for name in uncounted():
         text = f"{name} has quotas, but its calls are not counted while the database is unavailable"
         yield finding.warning("quotas of providers", text, "set on_store_failure to closed, or drop the quotas")
@@ -98,7 +109,8 @@ def sentences(one: Standing) -> Iterator[str]:
         yield f"forced {one.override}{until} by {one.override_by}: {one.override_reason}"
     elif one.state is BreakerState.OPEN:
         wait = span((one.reopens_at - one.read_at).total_seconds()) if one.reopens_at else "a moment"
-        yield f"the breaker is open after {one.failures:,} consecutive failures, next probe in {wait}"
+        why = one.opened_by or f"{one.failures:,} consecutive failures"
+        yield f"the breaker is open after {why}, next probe in {wait}"
     elif one.state is BreakerState.HALF_OPEN:
         yield "the breaker is half open: the next calls probe the provider"
     if one.quota and health.is_near(one.quota):

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 from django.db import DatabaseError, transaction
+from structlog.testing import capture_logs
 
 from engines.models import DeadLetter
-from providers import Outcome, ProviderBadRequestError, RetryPolicy, calls
+from providers import Outcome, ProviderBadRequestError, ProviderTimeoutError, RetryPolicy, calls
 from providers.core.steps import Claimed
 from providers.models import (
     IdempotencyClaim,
@@ -22,7 +23,7 @@ from providers.models import (
 )
 from tests.broken_errors import MuteError
 from tests.processes import eventually
-from tests.providers.scripted_providers import WHO, Scripted, context, scripted
+from tests.providers.scripted_providers import TENANT, WHO, Scripted, context, scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -200,3 +201,15 @@ def test_an_hour_without_calls_has_no_rates() -> None:
     assert calls.rollup() == 1
     health = ProviderHealthState.objects.get()
     assert (health.success_rate_1h, health.p95_latency_ms_1h, health.attempts_1h) == (None, None, 0)
+
+
+@pytest.mark.parametrize("verb", ["give_up", "record_dead_letter"])
+def test_a_request_that_ends_outside_of_execute_is_logged_with_the_same_fields(verb: str) -> None:
+    provider = scripted({})
+    asked = {"tenant_id": TENANT, "operation": "snapshot", "payload": {}, "context": context(task_name="fetch")}
+    with capture_logs() as lines:
+        getattr(provider, verb)(ProviderTimeoutError("slow"), attempts=2, **asked)
+        provider.execute(**asked)
+    ended, executed = [line for line in lines if line["event"] == "provider execution"]
+    assert set(ended) == set(executed)
+    assert (ended["outcome"], ended["reason_code"], ended["attempt"]) == ("dead_letter", "timeout", 2)

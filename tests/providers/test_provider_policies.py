@@ -218,3 +218,12 @@ def test_a_policy_that_contradicts_itself_is_refused_as_a_class_is() -> None:
         policies.activate("unheard", "of", number=2, by="ada", reason="x")
     with pytest.raises(VersionUnknownError):
         policies.activate("unheard", "of", number=3, by="ada", reason="x")
+
+
+def test_the_doctor_says_what_of_a_live_policy_cannot_take_effect() -> None:
+    write({"probe_lease": 5.0, "timeout": 30.0})
+    [finding] = [one for one in providers.findings() if one.check == "policies of providers"]
+    assert finding.level == "warning"
+    assert finding.text.endswith("A probe keeps its place for 5 s but may take 30 s.")
+    write({"probe_lease": 60.0, "timeout": 30.0})
+    assert not [one for one in providers.findings() if one.check == "policies of providers"]

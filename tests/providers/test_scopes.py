@@ -12,6 +12,8 @@ from django.test import Client
 
 from ergon_site.access import clients
 from ergon_site.access.clients import Grant
+from ergon_site.access.database.clock import database_time
+from ergon_site.dashboard import providers as dashboard
 from providers import BreakerPolicy, ProviderRateLimitError, QuotaState, RetryPolicy, calls
 from providers.core.errors import ProviderConnectionError, ProviderQuotaExceededError, ProviderUsageError
 from providers.core.exchange import Who
@@ -233,3 +235,11 @@ def test_changes_of_an_account_are_events_of_its_own() -> None:
         ("*", "quota", "none", "0 in 86400 s", "ada"),
         ("*", "exhaustion", "available", "exhausted", ""),
     ]
+
+
+def test_the_attention_list_names_the_account() -> None:
+    calls.force_open(ACCOUNT, by="ada", reason="down")
+    now = database_time()
+    [one] = dashboard.concerns([row for *_, row in dashboard.rows(now)], now)
+    assert one.title.startswith("rank of all tenants: forced open")
+    assert one.detail.startswith("All that share the account.")
