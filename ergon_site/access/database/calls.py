@@ -65,7 +65,11 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
 
 
 class DatabaseTimeoutError(OperationalError):
-    """The database has not answered within the time limit."""
+    """The database has not answered within the time limit; whether the statement was executed is unknown."""
+
+    @classmethod
+    def after(cls, seconds: float) -> "DatabaseTimeoutError":
+        return cls(f"the database has not answered within {seconds:g} s; whether the statement was executed is unknown")
 
 
 @contextmanager
@@ -79,17 +83,16 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         yield
         return
     call = _watcher.begin(wrapper, seconds)
-    msg = f"the database has not answered within {seconds:g} s; whether the statement was executed is unknown"
     try:
         yield
     except (DatabaseError, InterfaceError) as error:
         if not call.is_expired:
             raise
-        raise DatabaseTimeoutError(msg) from error
+        raise DatabaseTimeoutError.after(seconds) from error
     else:
         # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
         if call.is_expired:
-            raise DatabaseTimeoutError(msg)
+            raise DatabaseTimeoutError.after(seconds)
     finally:
         _watcher.end(call)
         if call.is_expired and not wrapper.in_atomic_block:
