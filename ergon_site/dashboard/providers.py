@@ -18,7 +18,7 @@ from ergon_site.access.database.clock import database_time
 from ergon_site.dashboard.attention import Concern, capped
 from providers import active_policy, calls, checks, registry
 from providers.core.breaker import BreakerState
-from providers.core.policy import StoreFailure
+from providers.core.policy import ProviderPolicy, StoreFailure
 from providers.models import Gate, ProviderPolicyRow
 from providers.reads import health
 from providers.reads.health import Standing
@@ -75,8 +75,8 @@ def findings() -> Iterator[Finding]:
         text = f"outcomes that wait on this host for the database: {waiting:,}"
         hint = "they are settled by the next call or by manage.py maintain; the log says if one cannot be"
         yield finding.warning("journal of providers", text, hint)
-    for row in ProviderPolicyRow.objects.select_related("active"):
-        for message in checks.of_policy(row.in_force.policy, None):
+    for row in ProviderPolicyRow.objects.select_related("active").filter(active__isnull=False):
+        for message in checks.of_policy(ProviderPolicy.from_dict(row.in_force.policy.to_dict()), None):
             yield finding.warning("policies of providers", f"{row}: {message.msg}", message.hint or "change the policy")
     for name in uncounted():
         text = f"{name} has quotas, but its calls are not counted while the database is unavailable"

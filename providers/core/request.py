@@ -6,6 +6,7 @@ Payloads and answers come from everywhere: each value becomes one that JSON, or 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -61,10 +62,15 @@ class Request(NamedTuple):
 
 def tenant_in(value: Any) -> Any:
     """A tenant as all tables name it: a UUID, however it is written, is one and the same."""
+    return _tenant_in_text(value) if type(value) is str else str(value) if isinstance(value, UUID) else value
+
+
+@lru_cache(maxsize=10_000)
+def _tenant_in_text(text: str) -> str:
     try:
-        return str(value if isinstance(value, UUID) else UUID(value))
-    except (TypeError, ValueError, AttributeError):
-        return value
+        return str(UUID(text))
+    except ValueError:
+        return text
 
 
 def refuse_deadline(deadline: Any, now: float) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -21,6 +22,7 @@ LOST = (OperationalError, InterfaceError)
 _thread = threading.local()
 
 
+@cache
 def is_postgresql() -> bool:
     return connection.vendor == "postgresql"
 

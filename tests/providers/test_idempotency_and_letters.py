@@ -206,10 +206,10 @@ def test_an_hour_without_calls_has_no_rates() -> None:
 @pytest.mark.parametrize("verb", ["give_up", "record_dead_letter"])
 def test_a_request_that_ends_outside_of_execute_is_logged_with_the_same_fields(verb: str) -> None:
     provider = scripted({})
-    asked = {"tenant_id": TENANT, "operation": "snapshot", "payload": {}, "context": context(task_name="fetch")}
+    asked: dict[str, Any] = {"tenant_id": TENANT, "operation": "snapshot", "payload": {}}
     with capture_logs() as lines:
-        getattr(provider, verb)(ProviderTimeoutError("slow"), attempts=2, **asked)
-        provider.execute(**asked)
+        getattr(provider, verb)(ProviderTimeoutError("slow"), attempts=2, **asked, context=context(task_name="fetch"))
+        provider.execute(**asked, context=context())
     ended, executed = [line for line in lines if line["event"] == "provider execution"]
     assert set(ended) == set(executed)
     assert (ended["outcome"], ended["reason_code"], ended["attempt"]) == ("dead_letter", "timeout", 2)
