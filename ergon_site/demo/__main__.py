@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import django
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection, connections
 
 from ergon_site import embedded
 
@@ -81,21 +81,26 @@ def run(port: int) -> int:
         script.touch(mode=0o600)
         script.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
         print("Ergon: preparing the database …", flush=True)
-        prepare()
+        prepare(folder / "unfinished")
         return supervise(port, folder)
 
 
-def prepare() -> None:
-    """Bring the database up to date and fill it once."""
+def prepare(mark: Path) -> None:
+    """Bring the database up to date and fill it once; what was stopped in between is begun anew."""
     django.setup()
     from django.contrib.auth.models import User
 
     from ergon_site.demo.data import fill
 
+    if mark.exists():
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     call_command("migrate", verbosity=0)
     if not User.objects.exists():
+        mark.touch()
         User.objects.create_superuser(**LOGIN)
         fill(LOGIN["password"])
+        mark.unlink()
     connections.close_all()
 
 
