@@ -124,19 +124,25 @@ def supervise(port: int, folder: Path) -> int:
     print("Ergon: stopping …", flush=True)
     codes = [process.returncode for process in running.values() if process.returncode is not None]
     for process in running.values():
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGTERM)
+        _end(process, signal.SIGTERM)
     until = time.monotonic() + STOP_LIMIT
     for name, process in running.items():
         try:
             process.wait(max(0.0, until - time.monotonic()))
         except TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            _end(process, signal.SIGKILL)
             process.wait()
         if process.returncode not in ENDED_WELL:
             print(f"  {name:<10} stopped (rc={process.returncode}), see {logs}/{name}.log", flush=True)
     # Ended by the person who started it: that is how a demo ends well.
     return 0 if is_stopped.is_set() else codes[0]
+
+
+def _end(process: "Popen[bytes]", number: signal.Signals) -> None:
+    """Send a signal to a process and its children, unless it has ended by itself."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
 
 
 def _welcome(port: int, folder: Path) -> None:
