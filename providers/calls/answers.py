@@ -16,7 +16,7 @@ from providers.calls.settling import kept
 from providers.core.exchange import CallRequest, Who
 from providers.core.steps import Cached
 from providers.database import admitting, sql
-from providers.models import CachedAnswer
+from providers.models import CachedAnswer, Gate
 
 log = structlog.get_logger("ergon.providers")
 # Characters; JSON of ours is ASCII.
@@ -66,8 +66,11 @@ def keep_answer(ticket: CallRequest, payload: dict[str, Any]) -> None:
 @retry_conflicts
 @transaction.atomic
 def drop_answers(who: Who, *, by: str, reason: str) -> int:
-    """Forget all answers of a capability: the next calls ask the provider. How many there were."""
-    count, _ = CachedAnswer.objects.filter(**who._asdict()).delete()
-    target = f"{who.provider_name} {who.capability} of {who.tenant_id}"[:300]
-    audit.record(actor=by, action="cache.drop", target=target, reason=reason, before={"answers": count})
+    """Forget all answers of a capability, or of an account: the next calls ask the provider. How many there were."""
+    answers = CachedAnswer.objects.filter(**who._asdict())
+    if who.is_account:
+        sharing = Gate.objects.filter(provider_name=who.provider_name, account=who.tenant_id).values("tenant_id")
+        answers = CachedAnswer.objects.filter(provider_name=who.provider_name, tenant_id__in=sharing)
+    count, _ = answers.delete()
+    audit.record(actor=by, action="cache.drop", target=who.title[:300], reason=reason, before={"answers": count})
     return count

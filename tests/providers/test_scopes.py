@@ -243,3 +243,11 @@ def test_the_attention_list_names_the_account() -> None:
     [one] = dashboard.concerns([row for *_, row in dashboard.rows(now)], now)
     assert one.title.startswith("rank of all tenants: forced open")
     assert one.detail.startswith("All that share the account.")
+
+
+def test_answers_of_an_account_are_dropped_for_all_that_share_it() -> None:
+    for tenant in (TENANT, OTHER):
+        ask(scripted({"rank": 1}, cache_for=60.0), tenant)
+    told = run("provider_cache", "drop", "*", "rank", "*", "--reason", "wrong ranks")
+    assert "rank of all tenants: 2 cached answers dropped" in told
+    assert ask(scripted({"rank": 2}, cache_for=60.0)).payload == {"rank": 2}

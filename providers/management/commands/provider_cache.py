@@ -34,8 +34,9 @@ class Command(VerbsCommand):
     def drop(self, *, reason: str, **options: Any) -> None:
         who = who_in(options)
         count = calls.drop_answers(who, by=actor(), reason=reason)
-        whose = f"{who.provider_name} {who.capability} of {who.tenant_id}"
-        self.tell({**who._asdict(), "dropped": count}, f"{whose}: {count:,} cached answer{'s'[: count != 1]} dropped")
+        self.tell(
+            {**who._asdict(), "dropped": count}, f"{who.title}: {count:,} cached answer{'s'[: count != 1]} dropped"
+        )
 
 
 def _row(told: dict[str, Any]) -> list[Any]:
