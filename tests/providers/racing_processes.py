@@ -5,7 +5,8 @@
 `fail COUNT ROUNDS`: so many processes fail at once, after which one of them resets the breaker; so many times.
 `execute COUNT KEY`: so many processes execute the same request at once; prints how each came out.
 `crowd COUNT MOST SECONDS SCOPE`: so many processes execute over and over; prints how long calls ran, and each refusal.
-`pace COUNT PER_SECOND BURST SECONDS`: so many processes ask a gate with a rate limit; prints when each was admitted.
+`pace COUNT PER_SECOND BURST SECONDS`: so many processes ask a gate with a rate limit; prints when each was admitted,
+  and how far the clock of the day was ahead of the steady one.
 `occupy`: executes a call that does not end, in a bulkhead with a single place.
 `obey`: executes once for every line that it reads, and prints the reason.
 `hang`: executes a call that does not end.
@@ -129,13 +130,14 @@ def pace(count: int, per_second: float, burst: int, seconds: float) -> None:
 
     asked = Asked(BreakerPolicy(), rate_limit=RateLimit(per_second, burst))
 
-    def race() -> list[tuple[float, float]]:
+    def race() -> list[tuple[float, float, float]]:
         admitted = []
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             began = time.monotonic()
             if calls.admit(WHO, asked).decision.is_admission:
-                admitted.append((began, time.monotonic()))
+                ended = time.monotonic()
+                admitted.append((began, ended, time.time() - ended))
         return admitted
 
     together(count, race)
