@@ -7,7 +7,9 @@ for each capability, so that admission keeps its one statement.
 import time
 from dataclasses import fields
 from functools import lru_cache
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -28,6 +30,8 @@ RENAMED = {
 }
 ATTRIBUTES = {field.name: RENAMED.get(field.name, field.name) for field in fields(ProviderPolicy)}
 
+_values_of = attrgetter(*ATTRIBUTES.values())
+
 Key = tuple[str, str]
 
 
@@ -40,6 +44,8 @@ class Governing(NamedTuple):
 
 # Of each capability: when this process looked, and what it found.
 _looks: dict[Key, tuple[float, Governing | None]] = {}
+# Of each class: the attributes of the provider that called last, and their policy.
+_defaults: WeakKeyDictionary[type, tuple[tuple[Any, ...], ProviderPolicy | None]] = WeakKeyDictionary()
 
 
 def governing(provider: Any) -> Governing:
@@ -71,11 +77,16 @@ def forget_all() -> None:
 
 def defaults_of(provider: Any) -> ProviderPolicy:
     """The policy that the class attributes of a provider make."""
-    values = [getattr(provider, name) for name in ATTRIBUTES.values()]
+    values = _values_of(provider)
+    known, policy = _defaults.get(type(provider), ((), None))
+    if policy is not None and all(map(is_, values, known)):
+        return policy
     try:
-        return _checked_policy(*values)
+        policy = _checked_policy(*values)
     except TypeError:  # a value that cannot be remembered is refused by its name
-        return _checked_policy.__wrapped__(*values)
+        policy = _checked_policy.__wrapped__(*values)
+    _defaults[type(provider)] = values, policy
+    return policy
 
 
 @lru_cache(typed=True)

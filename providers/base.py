@@ -103,8 +103,7 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> ProviderExecutionResult:
         """Call the provider under its policy. It always returns a result; only mistakes of the program raise."""
-        calls.refuse_open_transaction()
-        ticket = self._ticket(tenant_id, campaign_id, operation, payload, context)
+        ticket = self._checked_ticket(tenant_id, campaign_id, operation, payload, context)
         labels = telemetry.labels_of(ticket)
         with telemetry.executing(labels, tenant_id=tenant_id, correlation_id=context.correlation_id) as span:
             return perform(*self._parts(ticket, labels, span))
@@ -119,8 +118,7 @@ class ProviderBase(ABC):
         context: ProviderExecutionContext,
     ) -> ProviderExecutionResult:
         """The same on the event loop, by the same rules."""
-        await sync_to_async(calls.refuse_open_transaction)()
-        ticket = await sync_to_async(self._ticket)(tenant_id, campaign_id, operation, payload, context)
+        ticket = await sync_to_async(self._checked_ticket)(tenant_id, campaign_id, operation, payload, context)
         labels = telemetry.labels_of(ticket)
         with telemetry.executing(labels, tenant_id=tenant_id, correlation_id=context.correlation_id) as span:
             return await aperform(*self._parts(ticket, labels, span))
@@ -147,6 +145,10 @@ class ProviderBase(ABC):
         who = Who.of(tenant_id, self.provider_name, self.capability)
         return Request(*who, operation, self.version, payload, self.idempotency_fields.get(operation))
 
+    def _checked_ticket(self, *asked: Any) -> CallRequest:
+        calls.refuse_open_transaction()
+        return self._ticket(*asked)
+
     def _ticket(
         self,
         tenant_id: str,
@@ -162,13 +164,14 @@ class ProviderBase(ABC):
         refuse_payload(payload)
         refuse_deadline(context.deadline, time.monotonic())
         request = self.request_of(tenant_id=tenant_id, operation=operation, payload=payload)
+        key, fingerprint = request.digests()
         governing = active_policy.governing(self)
         account = Who.of_account(self.provider_name, self.account_of(who.tenant_id))
         return CallRequest(
             who=who,
             operation=operation,
-            key=context.idempotency_key or request.key,
-            fingerprint=request.fingerprint,
+            key=context.idempotency_key or key,
+            fingerprint=fingerprint,
             policy=governing.policy,
             context=context,
             account=account.tenant_id,
@@ -184,7 +187,8 @@ class ProviderBase(ABC):
         context, policy = ticket.context, ticket.policy
         is_guarded = context.idempotency_key is not None or policy.deduplicate
         has_fallback = type(self).fallback is not ProviderBase.fallback or self.afallback is not None
-        execution = calling.Execution(policy, context, time.monotonic, is_guarded=is_guarded, has_fallback=has_fallback)
+        terms: dict[str, Any] = {"key": ticket.key, "is_guarded": is_guarded, "has_fallback": has_fallback}
+        execution = calling.Execution(policy, context, time.monotonic, **terms)
         asked: dict[str, Any] = {
             "tenant_id": ticket.who.tenant_id,
             "campaign_id": ticket.campaign_id,
@@ -214,7 +218,6 @@ def _told(
     ticket: CallRequest, labels: Mapping[str, str], span: Any, result: ProviderExecutionResult
 ) -> ProviderExecutionResult:
     """Log an execution, and count it."""
-    result = replace(result, idempotency_key=ticket.key)
     about = {} if result.source is Source.PROVIDER else {"source": result.source.value}
     _log_end(ticket, result.outcome, result.error or result.original_error, len(result.attempts), **about)
     return telemetry.executed(span, labels, result)

@@ -3,11 +3,11 @@
 Spans: `provider.execute` › `provider.attempt`. Attributes name the provider, capability, operation, outcome and reason.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from opentelemetry import metrics, trace
+from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from engines.core import failures
@@ -60,7 +60,7 @@ def executing(
     attributes: Mapping[str, Any], *, tenant_id: str, correlation_id: str
 ) -> AbstractContextManager[trace.Span]:
     """Around one execution. Tenants and correlations are on spans alone: as labels they would be without number."""
-    return _span("provider.execute", {**attributes, TENANT: tenant_id, CORRELATION: correlation_id})
+    return _CurrentSpan("provider.execute", {**attributes, TENANT: tenant_id, CORRELATION: correlation_id})
 
 
 def executed(span: trace.Span, labels: Mapping[str, Any], result: ProviderExecutionResult) -> ProviderExecutionResult:
@@ -84,7 +84,7 @@ def executed(span: trace.Span, labels: Mapping[str, Any], result: ProviderExecut
 
 
 def attempting(attributes: Mapping[str, Any], attempt: int) -> AbstractContextManager[trace.Span]:
-    return _span("provider.attempt", {**attributes, ATTEMPT: attempt})
+    return _CurrentSpan("provider.attempt", {**attributes, ATTEMPT: attempt})
 
 
 def attempted(span: trace.Span, labels: Mapping[str, Any], outcome: T, seconds: float) -> T:
@@ -102,19 +102,26 @@ def attempted(span: trace.Span, labels: Mapping[str, Any], outcome: T, seconds: 
     return outcome
 
 
-@contextmanager
-def _span(name: str, attributes: Mapping[str, Any]) -> Iterator[trace.Span]:
+class _CurrentSpan(AbstractContextManager[trace.Span]):
     """A span that records an exception without secrets; OpenTelemetry alone would record it as it is."""
-    with tracer.start_as_current_span(
-        name, attributes=attributes, record_exception=False, set_status_on_exception=False
-    ) as span:
-        try:
-            yield span
-        except Exception as error:
+
+    __slots__ = ("_attributes", "_name", "_span", "_token")
+
+    def __init__(self, name: str, attributes: Mapping[str, Any]) -> None:
+        self._name, self._attributes = name, attributes
+
+    def __enter__(self) -> trace.Span:
+        self._span = tracer.start_span(self._name, attributes=self._attributes)
+        self._token = contexts.attach(trace.set_span_in_context(self._span))
+        return self._span
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        contexts.detach(self._token)
+        if isinstance(error, Exception):
             texts = {"message": failures.message_of(error), "stacktrace": failures.traceback_of(error)}
-            span.record_exception(error, {f"exception.{field}": text for field, text in texts.items()})
-            span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {texts['message']}")
-            raise
+            self._span.record_exception(error, {f"exception.{field}": text for field, text in texts.items()})
+            self._span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {texts['message']}")
+        self._span.end()
 
 
 def carried() -> dict[str, str]:

@@ -142,10 +142,9 @@ def _settle(ticket: CallRequest, step: Settle) -> tuple[Decision, int, float, fl
         has_place=step.admission.place is not None,
     )
     dialect = sql.dialect()
-    may_turn = kind.is_shared or kind.has_rates or step.admission.permit.probe or step.cooldown is not None
-    is_usual = dialect.is_one and is_success and not may_turn
+    is_usual = dialect.is_one and is_success and not kind.has_rates and not step.admission.is_probe
     with _together(step.outcome):
-        found = _carry_out(_texts(dialect, kind._replace(is_usual=is_usual)), given)
+        found = _carry_out(_texts(dialect, kind._replace(is_usual=True)), given) if is_usual else []
         found = found or _carry_out(_texts(dialect, kind), given)
         [(word, gate_id, now, rated_at, attempts, *marks)] = found
         _write_events(marks, given, has_rates=kind.has_rates)
@@ -339,7 +338,7 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     changed, health, minute, seen = (_refusal if kind.is_refusal else _settlement)(dialect, kind)
     words = {"is_retried": "g.decision = 'retry'", "is_suppressed": "g.decision = 'suppressed'"}
     words["is_returned"] = "(g.decision = 'shut' AND CAST(%(returns_if_shut)s AS bigint) = 1)"
-    words = (NO_RETRY if kind.is_refusal else words) | _tables(dialect)
+    words = (NO_RETRY if kind.is_refusal or kind.is_usual else words) | _tables(dialect)
     parts = {"m": statements.METRIC, "n": minute, "h": f"{health} RETURNING rated_at, attempts_1h"}
     if kind.is_limited:
         parts["q"] = statements.quota(dialect, is_refusal=kind.is_refusal)
@@ -353,7 +352,8 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
     if kind.is_shared:
         of_account = words | {"gate": words["account_as_gate"]}
         texts["ha"] = health.format(**of_account)
-        texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
+        if kind.is_limited:
+            texts["qa"] = statements.quota(dialect, is_refusal=kind.is_refusal, part="account_").format(**of_account)
         if has_events:
             texts["ea"] = gates.settlement_events(dialect, has_rates=kind.has_rates).format(**of_account)
     return _joined(dialect, texts, seen.format(**words))
@@ -361,17 +361,20 @@ def _texts(dialect: Dialect, kind: _Kind) -> list[str]:
 
 def _settlement(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
     """The gates as they become, the parts on health and minutes, and what is seen."""
+    seen = f"{SETTLED}, {{account}}" if kind.is_shared else SETTLED
+    health, minute = statements.health(dialect), statements.minute(dialect)
+    if kind.is_usual:
+        changed = gates.usual_settlement(dialect, is_shared=kind.is_shared, has_place=kind.has_place)
+        return changed, health, minute, seen.replace("{marks}", "NULL")
     has_rates = {"has_rates": kind.has_rates}
+    terms = has_rates | {"has_place": kind.has_place}
     marks = gates.marks(dialect, "g", **has_rates)
     if kind.is_shared:
-        terms = has_rates | {"has_place": kind.has_place}
-        changed, seen = gates.shared_settlement(dialect, **terms), f"{SETTLED}, {{account}}"
+        changed = gates.shared_settlement(dialect, **terms)
         marks += f", {gates.marks(dialect, 'a', **has_rates)}"
     else:
-        terms = has_rates | {"has_place": kind.has_place, "is_usual": kind.is_usual}
-        changed, seen = {"g": gates.gate_settlement(dialect, **terms)}, SETTLED
-    seen = seen.replace("{marks}", marks)
-    return changed, statements.health(dialect), statements.minute(dialect), seen
+        changed = {"g": gates.gate_settlement(dialect, **terms)}
+    return changed, health, minute, seen.replace("{marks}", marks)
 
 
 def _refusal(dialect: Dialect, kind: _Kind) -> tuple[dict[str, str], str, str, str]:
@@ -421,10 +424,9 @@ def _together(outcome: Outcome) -> AbstractContextManager[Any]:
 def _returned(ticket: CallRequest, step: Settle) -> dict[str, Any]:
     """What a call says of its gate, and of its account's if it passed two. Where nobody counts it, it is neutral."""
     admission, account = step.admission, step.admission.account
-    scopes = Scope(ticket.policy.breaker_scope), Scope(ticket.policy.pause_scope)
     if account is None:
         return _part(admission, step.verdict, step.cooldown)
-    breaker, pause = scopes
+    breaker, pause = scopes = Scope(ticket.policy.breaker_scope), Scope(ticket.policy.pause_scope)
     counted = (step.verdict if breaker.has_tenant else Verdict.NEUTRAL, step.cooldown if pause.has_tenant else None)
     shared = (step.verdict if breaker.has_account else Verdict.NEUTRAL, step.cooldown if pause.has_account else None)
     return {

@@ -86,6 +86,7 @@ class Execution:
     context: ProviderExecutionContext
     clock: Callable[[], float]
     random: Random = chance.random
+    key: str = ""  # of the request
     is_guarded: bool = False
     has_fallback: bool = False
     attempts: list[Attempt] = field(default_factory=list)
@@ -168,6 +169,7 @@ class Execution:
             retry_suppressed=suppressed,
             is_kept=not self.is_unkept,
             correlation_id=self.context.correlation_id,
+            idempotency_key=self.key,
         )
 
 

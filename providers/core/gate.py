@@ -87,6 +87,11 @@ class Admission(NamedTuple):
     place: str | None = None
 
     @property
+    def is_probe(self) -> bool:
+        """Whether the call probes a gate that is half open, its own or its account's."""
+        return self.permit.probe is not None or (self.account is not None and self.account.permit.probe is not None)
+
+    @property
     def is_refused_by_account(self) -> bool:
         return self.account is not None and self.account.decision is self.decision and not self.decision.is_admission
 

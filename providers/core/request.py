@@ -40,15 +40,19 @@ class Request(NamedTuple):
     fields: Sequence[str] | None = None  # of the payload, that count; None is all of them
 
     @property
-    def fingerprint(self) -> str:
-        """A digest of the request, whoever asks: the same key with another fingerprint is another request."""
-        return _digest([self.operation, self.version, canonical(self._counted())])
-
-    @property
     def key(self) -> str:
         """A key for requests that come without one."""
-        who = [self.tenant_id, self.provider_name, self.capability, self.operation, self.version]
-        return _digest([*who, canonical(self._counted())])
+        return self.digests()[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the request, whoever asks: the same key with another fingerprint is another request."""
+        return self.digests()[1]
+
+    def digests(self) -> tuple[str, str]:
+        """Key and fingerprint."""
+        asked = [self.operation, self.version, canonical(self._counted())]
+        return _digest([self.tenant_id, self.provider_name, self.capability, *asked]), _digest(asked)
 
     def key_within(self, task_id: str) -> str:
         """A key that only this task has for the request."""
@@ -130,6 +134,8 @@ def storable(value: Any) -> Any:
 
 def storable_text(text: str) -> str:
     """A text that every column takes: no U+0000, no half of a surrogate pair."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 

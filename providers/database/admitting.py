@@ -145,9 +145,11 @@ def _pass_alone(asked: Asked, given: dict[str, Any]) -> list[sql.Row]:
 
 def _pass_both(asked: Asked, given: dict[str, Any]) -> sql.Row:
     """What both gates return, one after the other; nothing if there are not two."""
-    texts = gates.shared_admission(sql.dialect(), is_throttled=asked.is_throttled)
-    if len(texts) == 1:
-        found = sql.rows_again(texts[0], given)
+    dialect = sql.dialect()
+    texts = gates.shared_admission(dialect, is_throttled=asked.is_throttled)
+    if dialect.is_one:
+        found = [] if asked.is_throttled else sql.rows_again(gates.passing(dialect, is_shared=True), given)
+        found = found or sql.rows_again(texts[0], given)
         return found[0] if found else ()
     with transaction.atomic():
         tenant, account = (sql.rows(text, given) for text in texts)

@@ -59,20 +59,27 @@ UPDATE provider_gates SET is_shared = true WHERE provider_name = CAST(%(provider
 
 
 @cache
-def passing(dialect: Dialect) -> str:
+def passing(dialect: Dialect, *, is_shared: bool = False) -> str:
     """The usual admission: closed, nothing in the way, enough left in this window. What it refuses is not decided yet.
 
-    It decides alone, like `admission`, which knows every case and takes twice the time.
+    It decides alone, like `admission`, which knows every case and takes twice the time; or like `shared_admission`,
+    where the account's gate must be as free as the tenant's.
     """
     now = dialect.clock
-    return f"""
+    returned = "decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL"
+    passed = f"""
 UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELSE CAST(%(cost)s AS bigint) END,
-  admissions = admissions + 1, decision = 'admitted', decided_at = {now}
-WHERE {_ALONE} AND state = 'closed' AND (override = '' OR override_until <= {now})
+  admissions = admissions + 1, decision = 'admitted', decided_at = {now}, turned_from = '', held_from = ''"""
+    free = f"""state = 'closed' AND (override = '' OR override_until <= {now})
   AND (cooldown_until IS NULL OR cooldown_until <= {now})
-  AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))
-RETURNING decision, generation, admissions, quota_limit, window_start, NULL, NULL, NULL
-"""
+  AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))"""
+    if not is_shared:
+        return f"{passed} WHERE {_ALONE} AND {free} RETURNING {returned}"
+    beside = f"{_WHO} AND is_shared AND account = CAST(%(account)s AS text) AND {free} RETURNING {returned}"
+    return f"""WITH look AS (SELECT FROM provider_gates WHERE {_ACCOUNT} AND {free} FOR UPDATE),
+g AS ({passed} FROM look WHERE {beside}),
+a AS ({passed} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {returned})
+SELECT * FROM g, a"""
 
 
 @cache
@@ -217,17 +224,38 @@ def admission_events(dialect: Dialect) -> str:
     return events(dialect, why=why, until="g.window_end")
 
 
-def gate_settlement(
-    dialect: Dialect, *, is_usual: bool = False, has_rates: bool = False, has_place: bool = False
-) -> str:
-    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund, place in the bulkhead.
-
-    The usual one is of a success that was no probe, and settles nothing where that could change the breaker's state.
-    """
-    closed = " AND state <> 'half_open'" if is_usual else ""
+def gate_settlement(dialect: Dialect, *, has_rates: bool = False, has_place: bool = False) -> str:
+    """The statement that settles a call on its gate: breaker, retry budget, cooldown, refund, place in the bulkhead."""
     turned = _turned(dialect, _returned(dialect, has_rates=has_rates), has_rates=has_rates)
     settle = _settle(dialect, turned, has_rates=has_rates) + _let_go(dialect, has_place=has_place)
-    return f"{settle} WHERE {_WHO}{closed} RETURNING *"
+    return f"{settle} WHERE {_WHO} RETURNING *"
+
+
+def usual_settlement(dialect: Dialect, *, is_shared: bool = False, has_place: bool = False) -> dict[str, str]:
+    """The same for a success that was no probe, which changes no state; where it could, nothing is settled.
+
+    It takes half the time.
+    """
+    known = _columns("""id tenant_id provider_name capability state consecutive_failures decision decided_at override
+      override_until quota_limit quota_window window_start window_end used previous_start previous_used""")
+    tokens = f"""retry_tokens = {dialect.least}(CAST(%(capacity)s AS double precision),
+  COALESCE(retry_tokens, CAST(%(capacity)s AS double precision)) + CAST(%(earned)s AS double precision)), """
+
+    def settled(part: str, tokens: str) -> str:
+        return f"""
+UPDATE provider_gates SET {tokens}consecutive_failures = CASE WHEN state = 'closed'
+    AND generation = CAST(%({part}generation)s AS bigint) AND CAST(%({part}verdict)s AS text) = 'success' THEN 0
+    ELSE consecutive_failures END,
+  settlements = settlements + 1, decision = 'ended', decided_at = {dialect.clock}, turned_from = '', held_from = ''"""
+
+    tenant, closed = settled("", tokens) + _let_go(dialect, has_place=has_place), "state <> 'half_open'"
+    if not is_shared:
+        return {"g": f"{tenant} WHERE {_WHO} AND {closed} RETURNING {known}"}
+    return {
+        "look": f"SELECT FROM provider_gates WHERE {_ACCOUNT} AND {closed} FOR UPDATE",
+        "g": f"{tenant} FROM look WHERE {_WHO} AND {closed} RETURNING {known}",
+        "a": f"{settled('account_', '')} WHERE {_ACCOUNT} AND EXISTS (SELECT FROM g) RETURNING {known}",
+    }
 
 
 def _let_go(d: Dialect, *, has_place: bool) -> str:

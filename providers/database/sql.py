@@ -41,7 +41,8 @@ def rows(statement: str, given: Mapping[str, Any]) -> list[Row]:
     database: Any = connections[DEFAULT_DB_ALIAS]
     if database.vendor != "postgresql":
         return _plain_rows(database, statement, given)
-    database.ensure_connection()
+    if database.connection is None:
+        database.ensure_connection()
     return pooler.carry_out(
         database,
         lambda: _prepared_rows(database, statement, given),
@@ -56,14 +57,23 @@ def _plain_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list
 
 
 def _prepared_rows(database: Any, statement: str, given: Mapping[str, Any]) -> list[Row]:
-    database.ensure_connection()
-    raw = database.connection
-    raw.prepare_threshold = PREPARED_FROM
+    if database.connection is None:
+        database.ensure_connection()
     text, names = numbered(statement)
-    with database.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
+    with database.wrap_database_errors:
+        cursor = _cursor_of(database.connection)
         cursor.execute(text, [given[name] for name in names])
         # `description` would say the same, and make a list of columns for it.
         return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+
+
+def _cursor_of(raw: Any) -> Any:
+    """The cursor of a connection for statements that are prepared: to make one takes as long as a short statement."""
+    cursor = getattr(raw, "ergon_cursor", None)
+    if cursor is None:
+        cursor = raw.ergon_cursor = psycopg.RawCursor(raw)
+    raw.prepare_threshold = PREPARED_FROM
+    return cursor
 
 
 def rows_again(statement: str, given: Mapping[str, Any]) -> list[Row]:
@@ -83,8 +93,7 @@ def lost_connections_closed() -> Iterator[None]:
     try:
         yield
     except DatabaseError:
-        if not connection.in_atomic_block:
-            connection.close_if_unusable_or_obsolete()
+        _close_if_lost()
         raise
 
 
@@ -94,12 +103,20 @@ def answered_within(seconds: float) -> Iterator[None]:
     later: list[Callable[[], None]] = []
     _thread.later = later
     try:
-        with lost_connections_closed(), time_limit(seconds):
+        with time_limit(seconds):
             yield
+    except DatabaseError:
+        _close_if_lost()
+        raise
     finally:
         _thread.later = None
         for call in later:
             call()
+
+
+def _close_if_lost() -> None:
+    if not connection.in_atomic_block:
+        connection.close_if_unusable_or_obsolete()
 
 
 def call_untimed(call: Callable[[], None]) -> None:
@@ -122,13 +139,14 @@ def refuse_open_transaction() -> None:
     The transaction that a test case wraps around each test is none of the caller's; Django marks it, and looks for the
     mark itself where a block must be the outermost (`atomic(durable=True)`).
     """
-    blocks = connection.atomic_blocks
-    if any(not getattr(block, "_from_testcase", False) for block in blocks):
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    blocks = database.atomic_blocks
+    if blocks and any(not getattr(block, "_from_testcase", False) for block in blocks):
         msg = "a provider must not be called inside transaction.atomic(): call it before or after"
         raise ProviderUsageError(msg)
     # Not by Django's own question, which would connect: whether the database is there is for the call to find out.
-    is_connected = connection.connection is not None
-    commits = connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"]
+    is_connected = database.connection is not None
+    commits = database.autocommit if is_connected else database.settings_dict["AUTOCOMMIT"]
     if not blocks and not commits:
         msg = "a provider must not be called without autocommit: call it outside of a transaction"
         raise ProviderUsageError(msg)

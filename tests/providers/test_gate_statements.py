@@ -93,19 +93,40 @@ def given_clock() -> Dialect:
     return sql.dialect()._replace(clock="CAST(%(now)s AS double precision)")
 
 
+def settled_by(parts: dict[str, str], given: dict[str, Any], *usual: Returned, **terms: bool) -> str:
+    """The decision of a settlement: of the short statement for usual calls, and where that settles nothing, of all."""
+    kinds = {(one.permit.probe, one.rules.are_used, one.cooldown, one.refund.amount) for one in usual}
+    if not given_clock().is_one:
+        for text in parts.values():
+            sql.rows(text, given)
+    elif not (usual[0].succeeded and kinds == {(None, False, None, 0)} and _settle(_usual(**terms), given)):
+        assert _settle(parts, given)
+    return Gate.objects.get(**WHO._asdict()).decision
+
+
+def _usual(**terms: bool) -> dict[str, str]:
+    return gates.usual_settlement(given_clock(), **terms)
+
+
+def _settle(parts: dict[str, str], given: dict[str, Any]) -> list[sql.Row]:
+    named = ", ".join(f"{name} AS ({text})" for name, text in parts.items())
+    return sql.rows(f"WITH {named} SELECT 1 FROM {', '.join(parts.keys() & {'g', 'a'})}", given)
+
+
 class OnRow:
-    """The statements on one gate."""
+    """The statements on one gate: the short ones of the usual case, and the whole ones where those decide nothing."""
 
     def admit(self, asked: Asked, now: float) -> Admission:
-        admission = gates.admission(given_clock(), is_throttled=asked.is_throttled)
-        [row] = sql.rows(admission, {**admitting.given_for(WHO, asked), "now": now})
+        given = {**admitting.given_for(WHO, asked), "now": now}
+        found = [] if asked.is_throttled else sql.rows(gates.passing(given_clock()), given)
+        [row] = found or sql.rows(gates.admission(given_clock(), is_throttled=asked.is_throttled), given)
         return admitting.admission_in(row, asked)
 
     def settle(self, result: Returned, now: float) -> str:
-        terms = {"has_place": result.place is not None, "has_rates": result.rules.are_used}
-        settlement = gates.gate_settlement(given_clock(), **terms)
-        sql.rows(settlement, {**NAMED, **call_in(result), **part_in(result), "now": now})
-        return Gate.objects.get().decision
+        has_place = result.place is not None
+        whole = gates.gate_settlement(given_clock(), has_place=has_place, has_rates=result.rules.are_used)
+        given = {**NAMED, **call_in(result), **part_in(result), "now": now}
+        return settled_by({"g": whole}, given, result, has_place=has_place)
 
 
 class OnTwoRows:
@@ -116,23 +137,21 @@ class OnTwoRows:
 
     def admit(self, asked: Asked, now: float) -> tuple[Admission, Admission]:
         asked = asked._replace(breaker_scope=self.scopes[0], pause_scope=self.scopes[1])
-        given = {**admitting.given_for(WHO, asked), "now": now}
-        texts = gates.shared_admission(given_clock(), is_throttled=asked.is_throttled)
-        row = sum((row for text in texts for row in sql.rows(text, given)), ())
+        given, dialect = {**admitting.given_for(WHO, asked), "now": now}, given_clock()
+        texts = gates.shared_admission(dialect, is_throttled=asked.is_throttled)
+        is_usual = dialect.is_one and not asked.is_throttled
+        found = sql.rows(gates.passing(dialect, is_shared=True), given) if is_usual else []
+        row = sum(found or (row for text in texts for row in sql.rows(text, given)), ())
         parts = row[: admitting.COLUMNS], row[admitting.COLUMNS :]
         return admitting.admission_in(parts[0], asked), admitting.admission_in(parts[1], asked.of_account)
 
     def settle(self, tenant: Returned, account: Returned, now: float) -> str:
         shared = {f"account_{name}": value for name, value in part_in(account).items()}
         given = {**NAMED, **call_in(tenant), **part_in(tenant), **shared, **admitting.asks(*self.scopes)}
-        parts = gates.shared_settlement(given_clock(), has_place=tenant.place is not None)
-        settlement = list(parts.values())
-        if given_clock().is_one:
-            named = ", ".join(f"{name} AS ({text})" for name, text in parts.items())
-            settlement = [f"WITH {named} SELECT 1 FROM g, a"]
-        for text in settlement:
-            sql.rows(text, {**given, "account": EVERY, "now": now})
-        return Gate.objects.get(**WHO._asdict()).decision
+        has_place = tenant.place is not None
+        whole = gates.shared_settlement(given_clock(), has_place=has_place)
+        about = {**given, "account": EVERY, "now": now}
+        return settled_by(whole, about, tenant, account, is_shared=True, has_place=has_place)
 
 
 def call_in(result: Returned) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -44,10 +44,7 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(verb)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        # Whether a transaction that begins here is the outermost one. Not by Django's own question, which connects.
-        is_connected = connection.connection is not None
-        commits = connection.autocommit if is_connected else connection.settings_dict["AUTOCOMMIT"]
-        if not commits or connection.in_atomic_block:
+        if not _is_outermost():
             return verb(*arguments, **options)
         for failures in range(1, MOST_TRIES):
             try:
@@ -64,6 +61,14 @@ def retry_conflicts(verb: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
+def _is_outermost() -> bool:
+    """Whether a transaction that begins here is the outermost one. Not by Django's own question, which connects."""
+    # Looked up once: Django's `connection` is a stand-in that looks for the thread's own at every word.
+    wrapper: Any = connections[DEFAULT_DB_ALIAS]
+    commits = wrapper.settings_dict["AUTOCOMMIT"] if wrapper.connection is None else wrapper.autocommit
+    return bool(commits) and not wrapper.in_atomic_block
+
+
 class DatabaseTimeoutError(OperationalError):
     """The database has not answered within the time limit; whether the statement was executed is unknown."""
 
@@ -72,32 +77,36 @@ class DatabaseTimeoutError(OperationalError):
         return cls(f"the database has not answered within {seconds:g} s; whether the statement was executed is unknown")
 
 
-@contextmanager
-def time_limit(seconds: float | None) -> Iterator[None]:
-    """Bound everything that this block asks of PostgreSQL on this thread's connection.
+class time_limit:  # noqa: N801 (read as a verb; a generator would cost several times as much, at every statement)
+    """Bound everything that a block asks of PostgreSQL on this thread's connection.
 
     SQLite has no connection that could fall silent; its own busy timeout bounds the wait for another writer.
     """
-    wrapper: Any = connections[DEFAULT_DB_ALIAS]
-    if seconds is None or wrapper.vendor != "postgresql":
-        yield
-        return
-    call = _watcher.begin(wrapper, seconds)
-    try:
-        yield
-    except (DatabaseError, InterfaceError) as error:
-        if not call.is_expired:
-            raise
-        raise DatabaseTimeoutError.after(seconds) from error
-    else:
-        # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
-        if call.is_expired:
-            raise DatabaseTimeoutError.after(seconds)
-    finally:
+
+    __slots__ = ("_call", "_seconds")
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._call: _Call | None = None
+
+    def __enter__(self) -> None:
+        wrapper: Any = connections[DEFAULT_DB_ALIAS]
+        if self._seconds is not None and wrapper.vendor == "postgresql":
+            self._call = _watcher.begin(wrapper, self._seconds)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        call = self._call
+        if call is None:
+            return
         _watcher.end(call)
-        if call.is_expired and not wrapper.in_atomic_block:
+        if not call.is_expired:
+            return
+        if not call.wrapper.in_atomic_block:
             # A request to cancel that comes late must not hit the next statement.
-            close_connection(wrapper)
+            close_connection(call.wrapper)
+        # To PostgreSQL a cancelled wait for a synchronous standby is a success with a warning: the standby may lack it.
+        if error is None or isinstance(error, DatabaseError | InterfaceError):
+            raise DatabaseTimeoutError.after(call.seconds) from error
 
 
 def close_connection(wrapper: Any = connection) -> None:
