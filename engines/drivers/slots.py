@@ -2,45 +2,43 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any
 
 from engines.core.outcome import CUT, Outcome
+from engines.drivers.requests import Raised
 from engines.drivers.run import Entry, Run
+from engines.drivers.timeouts import LimitReached, SpareThread
+from engines.drivers.watcher import SupersededError
 
 # How often a transaction that waits for a slot looks whether the loop is to end.
 LOOK = 0.05
 
 
 class ThreadSlots:
-    """A pool of threads. Its counts change under the lock of `changed`, which also tells that they have changed."""
+    """Threads that run transactions. Their counts change under the lock of `changed`, which also tells of changes."""
 
-    def __init__(self, run: Run, changed: threading.Condition) -> None:
-        self._run, self._changed = run, changed
-        self._pool = self._new_pool()
+    def __init__(self, run: Run, changed: threading.Condition, perform: Callable[..., Any]) -> None:
+        self._run, self._changed, self._perform = run, changed, perform
+        self._name = f"ergon-{run.work.name}"
+        self._is_closed = False
         self._serving = 0
         self._aside = self._returning = 0  # without a slot while they wait for a place elsewhere; and back from that
         self.room = -1  # the next batch is fetched when no more wait than this
         self.is_room_awaited = False
-
-    def _new_pool(self) -> ThreadPoolExecutor:
-        """A thread for each slot, and as many for those that wait elsewhere."""
-        count = self._run.work.concurrency * (1 if self._run.elsewhere is None else 2)
-        return ThreadPoolExecutor(count, thread_name_prefix=f"ergon-{self._run.work.name}")
 
     @property
     def is_idle(self) -> bool:
         return self._serving + self._aside == 0 and (self._run.is_stopping or not self._run.backlog.waiting)
 
     def close(self) -> None:
-        # Never joined: a slot whose handler does not return must not hold the caller.
-        self._pool.shutdown(wait=False)
+        # No thread is joined: a slot whose handler does not return must not hold the caller.
+        self._is_closed = True
 
     def resize(self) -> None:
-        """As many slots as the policy says by now; those beyond end with what they run."""
-        pool, self._pool = self._pool, self._new_pool()
-        pool.shutdown(wait=False)
+        """As many slots as the policy says by now: those beyond end with what they run, new ones begin with work."""
 
     def add(self, entries: list[Entry]) -> None:
         with self._changed:
@@ -63,8 +61,8 @@ class ThreadSlots:
 
     def fill_one(self) -> None:
         """A shared slot may be free. In another thread: the caller holds the lock of another loop."""
-        with suppress(RuntimeError):  # this loop is over
-            self._pool.submit(self._serve_one)
+        if not self._is_closed:
+            SpareThread.take().call(self._name, self._serve_one)
 
     @contextmanager
     def aside(self) -> Iterator[bool]:
@@ -103,7 +101,7 @@ class ThreadSlots:
 
     def _fill(self, idle: int) -> None:
         for _ in range(idle):
-            self._pool.submit(self._serve)
+            SpareThread.take().call(self._name, self._serve)
 
     def _serve_one(self) -> None:
         with self._changed:
@@ -112,34 +110,42 @@ class ThreadSlots:
         if is_idle:
             self._serve()
 
-    def _serve(self) -> None:
-        """Run transactions in one slot until none is left."""
-        run = self._run
-        ended: Entry | None = None
-        outcome: Outcome = CUT
-        while True:
-            with self._changed:
-                if ended is not None:
-                    run.end(ended, outcome)
-                is_surplus = self._serving > run.work.concurrency - self._returning
-                entry = None if is_surplus else run.next_entry()
-                if entry is None:
-                    self._serving -= 1
-                    self._changed.notify_all()
-                    return
-                if self.is_room_awaited and run.backlog.waiting <= self.room:
-                    self.is_room_awaited = False
-                    self._changed.notify_all()
-            outcome = self._outcome_of(entry)
-            ended = entry
+    def _serve(self, ended: Entry | None = None, outcome: Outcome = CUT) -> None:
+        """Run transactions in one slot until none is left; at first one may have ended in it."""
+        with suppress(SupersededError):
+            while (entry := self._next_after(ended, outcome)) is not None:
+                outcome = self._outcome_of(entry, entry.run(entry.transaction))
+                ended = entry
 
-    def _outcome_of(self, entry: Entry) -> Outcome:
+    def _next_after(self, ended: Entry | None, outcome: Outcome) -> Entry | None:
+        run = self._run
+        with self._changed:
+            if ended is not None:
+                run.end(ended, outcome)
+            is_surplus = self._serving > run.work.concurrency - self._returning
+            entry = None if is_surplus else run.next_entry()
+            if entry is None:
+                self._serving -= 1
+                self._changed.notify_all()
+            elif self.is_room_awaited and run.backlog.waiting <= self.room:
+                self.is_room_awaited = False
+                self._changed.notify_all()
+        return entry
+
+    def _outcome_of(self, entry: Entry, lifecycle: Any, reply: Any = None) -> Outcome:
         try:
-            outcome: Outcome = entry.run(entry.transaction)
+            outcome: Outcome = self._perform(lifecycle, reply, partial(self._go_on, entry, lifecycle))
+        except SupersededError:
+            raise
         except BaseException as error:  # noqa: BLE001 (a slot must not die silently; told at the loop's end)
             self._run.blame(error)
             return CUT
         return outcome
+
+    def _go_on(self, entry: Entry, lifecycle: Any, late: LimitReached) -> None:
+        """Take the place of a thread whose call has not ended in time."""
+        with suppress(SupersededError):
+            self._serve(entry, self._outcome_of(entry, lifecycle, Raised(late)))
 
 
 class AsyncSlots:

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from engines.connectors.base import collect
 from engines.core.report import Report
@@ -11,9 +12,17 @@ from engines.drivers.loop import Loop
 from engines.drivers.requests import Ask, Lifecycle, Pause, Raised, Requests, Wait
 from engines.drivers.run import Run
 from engines.drivers.slots import ThreadSlots
-from engines.drivers.timeouts import run_with_timeout, with_context
+from engines.drivers.timeouts import LimitReached, run_with_timeout
+from engines.drivers.watcher import SupersededError, WatchedCall
 from engines.drivers.work import Work
 from engines.tasks.transaction import Transaction
+
+
+class Performance(NamedTuple):
+    """A lifecycle in its slot. Its context is entered only while it decides: another thread can go on with it."""
+
+    requests: Requests[Any]
+    context: Context
 
 
 class ThreadDriver:
@@ -24,7 +33,7 @@ class ThreadDriver:
         self._changed = threading.Condition(threading.RLock())
         self._over = threading.Event()
         self._run = Run(work, self, is_async=False)
-        self.slots = ThreadSlots(self._run, self._changed)
+        self.slots = ThreadSlots(self._run, self._changed, self.perform)
         self._loop = Loop(self._run)
 
     def stop(self) -> None:
@@ -74,8 +83,37 @@ class ThreadDriver:
             for transaction in lost:
                 self._run.elsewhere.halt_one(transaction)
 
+    def perform(self, lifecycle: Performance, reply: Any, go_on: Callable[[LimitReached], None]) -> Any:
+        """Do what a lifecycle asks for in the thread of its slot; if that is late, another thread goes on."""
+        requests, context = lifecycle
+        while True:
+            try:
+                request = context.run(requests.send, reply)
+            except StopIteration as end:
+                return end.value
+            reply = None
+            if isinstance(request, (partial, Ask)):
+                reply = self._ask_in_slot(request, context, go_on)
+            elif isinstance(request, Pause):
+                reply = request.seconds > 0 and self._over.wait(request.seconds)
+            # Nothing for LetEnd: a thread cannot be cancelled, the next attempt begins beside it.
+
+    def _ask_in_slot(self, ask: partial[Any] | Ask, context: Context, go_on: Callable[[LimitReached], None]) -> Any:
+        try:
+            if isinstance(ask, partial):
+                return context.run(ask)
+            function, arguments, seconds, abandoned, _ = ask
+            if seconds is None:
+                return context.run(function, *arguments)
+            # In a copy: what a handler sets in its context is nobody else's.
+            return WatchedCall(function, seconds, abandoned, go_on).run(context.copy(), arguments)
+        except SupersededError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
+            return Raised(error)
+
     def _serve(self, requests: Requests[Any]) -> Any:
-        """Do what the loop asks for in the caller's thread, what a lifecycle asks for in the thread of its slot."""
+        """Do what the loop asks for in the caller's thread."""
         reply: Any = None
         while True:
             try:
@@ -87,9 +125,6 @@ class ThreadDriver:
                 reply = self._ask(request)
             elif isinstance(request, Wait):
                 self._wait(request)
-            elif isinstance(request, Pause):
-                reply = request.seconds > 0 and self._over.wait(request.seconds)
-            # Nothing for LetEnd: a thread cannot be cancelled, the next attempt begins beside it.
 
     def _ask(self, ask: partial[Any] | Ask) -> Any:
         try:
@@ -116,8 +151,9 @@ class ThreadDriver:
     def release_late(self, transactions: list[Transaction]) -> None:
         self._serve(self._loop.release(transactions))
 
-    def bind(self, lifecycle: Lifecycle) -> Callable[[Transaction], Any]:
-        return with_context(lambda transaction: self._serve(lifecycle(transaction)))
+    def bind(self, lifecycle: Lifecycle) -> Callable[[Transaction], Performance]:
+        bound = copy_context()
+        return lambda transaction: Performance(lifecycle(transaction), bound.copy())
 
     def _give_everything_back(self) -> None:
         """An error of the caller's own thread: nothing that runs counts any more, and all of it is given back."""

@@ -72,8 +72,8 @@ class Abandoned:
         self._within, self._note = within, note
         self.cancel_grace = cancel_grace
         self._crowded_since: float | None = None
-        self._leaving = 0
         self.count = 0
+        self.occupied = 0  # calls that still run after their limit: abandoned ones, and cancelled ones that clean up
 
     def begin(self) -> None:
         self._count(1)
@@ -88,11 +88,6 @@ class Abandoned:
 
     def leave(self) -> None:
         self._count(0, leaving=-1)
-
-    @property
-    def occupied(self) -> int:
-        """The number of calls that still run after their limit: abandoned ones, and cancelled ones that clean up."""
-        return self.count + self._leaving
 
     def crowded_for(self, ceiling: float) -> float | None:
         """For how many seconds there have been so many, from the first look that found it so; None if there are not."""
@@ -109,7 +104,7 @@ class Abandoned:
             self._within._count(change, leaving=leaving)  # noqa: SLF001 (of its own kind)
         with self._lock:
             self.count += change
-            self._leaving += leaving
+            self.occupied += change + leaving
 
 
 def log_late_error(error: BaseException) -> None:
@@ -188,32 +183,41 @@ class _Errand:
             return True
 
 
-class _Runner(threading.Thread):
-    """A daemon thread that carries out errands, one after the other, and is used again when it is free."""
+class SpareThread(threading.Thread):
+    """A daemon thread that makes one call after the other. It is never joined: a call need not return."""
 
-    idle: list["_Runner"] = []
+    idle: list["SpareThread"] = []
 
     def __init__(self) -> None:
-        super().__init__(name="ergon-attempt", daemon=True)
-        self.errands: SimpleQueue[_Errand] = SimpleQueue()
+        super().__init__(daemon=True)
+        self._calls: SimpleQueue[tuple[str, Callable[[], None]]] = SimpleQueue()
         self.start()
 
     @classmethod
-    def send(cls, errand: _Errand) -> None:
+    def take(cls) -> "SpareThread":
+        """One that is free, or a new one."""
         try:
-            runner = cls.idle.pop()
+            return cls.idle.pop()
         except IndexError:
-            runner = cls()
-        runner.errands.put(errand)
+            return cls()
+
+    def call(self, name: str, function: Callable[[], None]) -> None:
+        """Call the function, and meanwhile be named like this for whoever looks at the threads of a process."""
+        self._calls.put((name, function))
+
+    def put_back(self) -> None:
+        self.idle.append(self)
 
     def run(self) -> None:
         while True:
-            self.errands.get().carry_out()
+            self.name = "ergon-spare"
+            self.name, call = self._calls.get()
+            call()
             self.idle.append(self)
 
 
 # A forked process has none of its parent's threads.
-os.register_at_fork(after_in_child=_Runner.idle.clear)
+os.register_at_fork(after_in_child=SpareThread.idle.clear)
 
 _all_abandoned = Abandoned()
 
@@ -244,7 +248,7 @@ def run_with_timeout(
         return function(*args, **kwargs)
     context = copy_context()
     errand = _Errand(lambda: context.run(function, *args, **kwargs), late)
-    _Runner.send(errand)
+    SpareThread.take().call("ergon-attempt", errand.carry_out)
     try:
         is_late = not errand.wait(timeout) and errand.abandon(abandoned)
     except BaseException:

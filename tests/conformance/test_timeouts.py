@@ -3,9 +3,12 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import engines
 from engines import (
@@ -19,6 +22,8 @@ from engines import (
     run_with_timeout_async,
 )
 from engines.connectors.memory import MemoryConnector
+from engines.drivers.timeouts import Abandoned, SpareThread
+from engines.drivers.watcher import SupersededError, WatchedCall
 from tests.conformance.harness import FOREVER, SLACK, Engine, Pause, Script, Until, some
 from tests.processes import eventually
 
@@ -281,6 +286,66 @@ def test_a_result_that_comes_too_late_can_still_be_caught() -> None:
         run_with_timeout(slow, 0.02, late=late.append)
     is_given_up.set()
     eventually(lambda: late == ["late"], "the late result")
+
+
+@settings(max_examples=20)
+@given(races=st.lists(st.tuples(st.integers(1, 20), st.integers(-3, 3)), min_size=1, max_size=16))
+def test_a_call_that_ends_just_at_its_limit_is_in_time_or_late_and_never_both(races: list[tuple[int, int]]) -> None:
+    ends: list[list[str]] = [[] for _ in races]
+    abandoned, start = Abandoned(), threading.Barrier(len(races))
+
+    def race(seen: list[str], limit: int, later: int) -> None:
+        start.wait()
+        duration = max(0.0, (limit + later) / 1000)
+        call = WatchedCall(lambda: time.sleep(duration), limit / 1000, abandoned, lambda _: seen.append("superseded"))
+        try:
+            call.run(copy_context(), ())
+            seen.append("in time")
+        except SupersededError:
+            seen.append("left")
+
+    threads = [threading.Thread(target=race, args=[seen, *about]) for seen, about in zip(ends, races, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(lambda: all(len(seen) == 1 + ("left" in seen) for seen in ends), "those in place of others went on")
+    assert all(sorted(seen) in (["in time"], ["left", "superseded"]) for seen in ends)
+    assert abandoned.count == 0
+
+
+def test_where_no_thread_can_be_had_a_late_call_is_abandoned_as_soon_as_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusals, take = iter([RuntimeError("can't start new thread")]), SpareThread.take
+
+    def scarce() -> SpareThread:
+        for refusal in refusals:
+            raise refusal
+        return take()
+
+    monkeypatch.setattr(SpareThread, "take", scarce)
+    abandoned, superseded, may_end = Abandoned(), threading.Event(), threading.Event()
+    call = WatchedCall(lambda: may_end.wait(FOREVER), 0.01, abandoned, lambda _: superseded.set())
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(call.run, copy_context(), ())
+        assert superseded.wait(FOREVER)
+        assert abandoned.count == 1
+        may_end.set()
+        assert isinstance(late.exception(), SupersededError)
+    assert abandoned.count == 0
+
+
+@settings(max_examples=10)
+@given(laters=st.lists(st.integers(-4, 4), min_size=4, max_size=24))
+def test_a_transaction_that_ends_just_at_its_limit_has_one_outcome(laters: list[int]) -> None:
+    limit = 0.02
+    for engine in (Engine(is_consumer=True, is_async=False), Engine(is_consumer=True, is_async=True)):
+        script = Script(work=lambda transaction: Pause(limit + laters[int(transaction.id[1:]) - 1] / 1000))
+        report = engine.run(script, some(len(laters)), work=RetryPolicy(timeout=limit), batch=8)
+        assert report.succeeded + report.failed == len(laters)
+        ended = sorted(name for stage, name, _ in script.calls if stage != "work")
+        assert ended == sorted(transaction.id for transaction in some(len(laters)))
 
 
 def test_run_with_timeout_async_returns_raises_or_gives_up() -> None:

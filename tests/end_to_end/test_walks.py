@@ -45,12 +45,11 @@ def stops(files: list[str]) -> list[str]:
 
 
 def test_one_durable_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts._Runner, "idle", [])  # only threads that start from now on are followed
+    monkeypatch.setattr(timeouts.SpareThread, "idle", [])  # only threads that start from now on are followed
     pipeline = make_pipeline()
     # The completer also asks the database now and then whether it is there.
     firsts: dict[str, Any] = {
         "ergon-Act": ThreadSlots._serve,
-        "ergon-attempt": timeouts._Runner.run,
         "ergon-completer": Completer._settle,
     }
     with (
