@@ -18,14 +18,17 @@ from facts.core.gates import Gate
 from facts.forwarding.handoff import AT_ONCE, Handed, hand_over
 from facts.forwarding.sources import Source, source_of
 from facts.ledger import boundaries, gating, holding
+from facts.ledger.boundaries import Seen, Signs, look_at, signs_of
 from facts.ledger.receiving import NotHoldingError
 from facts.models import Boundary
 
 # How long a peer may wait for facts before it answers that there are none; a stop waits for it.
 POLL = 1.0
-# How often this database is asked for new facts.
+# How often this database is asked for new facts, of all boundaries at once.
 LOOK = 0.1
-# How often a closed gate, or one that another process serves, is looked at.
+# How long a boundary rests that has nothing to hand over, or must not, unless a look finds a change.
+IDLE = holding.TERM.total_seconds() / 3
+# How long it rests after trouble with the database, or with another process.
 ASIDE = 1.0
 LOOK_FOR_NEW = 5.0
 # A process that has died holds its boundary until its term is over; a drain waits for that, and looks once more.
@@ -60,7 +63,9 @@ class Forwarder:
         self._patient_until = 0.0
         self._at_once = AT_ONCE
         self._source: Source | None = None
-        self._is_over = threading.Event()
+        self._known: Signs | None = None  # while it rests until these change
+        self._is_over = False
+        self._is_due = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ergon-forward-{boundary.pk}", daemon=True)
         self._thread.start()
 
@@ -68,15 +73,30 @@ class Forwarder:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def is_resting(self) -> bool:
+        return self._known is not None
+
     def stop(self) -> None:
-        self._is_over.set()
+        self._is_over = True
+        self._is_due.set()
+
+    def notice(self, seen: Seen) -> None:
+        """End the rest if there is something to do by now."""
+        is_wanted = seen.is_free if self.standing is Standing.HELD else seen.has_facts
+        if is_wanted or seen.signs != self._known:
+            self._is_due.set()
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
     def _run(self) -> None:
         rest = 0.0
-        while not self._is_over.wait(rest):
+        while not self._rested(rest):
             try:
                 rest = self._turn()
             except (DatabaseError, InterfaceError) as error:
@@ -95,6 +115,13 @@ class Forwarder:
             holding.let_go(Boundary(pk=self._id), self._holder)
         close_connection()
 
+    def _rested(self, seconds: float) -> bool:
+        """Whether it was stopped meanwhile."""
+        self._is_due.wait(seconds)
+        self._is_due.clear()
+        self._known = None
+        return self._is_over
+
     def _turn(self) -> float:
         """Make a handoff if one may be made; the time to rest."""
         boundary = Boundary.objects.select_related("from_zone", "to_zone").get(pk=self._id)
@@ -107,7 +134,7 @@ class Forwarder:
             if not holding.hold(boundary, self._holder):
                 if self.standing is not Standing.HELD:
                     self._patient_until = time.monotonic() + PATIENCE
-                return self._stand(Standing.HELD, boundary.held_by or "")
+                return self._rest(boundary, Standing.HELD, boundary.held_by or "")
             self._hold_until = time.monotonic() + holding.TERM.total_seconds() / 3
         if self.standing is Standing.HELD:
             self._go_on()
@@ -115,8 +142,8 @@ class Forwarder:
         if gates.may_try(Gate(boundary.gate), is_closed_by_person=is_closed, is_alarmed=bool(boundary.alarm)):
             return self._attempt(boundary)
         if boundary.alarm:
-            return self._stand(Standing.ALARM, boundary.alarm)
-        return self._stand(Standing.CLOSED, f"{boundary.gate_by}: {boundary.gate_reason}")
+            return self._rest(boundary, Standing.ALARM, boundary.alarm)
+        return self._rest(boundary, Standing.CLOSED, f"{boundary.gate_by}: {boundary.gate_reason}")
 
     def _attempt(self, boundary: Boundary) -> float:
         try:
@@ -146,7 +173,7 @@ class Forwarder:
             return 0.0
         if self._is_draining:
             return self._stand(Standing.DRAINED)
-        return 0.0 if boundary.is_remote else LOOK
+        return 0.0 if boundary.is_remote else self._rest(boundary, self.standing, self.reason)
 
     def _hand_over(self, boundary: Boundary) -> Handed:
         """Ask for fewer facts after a failure and for more after a success: a slow link carries few in the time."""
@@ -177,6 +204,12 @@ class Forwarder:
             self._tell(standing.name.lower(), boundary=self.name, reason=reason)
         return ASIDE
 
+    def _rest(self, boundary: Boundary, standing: Standing, reason: str) -> float:
+        """Rest until something changes about the boundary as it was read. A drain, which nobody wakes, looks again."""
+        self._stand(standing, reason)
+        self._known = signs_of(boundary)
+        return ASIDE if self._is_draining else IDLE
+
     def _close_source(self) -> None:
         if self._source is not None:
             self._source.close()
@@ -206,6 +239,7 @@ class Forwarding:
         look_at = time.monotonic() + LOOK_FOR_NEW
         while not self._is_over.wait(LOOK):
             each_turn()
+            self._look()
             if self._is_draining and not any(one.is_running for one in self.forwarders):
                 break
             if self._is_all and not self._is_draining and time.monotonic() >= look_at:
@@ -219,6 +253,17 @@ class Forwarding:
         for forwarder in self.forwarders:
             forwarder.join(2 * POLL + max(gates.LONGEST_WAIT, settings().handoff_timeout))
         each_turn()
+
+    def _look(self) -> None:
+        """Wake those that have something to do."""
+        resting = {one.id: one for one in self.forwarders if one.is_resting}
+        if not resting:
+            return
+        try:
+            for seen in look_at(list(resting)):
+                resting[seen.id].notice(seen)
+        except (DatabaseError, InterfaceError):
+            close_connection()  # each thread says so by itself
 
     def stop(self) -> None:
         """Let the handoffs at hand end."""
