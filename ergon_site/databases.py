@@ -14,6 +14,7 @@ from environ import Env
 
 from ergon_site import postgresql_address
 from ergon_site.access.database import pooler
+from ergon_site.access.database.sqlite_errors import SQLiteErrors
 
 POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
@@ -62,10 +63,11 @@ def check_new_connection(connection: Any, **_: Any) -> None:
     """Make a new connection confirm only what the disk has, whatever server, database and role have set.
 
     And notice a pooler. Behind one that shares connections among transactions nothing can be set for a session, so a
-    weaker setting is refused there.
+    weaker setting is refused there. On SQLite, a connection learns to tell wrong statements from what passes.
     """
     if connection.vendor != "postgresql":
         _opened[connection] = _file(connection)
+        connection.wrap_database_errors = SQLiteErrors(connection)
         return
     with connection.wrap_database_errors:
         process, commit = connection.connection.execute(LOOK).fetchone()

@@ -163,16 +163,21 @@ def _triggers(tables: Sequence[str] | None) -> tuple[list[str], list[str]]:
         )
 
 
-NO_SPACE = "could not extend file: no space left on device"
+# In the words of SQLite.
+NO_SPACE = "database or disk is full"
 
 
 @contextmanager
 def refusing(table: str, action: str = "INSERT") -> Iterator[None]:
     """The database refuses one kind of change to a table, with the error that a full disk would cause."""
     if connection.vendor == "sqlite":
-        # A trigger of SQLite can raise no such error by itself; one that is broken does.
-        make = [f'CREATE TRIGGER refusing BEFORE {action} ON {table} BEGIN INSERT INTO "{NO_SPACE}" VALUES (1); END']
-        drop = ["DROP TRIGGER refusing"]
+        # A trigger of SQLite can raise no such error by itself; a table that has used its last number does.
+        make = [
+            "CREATE TABLE used_up (id INTEGER PRIMARY KEY AUTOINCREMENT)",
+            f"INSERT INTO used_up VALUES ({2**63 - 1})",
+            f"CREATE TRIGGER refusing BEFORE {action} ON {table} BEGIN INSERT INTO used_up VALUES (NULL); END",
+        ]
+        drop = ["DROP TRIGGER refusing", "DROP TABLE used_up"]
     else:
         body = f"BEGIN RAISE EXCEPTION '{NO_SPACE}' USING ERRCODE = 'disk_full'; END"
         make = [
