@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NoReturn
 from urllib.request import urlopen
 
 import django
@@ -45,16 +45,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ergon_site.demo", description=__doc__)
     parser.add_argument("--port", type=int, default=8000, help="where the console listens (default 8000)")
     port = parser.parse_args().port
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    is_stopped = Event()
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        # Python drops what a handler raises while something is being finalized: then this is how it is known.
+        is_stopped.set()
+        sys.exit(128 + number)
+
+    # SIGINT too: a shell without job control lets its background processes ignore it, and Python leaves that as it is.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     try:
-        sys.exit(run(port))
+        sys.exit(run(port, is_stopped))
     except embedded.ServerError as error:
         sys.exit(f"ergon: {error}")
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
 
 
-def run(port: int) -> int:
+def run(port: int, is_stopped: Event) -> int:
     """Start the servers, prepare the database, and keep every process going until somebody stops them."""
     with closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -82,7 +89,7 @@ def run(port: int) -> int:
         script.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
         print("Ergon: preparing the database …", flush=True)
         prepare(folder / "unfinished")
-        return supervise(port, folder)
+        return 0 if is_stopped.is_set() else supervise(port, folder, is_stopped)
 
 
 def prepare(mark: Path) -> None:
@@ -104,9 +111,8 @@ def prepare(mark: Path) -> None:
     connections.close_all()
 
 
-def supervise(port: int, folder: Path) -> int:
+def supervise(port: int, folder: Path, is_stopped: Event) -> int:
     """Run every process until one of them ends or somebody stops the demo, then end the others."""
-    is_stopped = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_stopped.set())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -126,6 +126,45 @@ def assert_commands_reach_the_demo(port: int) -> None:
     assert (ROOT / "var" / "demo" / str(port) / "env.sh").stat().st_mode & 0o077 == 0
 
 
+INTERRUPTED = """
+import os, signal, sys, time, types
+from ergon_site.demo import __main__ as demo
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def wait_for_ever(_):
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        time.sleep(1)
+
+def finalize(_):
+    Finalized()
+
+{setup}
+sys.modules["ergon_site.demo.data"] = types.SimpleNamespace(fill={fill})
+sys.argv = ["demo", "--port", "{port}"]
+demo.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "fill", "code"),
+    [
+        ("", "wait_for_ever", 130),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "wait_for_ever", 130),
+        ("", "finalize", 0),
+    ],
+    ids=["as usual", "in the background of a script", "while something is finalized"],
+)
+def test_ctrl_c_while_the_database_is_filled_ends_the_demo(setup: str, fill: str, code: int, port: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED.format(setup=setup, fill=fill, port=port)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert "started, log in" not in ended.stdout
+
+
 def test_a_taken_port_is_one_clear_line(port: int) -> None:
     import socket
 
