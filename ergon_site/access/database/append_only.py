@@ -10,7 +10,7 @@ BEGIN
   RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
 """
-POSTGRESQL = """CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}
+POSTGRESQL = """CREATE OR REPLACE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}
   FOR EACH STATEMENT EXECUTE FUNCTION {prefix}_refuse_change();
 """
 POSTGRESQL_REMOVABLE = """CREATE OR REPLACE FUNCTION {prefix}_refuse_removal() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -21,24 +21,28 @@ BEGIN
   END IF;
   RETURN OLD;
 END $$;
-CREATE TRIGGER {table}_append_only BEFORE UPDATE OR TRUNCATE ON {table}
+CREATE OR REPLACE TRIGGER {table}_append_only BEFORE UPDATE OR TRUNCATE ON {table}
   FOR EACH STATEMENT EXECUTE FUNCTION {prefix}_refuse_change();
-CREATE TRIGGER {table}_{trigger} BEFORE DELETE ON {table}
+CREATE OR REPLACE TRIGGER {table}_{trigger} BEFORE DELETE ON {table}
   FOR EACH ROW EXECUTE FUNCTION {prefix}_refuse_removal();
 """
 SQLITE_UPDATE = """
-CREATE TRIGGER {table}_append_only_UPDATE BEFORE UPDATE ON {table}
+CREATE TRIGGER IF NOT EXISTS {table}_append_only_UPDATE BEFORE UPDATE ON {table}
   BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END
 """
 SQLITE_REMOVABLE = """
-CREATE TRIGGER {table}_append_only_DELETE BEFORE DELETE ON {table}
+CREATE TRIGGER IF NOT EXISTS {table}_append_only_DELETE BEFORE DELETE ON {table}
   WHEN {condition}
   BEGIN SELECT RAISE(ABORT, '{table} is append-only: this {noun} {reason}'); END
 """
 
 
 class AppendOnly(Statements):
-    """Refuse UPDATE, DELETE and TRUNCATE on a model's table from here on."""
+    """Refuse UPDATE, DELETE and TRUNCATE on a model's table from here on.
+
+    A migration that alters such a table says so again at its end: SQLite has no other way to alter one than to make it
+    anew, which Django does without triggers.
+    """
 
     install = {
         "postgresql": [POSTGRESQL_REFUSAL + POSTGRESQL],
