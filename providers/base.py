@@ -186,7 +186,7 @@ class ProviderBase(ABC):
         """The rules, what they call and what they ask."""
         context, policy = ticket.context, ticket.policy
         is_guarded = context.idempotency_key is not None or policy.deduplicate
-        has_fallback = type(self).fallback is not ProviderBase.fallback or self.afallback is not None
+        has_fallback = self._has_fallback(ticket.operation)
         terms: dict[str, Any] = {"key": ticket.key, "is_guarded": is_guarded, "has_fallback": has_fallback}
         execution = calling.Execution(policy, context, time.monotonic, **terms)
         asked: dict[str, Any] = {
@@ -202,6 +202,9 @@ class ProviderBase(ABC):
         fallback = partial(self._fall_back, ticket)
         work = Work(known, labels, partial(self._execute_impl, **asked), asynchronous, told, fallback)
         return calling.execute(execution), work, Store(ticket, time.monotonic)
+
+    def _has_fallback(self, operation: str) -> bool:
+        return type(self).fallback is not ProviderBase.fallback or self.afallback is not None
 
     def _fall_back(self, ticket: CallRequest, error: ProviderError, *, is_awaited: bool) -> Any:
         """The fallback's answer; awaited, a coroutine of it, if there is one."""

@@ -47,7 +47,7 @@ from providers.core.errors import (
 )
 from providers.core.exchange import ProviderExecutionContext, ProviderExecutionResult
 from providers.core.policy import ProviderPolicy
-from providers.core.request import refuse_mistakes, tenant_in, text_of
+from providers.core.request import Request, refuse_mistakes, tenant_in, text_of
 from providers.core.retry import RetryPolicy
 
 log = structlog.get_logger("ergon.providers")
@@ -79,6 +79,7 @@ def call(  # noqa: PLR0913 (each has a default, and is given by its name)
     idempotency_fields: Sequence[str] | None = None,
     dump: Callable[[Any], Any] | None = None,
     load: Callable[[Any], Any] | None = None,
+    fallback: Callable[..., Any] | None = None,
     **policy: Any,
 ) -> Decorator:
     """Call a function, or a coroutine function, under a policy: it returns what it returns, or raises a ProviderError.
@@ -86,7 +87,9 @@ def call(  # noqa: PLR0913 (each has a default, and is given by its name)
     `operation` is the name of the function if none is given. `tenant_id` is that of calls outside of any block that
     names one; without it they are refused. `errors` says what the exceptions of a library mean. `idempotency_fields`
     are the arguments that make two calls the same request: all, if it is not given. `dump` and `load` turn an answer
-    that is to be given again into values of plain kinds, and back. `policy` holds the other fields of `ProviderPolicy`.
+    that is to be given again into values of plain kinds, and back. `fallback` answers for a call that has failed for
+    good: it takes the error and then what the function takes, and raises to let the call fail. `policy` holds the other
+    fields of `ProviderPolicy`.
     """
     terms = ProviderPolicy(timeout=timeout, retry=retry, breaker=breaker, **policy), version
 
@@ -102,6 +105,7 @@ def call(  # noqa: PLR0913 (each has a default, and is given by its name)
             idempotency_fields,
             dump or (lambda value: value),
             load or (lambda kept: kept),
+            fallback,
         )
         described.refuse_mistakes()
         provider = _provider_of((provider_name, capability), terms, described)
@@ -131,6 +135,7 @@ class Function:
     idempotency_fields: Sequence[str] | None
     dump: Callable[[Any], Any]
     load: Callable[[Any], Any]
+    fallback: Callable[..., Any] | None
 
     @property
     def is_async(self) -> bool:
@@ -148,6 +153,18 @@ class Function:
         if unknown:
             msg = f"idempotency_fields of {self.place} are no arguments of it: {', '.join(sorted(unknown))}"
             raise ProviderUsageError(msg)
+        if self.fallback is not None:
+            self._refuse_other_arguments(self.fallback)
+
+    def _refuse_other_arguments(self, fallback: Callable[..., Any]) -> None:
+        parameters = self.signature.parameters.values()
+        by_name = {one.name: None for one in parameters if one.kind is one.KEYWORD_ONLY}
+        in_order = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
+        try:
+            inspect.signature(fallback).bind("error", *in_order, **by_name)
+        except TypeError:
+            msg = f"fallback of {self.place} must take (error, {', '.join([*in_order, *by_name])})"
+            raise ProviderUsageError(msg) from None
 
     def request(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """What `execute` is given for a call with these arguments. Those with a default are part of the request."""
@@ -281,6 +298,36 @@ class FunctionProvider(ProviderBase):
         """For callers in threads, who do not bound coroutines."""
         async with asyncio.timeout(context.timeout):
             return await self._aexecute_impl(context=context, **asked)
+
+    def _has_fallback(self, operation: str) -> bool:
+        function = self.functions.get(operation)
+        return function is not None and function.fallback is not None
+
+    def fallback(self, request: Request, error: ProviderError) -> dict[str, Any] | None:
+        function, run, bound = self._falling_back(request)
+        if inspect.iscoroutinefunction(run):
+            return async_to_sync(self.afallback)(request, error)
+        try:
+            return function.answer(run(error, *bound.args, **bound.kwargs), is_guarded=False)
+        except ProviderError as raised:
+            if raised is not error:
+                raise
+            return None
+
+    async def afallback(self, request: Request, error: ProviderError) -> dict[str, Any] | None:
+        function, run, bound = self._falling_back(request)
+        if not inspect.iscoroutinefunction(run):
+            return await sync_to_async(self.fallback, thread_sensitive=False)(request, error)
+        try:
+            return function.answer(await run(error, *bound.args, **bound.kwargs), is_guarded=False)
+        except ProviderError as raised:
+            if raised is not error:
+                raise
+            return None
+
+    def _falling_back(self, request: Request) -> tuple[Function, Any, inspect.BoundArguments]:
+        function = self.functions[request.operation]
+        return function, function.fallback, function.arguments(request.payload, is_guarded=False)
 
     def _begun(
         self,

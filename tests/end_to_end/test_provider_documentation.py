@@ -1,4 +1,4 @@
-"""The examples of "Write a provider" work as they stand on the page."""
+"""The examples of "Write a provider" and of the reference work as they stand on the page."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from providers import ProviderBadRequestError, ProviderExecutionContext, RetryPolicy
+from providers import ProviderBadRequestError, ProviderExecutionContext, RetryPolicy, calling, registry
 from providers.adapters import clients
 from providers.models import ProviderHealthState
 from tests.processes import ROOT
@@ -20,11 +20,12 @@ from tests.providers.scripted_providers import TENANT
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 PAGE = ROOT / "docs" / "how-to" / "write-a-provider.md"
+REFERENCE = ROOT / "docs" / "reference" / "providers.md"
 
 
-def example(about: str) -> str:
+def example(about: str, page: Path = PAGE) -> str:
     """The block of Python in which this stands."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = [block for block in blocks if about in block]
     return str(code)
 
@@ -70,3 +71,10 @@ def test_the_made_up_providers_of_the_page_do_as_they_are_told() -> None:
     for provider, attempts in ((page.always_third, 1), (page.down_at_first, 3)):
         result = provider.execute(**asked, context=ProviderExecutionContext(correlation_id="page"))
         assert (result.payload, len(result.attempts)) == ({"rank": 3}, attempts)
+
+
+def test_the_fallback_of_a_function_answers_as_the_reference_says() -> None:
+    fetch_rank = run(example("def last_known", REFERENCE)).fetch_rank
+    with calling(tenant_id=TENANT):
+        assert (fetch_rank("tea"), fetch_rank("milk")) == (3, None)
+    registry.forget("rank", "rank_or_last_known")

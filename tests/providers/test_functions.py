@@ -35,6 +35,7 @@ from providers import (
     ProviderCircuitOpenError,
     ProviderConnectionError,
     ProviderDependencyError,
+    ProviderExecutionContext,
     ProviderInternalError,
     ProviderQuotaExceededError,
     ProviderRateLimitError,
@@ -639,3 +640,76 @@ def test_in_a_celery_task_a_function_has_its_tenant_its_id_and_its_time(
     assert 0 < (call.remaining or 0) <= 30
     with pytest.raises(ProviderUsageError, match="no call is being made"):
         providers.current_call()
+
+
+@pytest.mark.usefixtures("for_tenant")
+@pytest.mark.parametrize("is_awaited", [False, True])
+@pytest.mark.parametrize("value", [7, None, object()])
+def test_a_fallback_answers_for_a_call_that_has_failed_for_good(
+    made: Decorate, value: Any, *, is_awaited: bool
+) -> None:
+    seen: list[Any] = []
+
+    def instead(error: providers.ProviderError, keyword: str, *, country: str) -> Any:
+        seen.append((error.reason_code, keyword, country))
+        return value
+
+    async def later(error: providers.ProviderError, keyword: str, *, country: str) -> Any:
+        await asyncio.sleep(0)
+        return instead(error, keyword, country=country)
+
+    def fetch(keyword: str, *, country: str = "de") -> int:
+        raise TimeoutError(keyword, country)
+
+    assert made(fetch, fallback=later if is_awaited else instead)("tea") is value
+    assert seen == [("timeout", "tea", "de")]
+    assert rows("outcome", "source")[-2:] == [("failed", "provider"), ("success", "fallback")]
+
+
+@pytest.mark.usefixtures("for_tenant")
+def test_a_fallback_that_raises_the_error_of_the_call_has_no_answer(
+    made: Decorate, caplog: pytest.LogCaptureFixture
+) -> None:
+    def instead(error: providers.ProviderError, keyword: str) -> int:
+        if keyword == "tea":
+            return 0
+        if keyword == "milk":
+            raise error
+        raise KeyError(keyword)
+
+    def fetch(keyword: str) -> int:
+        raise ProviderBadRequestError(keyword)
+
+    decorated = made(fetch, fallback=instead)
+    assert decorated("tea") == 0
+    with pytest.raises(ProviderBadRequestError):
+        decorated("milk")
+    assert "provider fallback failed" not in caplog.text
+    with pytest.raises(ProviderBadRequestError):
+        decorated("coffee")
+    assert "provider fallback failed" in caplog.text
+
+
+def test_functions_of_one_provider_have_fallbacks_of_their_own(names: tuple[str, str]) -> None:
+    def fail(keyword: str) -> str:
+        raise ProviderBadRequestError(keyword)
+
+    options: dict[str, Any] = {"retry": AT_ONCE, "tenant_id": TENANT}
+    careful = providers.call(*names, operation="careful", fallback=lambda _, keyword: f"no {keyword}", **options)(fail)
+    plain = providers.call(*names, operation="plain", **options)(fail)
+    assert careful("tea") == "no tea"
+    with pytest.raises(ProviderBadRequestError):
+        plain("tea")
+    # Known by its names, as a Celery task does it.
+    found = registry.find(*names).execute(
+        tenant_id=TENANT, operation="careful", payload={"keyword": "milk"}, context=ProviderExecutionContext()
+    )
+    assert (found.ok, found.source, found.payload) == (True, "fallback", {"value": "no milk"})
+
+
+def test_a_fallback_that_takes_other_arguments_is_refused(names: tuple[str, str]) -> None:
+    def fetch(keyword: str, *, country: str) -> str:
+        return keyword + country
+
+    with pytest.raises(ProviderUsageError, match=r"must take \(error, keyword, country\)"):
+        providers.call(*names, fallback=lambda keyword: keyword)(fetch)
