@@ -13,6 +13,8 @@ from providers.core.limits import RateLimit
 
 # The capability of an account's gate, and how its name begins in the place of a tenant's.
 EVERY = "*"
+# Seconds. What a row says of a time further ahead than any wait for its lock was written before the clock was set back.
+SET_BACK = 60.0
 
 
 class Decision(StrEnum):
@@ -135,11 +137,11 @@ class Window(NamedTuple):
     used: int = 0
 
     def at(self, now: float, length: float) -> "Window":
-        """The window of this time, which nothing is used of if it is a new one. Windows never go back."""
-        if now < self.end:
+        """The window of this time, which nothing is used of if it is a new one. They go back only as clocks do."""
+        if self.start - SET_BACK <= now < self.end:
             return self
         fresh = aligned(now, length)
-        return fresh._replace(start=max(fresh.start, self.end))
+        return fresh if now < self.end else fresh._replace(start=max(fresh.start, self.end))
 
 
 def aligned(now: float, length: float) -> Window:

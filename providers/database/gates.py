@@ -11,6 +11,7 @@ from functools import cache, partial
 
 from providers.core.breaker import SLICES
 from providers.core.events import AVAILABLE, COOLED_DOWN, EXHAUSTED, NONE, PAUSED, USED_UP, WOULD_OPEN
+from providers.core.gate import SET_BACK
 from providers.core.limits import ROUNDED
 from providers.database.dialects import Dialect
 
@@ -26,6 +27,8 @@ _ACCOUNT = """provider_gates.tenant_id = CAST(%(account)s AS text)
 _ALONE = f"{_WHO} AND NOT is_shared AND account = CAST(%(account)s AS text)"
 _IS_SHARED = """EXISTS (SELECT 1 FROM provider_gates AS a WHERE a.tenant_id = CAST(%(account)s AS text)
   AND a.provider_name = CAST(%(provider)s AS text) AND a.capability = '*')"""
+# Of an open breaker: its cooldown is not over, and did not begin before the clock was set back.
+_STAYS_OPEN = f"now < open_until AND COALESCE(turned_at, 0) <= now + {SET_BACK}"
 _REFUSES = "NOT IN ('admitted', 'probe')"
 
 
@@ -72,7 +75,8 @@ UPDATE provider_gates SET used = used + CASE WHEN quota_limit IS NULL THEN 0 ELS
   admissions = admissions + 1, decision = 'admitted', decided_at = {now}, turned_from = '', held_from = ''"""
     free = f"""state = 'closed' AND (override = '' OR override_until <= {now})
   AND (cooldown_until IS NULL OR cooldown_until <= {now})
-  AND (quota_limit IS NULL OR ({now} < window_end AND used + CAST(%(cost)s AS bigint) <= quota_limit))"""
+  AND (quota_limit IS NULL OR ({now} < window_end AND window_start <= {now} + {SET_BACK}
+    AND used + CAST(%(cost)s AS bigint) <= quota_limit))"""
     if not is_shared:
         return f"{passed} WHERE {_ALONE} AND {free} RETURNING {returned}"
     beside = f"{_WHO} AND is_shared AND account = CAST(%(account)s AS text) AND {free} RETURNING {returned}"
@@ -128,15 +132,22 @@ SELECT {_admitted(d, "g")}, {_admitted(d, "a")} FROM g, a"""
 
 def _asked(d: Dialect, part: str = "", elsewhere: str = "", source: str = "", *, is_throttled: bool = False) -> str:
     """The row of a gate, and what a call asks of it; with another gate, what that says. A source is locked."""
-    known = """state generation successes open_until probes cooldown_until quota_limit quota_window window_start
-      window_end used previous_start previous_used override override_until admissions turned_at recorded_exhaustion"""
-    row = f"SELECT {_columns(known)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
+    known = """state generation successes open_until probes quota_limit quota_window window_start window_end used
+      previous_start previous_used override override_until admissions turned_at recorded_exhaustion"""
+    row = f"SELECT {_columns(known)}, {_pause(d)}, {d.clock} AS now, CAST(%(cost)s AS bigint) AS cost"
     if is_throttled:
         row += f""", {_columns("running bucket_full_at")}, CAST(%(max_concurrent)s AS bigint) AS max_concurrent,
       CAST(%(token_every)s AS double precision) AS token_every, CAST(%(burst)s AS bigint) AS burst"""
     if part:
         row += f", {_asks(part)}, CAST({elsewhere} AS text) AS elsewhere"
     return f"{row} {_locked(d, source)}"
+
+
+def _pause(d: Dialect) -> str:
+    """The end of a pause; of one that was asked for before the clock was set back nobody knows it any more."""
+    return f"""CASE WHEN provider_gates.cooldown_until > {d.clock}
+      AND provider_gates.decided_at > {d.clock} + {SET_BACK} THEN NULL
+      ELSE provider_gates.cooldown_until END AS cooldown_until"""
 
 
 def _asks(part: str) -> str:
@@ -151,7 +162,7 @@ def _locked(d: Dialect, source: str) -> str:
 
 def _decided(d: Dialect, row: str, *, is_shared: bool = False, is_throttled: bool = False) -> str:
     """A gate's row with its decision, in layers. One of two may be asked for less, and refuses with the other."""
-    unasked, pauses, elsewhere, lacks, limits, probes = "", "", "", "", "", d.how_many.format("probes")
+    unasked, pauses, elsewhere, lacks, limits, probes = "", "", "", "", "", d.probing.format(SET_BACK)
     if is_throttled:
         # As `RateLimit.wait` has it: a bucket cannot lack more than all its tokens.
         lacks = f", {d.least}(COALESCE(bucket_full_at, 0) - now, burst * token_every) AS lacks"
@@ -168,13 +179,15 @@ def _decided(d: Dialect, row: str, *, is_shared: bool = False, is_throttled: boo
       WHEN effective = 'half_open' THEN 'probe'
       ELSE 'admitted' END AS decision
     FROM (SELECT *,
-        CASE WHEN is_over THEN {d.greatest}(begin, window_end) ELSE window_start END AS present_start,
+        CASE WHEN is_over AND now < window_end THEN begin WHEN is_over THEN {d.greatest}(begin, window_end)
+             ELSE window_start END AS present_start,
         CASE WHEN is_over THEN begin + quota_window ELSE window_end END AS present_end,
         CASE WHEN is_over THEN 0 ELSE used END AS present_used
-      FROM (SELECT *, quota_limit IS NOT NULL AND now >= window_end AS is_over,
+      FROM (SELECT *,
+          quota_limit IS NOT NULL AND (now >= window_end OR now < window_start - {SET_BACK}) AS is_over,
           floor(now / quota_window) * quota_window AS begin{lacks},
           CASE WHEN override <> '' AND (override_until IS NULL OR override_until > now) THEN override {unasked}
-               WHEN state = 'open' AND now >= open_until THEN 'half_open' ELSE state END AS effective
+               WHEN state = 'open' AND NOT ({_STAYS_OPEN}) THEN 'half_open' ELSE state END AS effective
         FROM ({row}) AS row
       ) AS times) AS windows LIMIT 1) AS decided"""
 
@@ -184,14 +197,15 @@ def _admit(d: Dialect, decided: str, *, is_throttled: bool = False) -> str:
     if is_throttled:
         limited = ", running, bucket_full_at"
         limits = f""",
-    CASE WHEN decision IN ('admitted', 'probe') AND max_concurrent IS NOT NULL
-         THEN {d.add.format(d.live, "call_lease")} ELSE running END,
+    CASE WHEN max_concurrent IS NULL THEN running
+         WHEN decision IN ('admitted', 'probe') THEN {d.add.format(d.live, "call_lease")}
+         WHEN {d.is_overlong.format(SET_BACK)} THEN {d.live} ELSE running END,
     CASE WHEN token_every IS NULL THEN bucket_full_at
          WHEN decision IN ('admitted', 'probe') THEN now + {d.greatest}(lacks, 0) + token_every
          ELSE now + lacks END"""
     return f"""
 UPDATE provider_gates SET (state, generation, successes, open_until, probes, window_start, window_end, used,
-  previous_start, previous_used, admissions, decision, decided_at, turned_at, turned_from, held_from,
+  previous_start, previous_used, admissions, decision, decided_at, cooldown_until, turned_at, turned_from, held_from,
   recorded_exhaustion{limited}) = (
   SELECT CASE WHEN decision = 'probe' THEN 'half_open' ELSE state END,
     generation + CASE WHEN decision = 'probe' AND state = 'open' THEN 1 ELSE 0 END,
@@ -201,10 +215,10 @@ UPDATE provider_gates SET (state, generation, successes, open_until, probes, win
     present_start, present_end,
     present_used + CASE WHEN quota_limit IS NOT NULL AND decision IN ('admitted', 'probe') THEN cost ELSE 0 END,
     CASE WHEN is_over THEN window_start ELSE previous_start END, CASE WHEN is_over THEN used ELSE previous_used END,
-    admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now,
+    admissions + CASE WHEN decision IN ('admitted', 'probe') THEN 1 ELSE 0 END, decision, now, cooldown_until,
     CASE WHEN decision = 'probe' AND state = 'open' THEN now ELSE turned_at END,
     CASE WHEN decision = 'probe' AND state = 'open' THEN state ELSE '' END,
-    CASE WHEN decision = 'quota' AND COALESCE(recorded_exhaustion, 0) < present_end THEN '{AVAILABLE}' ELSE '' END,
+    CASE WHEN decision = 'quota' AND COALESCE(recorded_exhaustion, 0) <> present_end THEN '{AVAILABLE}' ELSE '' END,
     CASE WHEN decision = 'quota' THEN present_end ELSE recorded_exhaustion END{limits}
   FROM {decided})"""
 
@@ -248,7 +262,8 @@ UPDATE provider_gates SET {tokens}consecutive_failures = CASE WHEN state = 'clos
     ELSE consecutive_failures END,
   settlements = settlements + 1, decision = 'ended', decided_at = {dialect.clock}, turned_from = '', held_from = ''"""
 
-    tenant, closed = settled("", tokens) + _let_go(dialect, has_place=has_place), "state <> 'half_open'"
+    tenant = settled("", tokens) + _let_go(dialect, has_place=has_place)
+    closed = f"state <> 'half_open' AND COALESCE(decided_at, 0) <= {dialect.clock} + {SET_BACK}"
     if not is_shared:
         return {"g": f"{tenant} WHERE {_WHO} AND {closed} RETURNING {known}"}
     return {
@@ -287,10 +302,10 @@ def shared_settlement(dialect: Dialect, *, has_rates: bool = False, has_place: b
 
 def _returned(d: Dialect, part: str = "", elsewhere: str = "", source: str = "", *, has_rates: bool = False) -> str:
     """The row of a gate, and what a call that comes back says of it."""
-    known = """state generation consecutive_failures successes open_until probes cooldown_until retry_tokens
-      window_start used settlements override override_until turned_at recorded_pause opened_by"""
+    known = """state generation consecutive_failures successes open_until probes retry_tokens window_start used
+      settlements override override_until turned_at recorded_pause opened_by"""
     own = part.removeprefix("tenant_")
-    row = f"""SELECT {_columns(known)}, {d.clock} AS now,
+    row = f"""SELECT {_columns(known)}, {_pause(d)}, {d.clock} AS now,
               CAST(%(open_cooldown_seconds)s AS double precision) AS cooldown_seconds,
               provider_gates.generation = CAST(%({own}generation)s AS bigint) AS is_current,
               CAST(%({own}verdict)s AS text) AS verdict, CAST(%({own}cooldown)s AS double precision) AS cooldown,
@@ -341,7 +356,7 @@ def _turned(d: Dialect, row: str, *, is_shared: bool = False, has_rates: bool = 
         WHEN {d.least}(capacity, tokens) >= 1 THEN 'retry' ELSE 'suppressed' END AS decision
     FROM (SELECT *, CASE WHEN trips THEN 'open' WHEN closes THEN 'closed' ELSE state END AS next_state,
         CASE WHEN is_forced THEN override = 'open' {unasked} WHEN trips THEN now < now + cooldown_seconds
-             ELSE state = 'open' AND now < open_until END AS is_shut,
+             ELSE state = 'open' AND {_STAYS_OPEN} END AS is_shut,
         CASE WHEN cooldown IS NULL OR cooldown <= 0 THEN '' WHEN COALESCE(cooldown_until, 0) <= now THEN '{NONE}'
              WHEN now + cooldown >= COALESCE(recorded_pause, 0) + {LONGER} THEN '{PAUSED}' ELSE '' END AS paused_from
       FROM (SELECT *,

@@ -9,7 +9,7 @@ from django.db.models.functions import Greatest, Now
 
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import EVERY, Admission, Window
+from providers.core.gate import EVERY, SET_BACK, Admission, Window
 from providers.database import admitting
 from providers.models.columns import TENANT, WHO, OfCapability, among, named, words
 
@@ -112,8 +112,15 @@ class Gate(OfCapability):
         """What an operator says, or what the breaker amounts to by now: after its cooldown it is half open."""
         if override := self.override_at(now):
             return BreakerState(override)
-        is_turning = self.state == BreakerState.OPEN and now.timestamp() >= (self.open_until or 0.0)
-        return BreakerState.HALF_OPEN if is_turning else BreakerState(self.state)
+        seconds = now.timestamp()
+        is_turning = seconds >= (self.open_until or 0.0) or (self.turned_at or 0.0) > seconds + SET_BACK
+        is_half_open = self.state == BreakerState.OPEN and is_turning
+        return BreakerState.HALF_OPEN if is_half_open else BreakerState(self.state)
+
+    def pause_at(self, now: datetime) -> float | None:
+        """When the pause ends that the provider asked for; one from before the clock was set back is over."""
+        is_known = (self.decided_at or 0.0) <= now.timestamp() + SET_BACK
+        return self.cooldown_until if is_known else None
 
     def window_at(self, now: datetime) -> Window | None:
         """The quota's window of this time; None without a quota."""

@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 from ergon_site.access.database.clock import database_time
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.core.gate import EVERY
+from providers.core.gate import EVERY, SET_BACK
 from providers.core.histogram import Rates, rates_of
 from providers.models import (
     Gate,
@@ -117,12 +117,14 @@ class Standing:
     @property
     def reopens_at(self) -> datetime | None:
         """When an open breaker lets probes through."""
-        return self._ahead(self.gate.open_until) if self.gate and self.gate.state == BreakerState.OPEN else None
+        if self.gate is None or self.gate.state != BreakerState.OPEN or self.state is BreakerState.HALF_OPEN:
+            return None
+        return self._ahead(self.gate.open_until)
 
     @property
     def cooldown_until(self) -> datetime | None:
         """Until when the provider asked for a pause."""
-        return self._ahead(self.gate.cooldown_until) if self.gate else None
+        return self._ahead(self.gate.pause_at(self.read_at)) if self.gate else None
 
     def _ahead(self, seconds: float | None) -> datetime | None:
         return moment(seconds) if seconds is not None and seconds > self.read_at.timestamp() else None
@@ -245,9 +247,9 @@ def conditions(now: datetime) -> dict[str, Case | Q]:
     """The rules of gates in SQL: the effective state, overrides, and the used part of quotas."""
     seconds = now.timestamp()
     is_forced = ~Q(override="") & (Q(override_until__isnull=True) | Q(override_until__gt=seconds))
-    is_turning = Q(state="open", open_until__lte=seconds)
+    is_turning = Q(state="open") & (Q(open_until__lte=seconds) | Q(turned_at__gt=seconds + SET_BACK))
     # Of a window that is over nothing is used; of a quota of zero nothing is left in any window.
-    in_window = Q(quota_limit__isnull=False, window_end__gt=seconds)
+    in_window = Q(quota_limit__isnull=False, window_end__gt=seconds, window_start__lte=seconds + SET_BACK)
     is_zero = Q(quota_limit=0)
     return {
         "effective": Case(

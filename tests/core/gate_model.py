@@ -10,7 +10,7 @@ from math import floor
 from typing import NamedTuple
 
 from providers.core.breaker import SLICES, Breaker, BreakerPolicy, BreakerState, OpeningRules, Permit, Verdict
-from providers.core.gate import NOTHING, Admission, Asked, Decision, Reservation, Window, aligned
+from providers.core.gate import NOTHING, SET_BACK, Admission, Asked, Decision, Reservation, Window, aligned
 from providers.core.limits import ROUNDED
 from providers.core.retry import RetryBudget
 
@@ -35,8 +35,8 @@ class Quota:
         return max(0, self.limit - self.used)
 
     def at(self, now: float) -> "Quota":
-        """The quota in the window of this time. Windows never go back, not even if a clock does."""
-        if now < self.end:
+        """The quota in the window of this time. Windows go back only if a clock does, by more than a minute."""
+        if self.start - SET_BACK <= now < self.end:
             return self
         start, end, used = Window(self.start, self.end, self.used).at(now, self.window)
         return replace(self, start=start, end=end, used=used, previous_start=self.start, previous_used=self.used)
@@ -92,18 +92,40 @@ class Gate:
     shadow_openings: int = 0
     running: Mapping[str, float] = field(default_factory=dict)
     full_at: float = 0.0
+    turned_at: float | None = None  # when the breaker has changed its state
+    decided_at: float | None = field(default=None, compare=False)
 
     def state_at(self, now: float) -> BreakerState:
         """The breaker's effective state: what an operator says, or what it amounts to by now."""
         if self.override is not None and self.override.holds(now):
             return self.override.state
-        return self.breaker.state_at(now)
+        return self.breaker_at(now).state_at(now)
+
+    def breaker_at(self, now: float) -> Breaker:
+        """The breaker; one that opened before the clock was set back has cooled down."""
+        is_set_back = (self.turned_at or 0.0) > now + SET_BACK
+        return replace(self.breaker, open_until=now) if is_set_back and self.breaker.open_until else self.breaker
 
     def at(self, asked: Asked, now: float) -> "Gate":
-        """The gate at this time: with its window, and a bucket that lacks no more than all its tokens."""
-        limit = asked.rate_limit
+        """The gate at this time: with its window, and a bucket that lacks no more than all its tokens.
+
+        No call that runs holds its place for longer than a lease from now.
+        """
+        limit, gate = asked.rate_limit, self.unpaused(now)
         full_at = min(self.full_at, now + limit.burst * limit.interval) if limit.interval else self.full_at
-        return replace(self, quota=self.quota.at(now) if self.quota else None, full_at=full_at)
+        running, last = self.running, now + asked.call_lease
+        if asked.max_concurrent is not None and any(until > last + SET_BACK for until in running.values()):
+            running = self.live(last, now)
+        return replace(gate, quota=self.quota.at(now) if self.quota else None, full_at=full_at, running=running)
+
+    def live(self, last: float, now: float) -> dict[str, float]:
+        """The places of running calls that have not lapsed, none for longer than this."""
+        return {place: min(until, last) for place, until in self.running.items() if until > now}
+
+    def unpaused(self, now: float) -> "Gate":
+        """The gate as it is decided on: without a pause from before the clock was set back."""
+        is_over = (self.decided_at or 0.0) > now + SET_BACK and (self.cooldown_until or 0.0) > now
+        return replace(self, cooldown_until=None if is_over else self.cooldown_until, decided_at=now)
 
     def admit(self, asked: Asked, now: float) -> tuple["Gate", Admission]:
         """Let a call pass, or say why not; quota is named first. What is refused spends nothing."""
@@ -114,23 +136,29 @@ class Gate:
         if forced and forced.state is BreakerState.OPEN:
             wait = None if forced.until is None else forced.until - now
             return gate, Admission(Decision.CIRCUIT, retry_after=wait)
-        if not forced and self.breaker.refuses(asked.breaker, now):
-            return gate, Admission(Decision.CIRCUIT, retry_after=max(0.0, self.breaker.reopens_at(now) - now))
+        breaker = gate.breaker_at(now)
+        last = now + asked.probe_lease + SET_BACK
+        known = replace(breaker, probes={name: until for name, until in breaker.probes.items() if until <= last})
+        if not forced and known.refuses(asked.breaker, now):
+            return gate, Admission(Decision.CIRCUIT, retry_after=max(0.0, known.reopens_at(now) - now))
         if gate.cooldown_until is not None and now < gate.cooldown_until:
             return gate, Admission(Decision.COOLING, retry_after=gate.cooldown_until - now)
         interval, burst = asked.rate_limit.interval, asked.rate_limit.burst
         lacks = max(0.0, gate.full_at - now)
         if interval and lacks - (burst - 1) * interval > ROUNDED:
             return gate, Admission(Decision.RATE, retry_after=lacks - (burst - 1) * interval)
-        live = {place: until for place, until in gate.running.items() if until > now}
+        live = gate.live(now + asked.call_lease, now)
         if asked.max_concurrent is not None and len(live) >= asked.max_concurrent:
             return gate, Admission(Decision.BULKHEAD)
         number = gate.admissions + 1
-        breaker, permit = gate.breaker, Permit(gate.breaker.generation)
-        if not forced:
+        permit = Permit(gate.breaker.generation)
+        if forced:
+            breaker = gate.breaker
+        else:
             breaker, permit = breaker.admit(now, str(number), asked.probe_lease)
         quota = gate.quota.reserve(asked.cost) if gate.quota else None
-        passed = replace(gate, breaker=breaker, quota=quota, admissions=number)
+        turned_at = gate.turned_at if breaker.generation == gate.breaker.generation else now
+        passed = replace(gate, breaker=breaker, quota=quota, admissions=number, turned_at=turned_at)
         place = None if asked.max_concurrent is None else str(number)
         if place:
             passed = replace(passed, running={**live, place: now + asked.call_lease})
@@ -152,13 +180,16 @@ class Gate:
             until = now + result.breaker.open_cooldown_seconds
             failures = breaker.consecutive_failures
             breaker = Breaker(BreakerState.OPEN, breaker.generation + 1, failures, open_until=until)
-        recent = {} if breaker.generation != self.breaker.generation else recent
+        has_turned = breaker.generation != self.breaker.generation
+        recent, turned_at = ({}, now) if has_turned else (recent, self.turned_at)
         shadows = self.shadow_openings + int(is_broken and breaker.state is BreakerState.CLOSED)
         tokens = result.budget.capacity if self.tokens is None else self.tokens
         decision = Decision.ENDED
         if result.succeeded:
             tokens = earn(result.budget, tokens)
-        elif result.wants_retry and (result.is_shut_elsewhere or replace(self, breaker=breaker).is_shut(now)):
+        elif result.wants_retry and (
+            result.is_shut_elsewhere or replace(self, breaker=breaker, turned_at=turned_at).is_shut(now)
+        ):
             decision = Decision.SHUT
         elif result.wants_retry:
             left = spend(result.budget, tokens)
@@ -167,11 +198,12 @@ class Gate:
         quota = self.quota
         if quota is not None and (decision is not Decision.RETRY or result.refunds_retry):
             quota = quota.refund(result.refund)
-        cooldown = self.cooldown_until
+        cooldown = self.unpaused(now).cooldown_until
         if result.cooldown is not None:
             cooldown = max(cooldown or 0.0, now + result.cooldown)
         running = {place: until for place, until in self.running.items() if place != result.place}
         changes = {"cooldown_until": cooldown, "tokens": tokens, "recent": recent, "running": running}
+        changes |= {"turned_at": turned_at, "decided_at": now}
         after = replace(self, breaker=breaker, quota=quota, **changes)  # type: ignore[arg-type]
         return replace(after, settlements=self.settlements + 1, shadow_openings=shadows), decision
 
@@ -183,7 +215,7 @@ class Gate:
             return self.recent, False
         position = now if result.rules.seconds is not None else self.settlements
         present = floor(position / result.rules.width)
-        recent = {slice_: counts for slice_, counts in self.recent.items() if slice_ > present - SLICES}
+        recent = {slice_: counts for slice_, counts in self.recent.items() if abs(slice_ - present) < SLICES}
         before = recent.get(present, (0, 0, 0))
         added = (1, int(result.verdict is Verdict.FAILURE), int(result.is_slow))
         recent[present] = tuple(map(sum, zip(before, added, strict=True)))
@@ -208,7 +240,7 @@ class Asks(NamedTuple):
     def back(self, gate: Gate, after: Gate) -> Gate:
         """What becomes of the gate; what it was not asked for stays as it was."""
         breaker = after.breaker if self.breaker else gate.breaker
-        return replace(after, breaker=breaker, cooldown_until=gate.cooldown_until)
+        return replace(after, breaker=breaker, cooldown_until=gate.unpaused(after.decided_at or 0.0).cooldown_until)
 
 
 @dataclass(frozen=True, slots=True)

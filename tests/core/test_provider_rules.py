@@ -11,7 +11,7 @@ from engines.core.errors import PolicyError
 from providers.core import histogram, request as idempotency
 from providers.core.errors import ProviderTimeoutError, ProviderUsageError
 from providers.core.exchange import Outcome, ProviderExecutionContext, ProviderExecutionResult, Who
-from providers.core.gate import NOTHING, Reservation, Window, aligned
+from providers.core.gate import NOTHING, SET_BACK, Reservation, Window, aligned
 from providers.core.policy import ProviderPolicy
 from providers.core.request import Request
 from providers.core.retry import RetryBudget, RetryPolicy
@@ -31,6 +31,14 @@ def test_windows_are_aligned_and_never_overlap() -> None:
     window = Window(100, 110, used=2)
     assert (window.at(109.9, 10), window.at(137, 10)) == (window, Window(130, 140))
     assert Window(95, 105).at(106, 10) == Window(105, 110)
+
+
+def test_windows_go_back_only_with_a_clock_that_was_set_back() -> None:
+    window, quota = Window(1000, 1010, used=2), opened(5, 10, 1000).reserve(2)
+    assert (window.at(1000 - SET_BACK, 10), quota.at(1000 - SET_BACK)) == (window, quota)
+    assert window.at(505, 10) == Window(500, 510)
+    back = quota.at(505)
+    assert (back.start, back.end, back.used, back.previous_start, back.previous_used) == (500, 510, 0, 1000, 2)
 
 
 def test_a_refund_stays_in_its_window() -> None:

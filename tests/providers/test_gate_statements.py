@@ -83,7 +83,9 @@ rules = st.builds(
     minimum_calls=st.integers(1, 4),
     is_shadow=st.booleans(),
 )
-histories = st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.5, 6.0]), moves), max_size=25)
+# Now and then the database's clock is set back by an hour, and perhaps forth again.
+times = st.sampled_from([*[0.0, 1.0, 2.5, 6.0] * 5, -3600.0, 3600.0])
+histories = st.lists(st.tuples(times, moves), max_size=25)
 quotas = st.sampled_from([None, (0, 10.0), (3, 10.0), (5, 7.0)])
 overrides = st.sampled_from([None, None, Override(BreakerState.OPEN, START + 8), Override(BreakerState.CLOSED)])
 
@@ -194,6 +196,8 @@ def kept(gate: GateValue, **more: Any) -> None:
         "recent": gate.recent,
         "running": dict(gate.running),
         "bucket_full_at": gate.full_at or None,
+        "turned_at": gate.turned_at,
+        "decided_at": gate.decided_at,
     }
     if quota is not None:
         row |= {name: getattr(quota, name) for name in ("used", "previous_start", "previous_used")}
@@ -241,6 +245,8 @@ def value_of(row: Any) -> GateValue:
         shadow_openings=row.shadow_openings,
         running=row.running,
         full_at=row.bucket_full_at or 0.0,
+        turned_at=row.turned_at,
+        decided_at=row.decided_at,
     )
 
 
@@ -355,7 +361,7 @@ def seen(gate: GateValue) -> Any:
         [breaker.state, breaker.generation, breaker.consecutive_failures, breaker.successes, breaker.open_until],
         {name: round(until, 3) for name, until in breaker.probes.items()},
         quota and [quota.limit, quota.start, quota.end, quota.used, quota.previous_start, quota.previous_used],
-        [gate.cooldown_until, round(gate.tokens or 0, 6), gate.admissions],
+        [gate.cooldown_until, round(gate.tokens or 0, 6), gate.admissions, gate.turned_at, gate.decided_at],
         [gate.recent, gate.shadow_openings],
         {place: round(until, 3) for place, until in gate.running.items()},
         round(gate.full_at, 3),
