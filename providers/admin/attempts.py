@@ -38,10 +38,7 @@ class AttemptsPage(KeysetDetailPage):
 
     made = column("made", lambda row: row.created_at)
 
-    @display(description="capability")
-    def whose(self, row: ProviderExecutionMetric) -> str:
-        return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
-
+    whose = column("capability", lambda row: cells.whose(row.who))
     what = column("operation", lambda row: two_lines(row.operation, row.correlation_id))
     ended = column("outcome", lambda row: _both(cells.outcome(row), row.reason_code or ""))
 

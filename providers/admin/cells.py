@@ -1,5 +1,6 @@
 """Cells of the providers' pages: rates, times, quotas and states as people read them, and links between pages."""
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -7,11 +8,25 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 
-from ergon_site.access.console.cells import FULL, UNKNOWN, meter, milliseconds, note, percentage, tag, unbroken
+from engines.core.errors import PolicyError
+from ergon_site.access.console.cells import (
+    FULL,
+    UNKNOWN,
+    meter,
+    milliseconds,
+    note,
+    percentage,
+    tag,
+    two_lines,
+    unbroken,
+)
 from ergon_site.access.core.durations import span
+from providers import active_policy, registry
 from providers.core.breaker import BreakerState
 from providers.core.exchange import Who
-from providers.models import ProviderEvent, ProviderExecutionMetric
+from providers.core.limits import BulkheadPolicy
+from providers.core.policy import ProviderPolicy
+from providers.models import ProviderEvent, ProviderExecutionMetric, ProviderPolicyRow
 from providers.reads.health import NEARLY, QuotaStanding, Standing
 
 LONGEST_UNBROKEN = 36
@@ -36,6 +51,28 @@ def quota(one: QuotaStanding | None) -> str:
     if one is None:
         return note("no quota")
     return meter(one.percent, f"{one.used:,} of {one.limit:,}", warning=FULL * NEARLY)
+
+
+def places(one: Standing, policy: ProviderPolicyRow | None) -> str:
+    """The taken places of the fleet's bulkhead; empty where there is none, as far as this process knows."""
+    known, bulkhead, now = registry.known(*one.who[1:]), BulkheadPolicy(), one.read_at.timestamp()
+    with suppress(PolicyError):  # of a class whose attributes make no policy
+        if policy is not None and policy.active is not None:
+            bulkhead = ProviderPolicy.from_stored(policy.active.body).bulkhead
+        elif known is not None:
+            bulkhead = active_policy.defaults_of(known).bulkhead
+    most = bulkhead.max_concurrent if bulkhead.is_fleets else None
+    if one.gate is None or most is None:
+        return ""
+    taken = sum(until > now for until in one.gate.running.values())
+    return meter(FULL * taken / most, f"{taken:,} of {most:,} places taken", warning=FULL * NEARLY)
+
+
+def whose(who: Who) -> str:
+    """A capability and its tenant; of an account, all that share it."""
+    if who.is_account:
+        return two_lines(who.provider_name, who.title.removeprefix(f"{who.provider_name} of "))
+    return two_lines(f"{who.provider_name} {who.capability}", tenant(who.tenant_id))
 
 
 def tenant(name: str) -> str:

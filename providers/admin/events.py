@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
-from unfold.decorators import display
 
 from ergon_site.access.console.cells import UNKNOWN, column, two_lines, unbroken
 from ergon_site.access.console.lists import typed
@@ -27,10 +26,7 @@ class EventsPage(KeysetDetailPage):
         *("at", "until", "by"),
     )
 
-    @display(description="capability")
-    def whose(self, row: ProviderEvent) -> str:
-        return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
-
+    whose = column("capability", lambda row: cells.whose(row.who))
     what = column("kind", lambda row: unbroken(row.kind))
     change = column("change", cells.change)
     reason = column("why", lambda row: two_lines(row.why or UNKNOWN, row.by and f"by {row.by}"))

@@ -163,12 +163,7 @@ class GatesPage(KeysetDetailPage):
             row.standing = stand
         return rows
 
-    @display(description="capability")
-    def name(self, row: Any) -> str:
-        if row.who.is_account:
-            return two_lines(row.provider_name, row.who.title.removeprefix(f"{row.provider_name} of "))
-        return two_lines(f"{row.provider_name} {row.capability}", cells.tenant(row.tenant_id))
-
+    name = column("capability", lambda row: cells.whose(row.who))
     breaker = column("breaker", lambda row: with_note(cells.tags(row.standing), cells.why(row.standing)))
 
     @display(description="success (1 h)")
@@ -220,6 +215,7 @@ class GatesPage(KeysetDetailPage):
         newest = ProviderExecutionMetric.objects.filter(**stand.who._asdict())
         changes = ProviderEvent.objects.filter(**stand.who._asdict())
         policies = ProviderPolicyRow.objects.select_related("active")
+        policy = policies.filter(provider_name=row.provider_name, capability=row.capability).first()
         return {
             "standing": stand,
             "tags": cells.tags(stand),
@@ -234,7 +230,8 @@ class GatesPage(KeysetDetailPage):
             "attempts_address": cells.attempts_address(stand.who),
             "events": [cells.event(one) for one in changes.order_by("-id")[:SHOWN]],
             "events_address": cells.events_address(stand.who),
-            "policy": policies.filter(provider_name=row.provider_name, capability=row.capability).first(),
+            "policy": policy,
+            "places": cells.places(stand, policy),
             "new_policy_address": cells.new_policy_address(stand.who),
             "read_at": stand.read_at,
         }

@@ -14,7 +14,16 @@ from django.utils import timezone
 
 from ergon_site.access.database.clock import database_time
 from ergon_site.access.models import AuditEntry
-from providers import ProviderConnectionError, ProviderPolicy, active_policy, calls
+from providers import (
+    BulkheadPolicy,
+    ProviderConnectionError,
+    ProviderPolicy,
+    active_policy,
+    calls,
+    policies,
+    registry,
+)
+from providers.core.exchange import Who
 from providers.models import (
     CachedAnswer,
     Gate,
@@ -259,6 +268,42 @@ def test_a_capability_has_a_history_of_its_changes(browse: Client) -> None:
     one = records.read(browse, page(opened))
     assert page(gate) in one
     assert "connection_error" in one
+
+
+def test_what_concerns_a_whole_account_says_so(browse: Client, gate: Gate) -> None:
+    calls.force_open(Who.of_account("rank"), by="ada", reason="they move")
+    account = Gate.objects.get(capability="*")
+    event = ProviderEvent.objects.get(tenant_id="*")
+    for address in (page(account), page(account, "live"), page(event)):
+        shown = records.read(browse, address)
+        assert "All events of this account" in shown
+        assert "of this capability" not in shown
+    assert "rank of all tenants" in records.read(browse, page(event))
+    listed = records.read(browse, f"{PROVIDERS}providerevent/?provider=rank&capability=*")
+    assert "all tenants" in listed
+    assert "rank *" not in listed
+    assert "All events of this capability" in records.read(browse, page(gate))
+
+
+def test_a_capability_tells_how_many_places_of_its_bulkhead_are_taken(browse: Client, gate: Gate) -> None:
+    def write(bulkhead: dict[str, Any]) -> None:
+        policies.write("rank", "rank_snapshot", body={"bulkhead": bulkhead}, by="ada", reason="too many")
+
+    assert "places taken" not in records.read(browse, page(gate))
+    now = database_time().timestamp()
+    Gate.objects.update(running={"1": now + 600, "2": now + 600, "3": now + 600, "4": now - 600})
+    # By its class, and by its policy if it has one.
+    registered = registry.register(scripted({}, bulkhead=BulkheadPolicy(8)))
+    try:
+        assert "3 of 8 places taken" in records.read(browse, page(gate))
+        write({"max_concurrent": 4})
+        assert "3 of 4 places taken" in records.read(browse, page(gate, "live"))
+        Gate.objects.update(running={})
+        assert "0 of 4 places taken" in records.read(browse, page(gate, "live"))
+        write({"max_concurrent": 4, "scope": "process"})
+        assert "places taken" not in records.read(browse, page(gate, "live"))
+    finally:
+        registry.forget(registered.provider_name, registered.capability)
 
 
 def test_events_are_found_by_what_they_were(browse: Client, gate: Gate) -> None:
