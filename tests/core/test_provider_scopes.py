@@ -67,3 +67,9 @@ def test_whoever_refused_is_known() -> None:
     assert not refused.is_refused_by_account
     assert refused._replace(account=refused).is_refused_by_account
     assert not PASSED._replace(account=PASSED).is_refused_by_account
+
+
+def test_a_call_probes_if_either_of_its_gates_is_half_open() -> None:
+    probing = Admission(Decision.PROBE, Permit(3, "7"))
+    assert [one.is_probe for one in (PASSED, probing, PASSED._replace(account=PASSED))] == [False, True, False]
+    assert PASSED._replace(account=probing).is_probe
