@@ -75,13 +75,12 @@ def look_at(ids: Sequence[int]) -> Iterator[Seen]:
               gate, gate_by, alarm, source_url, retired_at IS NOT NULL FROM facts_boundary WHERE id IN ({places})""",  # noqa: S608 (places only)
             ids,
         )
-        for number, has_facts, is_free, *signs, is_retired in cursor.fetchall():
-            yield Seen(number, Signs(*signs, bool(is_retired)), bool(has_facts), bool(is_free))
+        for number, has_facts, is_free, gate, gate_by, alarm, source, is_retired in cursor.fetchall():
+            yield Seen(number, Signs(gate, gate_by, alarm, source, bool(is_retired)), bool(has_facts), bool(is_free))
 
 
 def signs_of(boundary: Boundary) -> Signs:
-    row = boundary
-    return Signs(row.gate, row.gate_by, row.alarm, row.source_url, row.is_retired)
+    return Signs(boundary.gate, boundary.gate_by, boundary.alarm, boundary.source_url, boundary.is_retired)
 
 
 def retired(boundary: Boundary) -> UnknownBoundaryError:
