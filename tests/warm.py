@@ -1,11 +1,12 @@
 """`manage.py`, a server or a module of the tests, as a process of its own that starts in a fraction of the time.
 
-Most of a start goes into loading what others wrote: Django, psycopg, Celery. One process does that once and is forked
-for each command, which has its own environment and pipes and is a child of the tests. When an environment is met again,
-a process of its own reads Ergon's settings and models in it, as any command does first, and is forked for the commands
-that follow. Tests of starting itself start an interpreter as people do.
+Most of a start goes into loading: Django, psycopg, Celery, Ergon itself. One process does that once and is forked for
+each command, which has its own environment and pipes and is a child of the tests. It reads Ergon's settings anew, as
+any command does first: nothing that is loaded has asked for them. Tests of starting itself start an interpreter as
+people do.
 """
 
+import atexit
 import ctypes
 import gc
 import json
@@ -15,27 +16,31 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from tests.servers import stack
+from django.utils.functional import empty
+
+from tests.servers import OURS, stack
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of others only, and nothing that asks for settings: these are each command's own.
+# Besides the commands, of which each loads what it needs.
 LOADED = (
-    *("django.contrib.admin.sites", "django.contrib.postgres.forms", "django.core.management", "django.db.models"),
-    *("django.db.backends.sqlite3.base", "django.forms", "django.http", "django.template", "django.views.generic"),
-    *("celery.app.base", "celery.result", "kombu.entity", "opentelemetry.metrics", "opentelemetry.trace", "psycopg"),
-    *("requests", "rest_framework.serializers", "rich.pretty", "sqlparse", "structlog.dev", "yaml"),
+    *("celery.apps.worker", "celery.bin.celery", "drf_spectacular.views", "granian.cli", "sqlparse"),
+    *("django.contrib.postgres.forms", "django.db.backends.postgresql.base", "django.db.backends.sqlite3.base"),
+    *("engines.admin", "ergon_site.access.admin", "ergon_site.console", "facts.admin", "providers.admin"),
+    *("opentelemetry.exporter.prometheus", "opentelemetry.sdk.metrics", "rich.pretty", "yaml"),
 )
+# What these hold is told by the environment, and so must not be known before the command's own is there.
+OF_THE_ENVIRONMENT = ("ERGON_", "CELERY_", "OTLP_", "DATA_DIR", "SECRET_KEY", "STORAGES")
+KEPT = {"DATABASE_URL", "ERGON_DATA_DIR"}
 LONGEST_ORDER = 1 << 20
-MOST_PREPARED = 4
 _LIBC = ctypes.CDLL(None)
 _TAKE_IN_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -56,7 +61,8 @@ def start_program(path: Path, arguments: Sequence[str], env: Mapping[str, str], 
 
 
 def _start(argv: Sequence[str], env: Mapping[str, str], pipes: Mapping[str, Any]) -> subprocess.Popen[str]:
-    is_possible = sys.platform == "linux" and "LD_PRELOAD" not in env
+    # What is loaded has asked whether this is for debugging, and been told that it is not.
+    is_possible = sys.platform == "linux" and not {"LD_PRELOAD", "DJANGO_DEBUG"} & set(env)
     kind: Any = _Forked if is_possible else subprocess.Popen
     process: subprocess.Popen[str] = kind([sys.executable, *argv], cwd=ROOT, env=env, text=True, **pipes)
     return process
@@ -77,8 +83,7 @@ class _Forked(subprocess.Popen[Any]):
 
 
 def _fork(order: Mapping[str, Any], pipes: Sequence[int]) -> int:
-    is_plain = order["argv"][0] != "-m" and not os.isatty(pipes[2])  # settings ask whether it is a terminal
-    line = (is_plain and _prepared_for(order["env"])) or _line()
+    line = _line()
     with _taking_in_orphans():
         socket.send_fds(line, [json.dumps(order).encode()], pipes)
         return int(line.recv(20))
@@ -88,56 +93,13 @@ def _fork(order: Mapping[str, Any], pipes: Sequence[int]) -> int:
 def _line() -> socket.socket:
     """To the process that is forked; it ends when the run does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    variables = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    # Not what the test that is the first to start something has set.
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OURS)}
     with theirs:
         command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-        )
+        process = subprocess.Popen(command, cwd=ROOT, env=kept, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     stack.callback(process.wait)
     return stack.enter_context(ours)
-
-
-def _prepared_for(env: Mapping[str, str]) -> socket.socket | None:
-    """To the process that has read the settings in this environment; none at first, or where they are wrong."""
-    name = json.dumps({**env, "PYTEST_CURRENT_TEST": ""}, sort_keys=True)  # which nobody but pytest reads
-    if name not in _met:
-        _met.add(name)
-        return None
-    one = _prepared.pop(name, None) or _prepare(env)
-    if len(_prepared) == MOST_PREPARED:
-        _prepared.pop(next(iter(_prepared))).end()
-    _prepared[name] = one  # the last that was used is the last to be given up
-    return one.line
-
-
-def _prepare(env: Mapping[str, str]) -> "_Prepared":
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
-        process = start_module("tests.warm", ["prepared"], env, stdin=theirs, **nowhere)
-    one = _Prepared(process, ours, is_ready=bool(ours.recv(20)))
-    stack.callback(one.end)
-    return one
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    process: subprocess.Popen[str]
-    opened: socket.socket
-    is_ready: bool
-
-    @property
-    def line(self) -> socket.socket | None:
-        return self.opened if self.is_ready else None
-
-    def end(self) -> None:
-        self.opened.close()
-        self.process.wait()
-
-
-_met: set[str] = set()
-_prepared: dict[str, _Prepared] = {}
 
 
 @contextmanager
@@ -151,28 +113,65 @@ def _taking_in_orphans() -> Iterator[None]:
 
 
 def main() -> None:
-    match sys.argv[1:]:
-        case ["prepared"]:
-            line = socket.socket(fileno=os.dup(sys.stdin.fileno()))
-            os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
-            import_module("ergon_site.command_line")
-            import_module("django").setup()
-            line.send(b"ready")
-        case [number]:
-            line = socket.socket(fileno=int(number))
-            for name in LOADED:
-                import_module(name)
+    _load()
     gc.collect()
     gc.freeze()  # a command need not look through, and so copy, what stays the same
-    with line:
+    with socket.socket(fileno=int(sys.argv[1])) as line:
         order = _wait_for_orders(line)
-    match order and order["argv"]:
-        case ["-m", name, *arguments]:
-            sys.argv[:] = [name, *arguments]
-            runpy.run_module(name, run_name="__main__", alter_sys=True)
-        case [path, *_] as argv:
-            sys.argv[:] = argv
-            runpy.run_path(path, run_name="__main__")
+    if order:
+        _end(_run(order["argv"]))
+
+
+def _run(argv: list[str]) -> Any:
+    """What the program says when it exits."""
+    try:
+        match argv:
+            case ["-m", name, *arguments]:
+                sys.argv[:] = [name, *arguments]
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+            case [path, *_]:
+                sys.argv[:] = argv
+                runpy.run_path(path, run_name="__main__")
+    except SystemExit as ended:
+        return ended.code
+    return None
+
+
+def _end(code: Any) -> NoReturn:
+    """As the interpreter ends, but for freeing what is loaded: that takes longer than what most commands do."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(code)  # nobody reads it any more, of which the interpreter has its own way to tell
+    os._exit((code or 0) & 0xFF)
+
+
+def _load() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ergon_site.settings")
+    import_module("ergon_site.command_line")
+    import_module("django").setup()
+    for name in LOADED:
+        import_module(name)
+    management = import_module("django.core.management")
+    for command, app in management.get_commands().items():
+        management.load_command_class(app, command)
+    asked = [name for name in vars(import_module("django.conf").settings) if name.startswith(OF_THE_ENVIRONMENT)]
+    assert not asked, f"read while loading, and so the same for every command: {asked}"
+
+
+def _forget_settings() -> None:
+    """Whoever asks for them next reads them, and sets up the database and the logs by them."""
+    del sys.modules["ergon_site.settings"]
+    import_module("django.conf").settings._wrapped = empty
+    connections = import_module("django.db").connections
+    connections.__init__()
+    vars(connections).pop("settings", None)
 
 
 def _wait_for_orders(line: socket.socket) -> Any:
@@ -213,6 +212,7 @@ def _take_over(pipes: Sequence[int], variables: Mapping[str, str]) -> None:
         os.close(pipe)
     os.environ.clear()
     os.environ.update(variables)
+    _forget_settings()
     sys.path[1:1] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
 
 
