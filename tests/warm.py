@@ -23,7 +23,7 @@ from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from django.utils.functional import empty
 
@@ -76,28 +76,47 @@ class _Forked(subprocess.Popen[Any]):
         pipes = {name: asked[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")}
         theirs = [pipes["p2cread"], pipes["c2pwrite"], pipes["errwrite"]]
         inherited = [pipe if pipe >= 0 else number for number, pipe in enumerate(theirs)]
-        order = {"argv": asked["args"][1:], "env": dict(asked["env"]), "is_leader": asked["start_new_session"]}
-        self.pid = _fork(order, inherited)
+        order = Order(asked["args"][1:], dict(asked["env"]), str(asked["cwd"]), asked["start_new_session"])
+        self.pid = fork(order, inherited)
         self._child_created = True
         self._close_pipe_fds(*pipes.values())  # type: ignore[attr-defined]
 
 
-def _fork(order: Mapping[str, Any], pipes: Sequence[int]) -> int:
-    line = _line()
-    with _taking_in_orphans():
+class Order(NamedTuple):
+    """What is to be run, and where."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    is_leader: bool = False
+
+
+def fork(order: Order, pipes: Sequence[int], folder: Path = ROOT) -> int:
+    """Have an order carried out with the code in a folder, by a child of this process; its number."""
+    line = _line(folder)
+    with _forking, _taking_in_orphans():
         socket.send_fds(line, [json.dumps(order).encode()], pipes)
         return int(line.recv(20))
 
 
+_forking = threading.Lock()
+
+
 @cache
-def _line() -> socket.socket:
+def _line(folder: Path) -> socket.socket:
     """To the process that is forked; it ends when the run does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # Not what the test that is the first to start something has set.
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OURS)}
     with theirs:
         command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-        process = subprocess.Popen(command, cwd=ROOT, env=kept, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**kept, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
     stack.callback(process.wait)
     return stack.enter_context(ours)
 
@@ -119,7 +138,7 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as line:
         order = _wait_for_orders(line)
     if order:
-        _end(_run(order["argv"]))
+        _end(_run(order.argv))
 
 
 def _run(argv: list[str]) -> Any:
@@ -174,17 +193,17 @@ def _forget_settings() -> None:
     vars(connections).pop("settings", None)
 
 
-def _wait_for_orders(line: socket.socket) -> Any:
+def _wait_for_orders(line: socket.socket) -> Order | None:
     """Returns with the order in each process that is forked for one, and with none when the tests have ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         text, pipes, *_ = socket.recv_fds(line, LONGEST_ORDER, 3)
         if not text:
             return None
-        order = json.loads(text)
-        if _is_forked(line, is_leader=order["is_leader"]):
+        order = Order(*json.loads(text))
+        if _is_forked(line, is_leader=order.is_leader):
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            _take_over(pipes, order["env"])
+            _take_over(pipes, order)
             return order
         for pipe in pipes:
             os.close(pipe)
@@ -206,14 +225,15 @@ def _is_forked(line: socket.socket, *, is_leader: bool) -> bool:
         return not between
 
 
-def _take_over(pipes: Sequence[int], variables: Mapping[str, str]) -> None:
+def _take_over(pipes: Sequence[int], order: Order) -> None:
     for number, pipe in enumerate(pipes):
         os.dup2(pipe, number)
         os.close(pipe)
+    os.chdir(order.cwd)
     os.environ.clear()
-    os.environ.update(variables)
+    os.environ.update(order.env)
+    sys.path[1:2] = filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep))  # instead of where this module is
     _forget_settings()
-    sys.path[1:1] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
 
 
 if __name__ == "__main__":

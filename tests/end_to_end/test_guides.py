@@ -1,20 +1,23 @@
 """The pages of the documentation that a reader follows step by step work as they are written, from a fresh clone."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.guides import Block, Terminal, assert_prints, blocks, clone, save, terminals
+from tests.guides import Block, Terminal, assert_prints, blocks, clone, installed, save, terminals
 from tests.processes import eventually, free_port
 
 pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Iterator[Path]:
     """The fresh clone that the reader stands in."""
-    return clone(tmp_path)
+    copy = clone(tmp_path)
+    with installed(copy):
+        yield copy
 
 
 def test_the_tutorial_on_the_first_pipeline_works_as_written(folder: Path) -> None:
