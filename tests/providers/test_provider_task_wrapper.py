@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -183,9 +182,11 @@ def test_a_task_that_can_still_succeed_comes_back_before_its_fallback_answers(
     assert (states(task_id), OutboxLetter.objects.count()) == (["succeeded"], 0)
     [line] = broker.lines(task_id)
     assert (line["outcome"], line["source"], line["reason_code"]) == ("success", "fallback", "bad_request")
-    who, lasting = Who(tenant, "cushioned", "anything"), timedelta(seconds=5)
-    calls.force_open(who, by="tests", reason="maintenance", lasting=lasting)
+    who = Who(tenant, "cushioned", "anything")
+    calls.force_open(who, by="tests", reason="maintenance", lasting=None)
     task_id = broker.send(tell_cushioned, **request_of("fine", name="later"))
+    eventually(lambda: "rescheduled" in states(task_id), "it was sent away")
+    calls.reset(who, by="tests", reason="over")
     assert json.loads(ended(task_id).result)["word"] == "fine"
     assert (states(task_id)[0], states(task_id)[-1]) == ("rescheduled", "succeeded")
 
