@@ -89,13 +89,14 @@ if sys.argv[1:2] != ["manage.py"]:
     os.execv({executable!r}, [{executable!r}, *sys.argv[1:]])
 told = {{signal.SIGINT, signal.SIGTERM}}
 signal.pthread_sigmask(signal.SIG_BLOCK, told)
+is_interruptible = signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+order = [sys.argv[1:], dict(os.environ), os.getcwd(), False, is_interruptible]
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
     line.connect({address!r})
-    socket.send_fds(line, [json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()], [0, 1, 2])
+    socket.send_fds(line, [json.dumps(order).encode()], [0, 1, 2])
     process = int(line.recv(20))
     for number in told:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: os.kill(process, number))
+        signal.signal(number, lambda number, _: os.kill(process, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
     code = int(line.recv(20))
 if code < 0:

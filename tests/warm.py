@@ -89,6 +89,7 @@ class Order(NamedTuple):
     env: dict[str, str]
     cwd: str
     is_leader: bool = False
+    is_interruptible: bool = True
 
 
 def fork(order: Order, pipes: Sequence[int], folder: Path = ROOT) -> int:
@@ -202,7 +203,7 @@ def _wait_for_orders(line: socket.socket) -> Order | None:
             return None
         order = Order(*json.loads(text))
         if _is_forked(line, is_leader=order.is_leader):
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, signal.default_int_handler if order.is_interruptible else signal.SIG_IGN)
             _take_over(pipes, order)
             return order
         for pipe in pipes:
