@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.test import TransactionTestCase
 
 _migrated: dict[str, list[dict[str, Any]]] = {}
+_rows: dict[str, list[tuple[Any, ...]]] = {}  # of each of these tables, as the migrations or the last refill left them
 
 
 def remember() -> None:
@@ -23,6 +24,7 @@ def remember() -> None:
     for row in json.loads(connection.creation.serialize_db_to_string()):
         table = apps.get_model(row["model"])._meta.db_table
         _migrated.setdefault(table, []).append(row)
+    _remember_rows(_migrated)
 
 
 def keep_copy() -> None:
@@ -69,7 +71,7 @@ def clean(_case: TransactionTestCase) -> None:
     if connection.vendor == "postgresql" and not _are_small(touched):
         with append_only_lifted(), connection.cursor() as cursor:
             cursor.execute(f"TRUNCATE {', '.join(touched)} CASCADE")
-            _refill(touched)
+            _refill([*touched, *(table for table in _rows if table not in touched and not _is_as_migrated(table))])
     elif touched:
         with _guards_lifted(touched), connection.cursor() as cursor:
             for table in (touched := _touched()):
@@ -79,7 +81,21 @@ def clean(_case: TransactionTestCase) -> None:
 
 def _touched() -> list[str]:
     left_alone = ROLES if _are_roles_as_migrated() else ()
-    return [table for table in _filled() if table not in left_alone]
+    return [table for table in _filled() if table not in left_alone and not _is_as_migrated(table)]
+
+
+def _is_as_migrated(table: str) -> bool:
+    return table in _rows and _rows[table] == _all_rows(table)
+
+
+def _remember_rows(tables: Iterable[str]) -> None:
+    _rows.update({table: _all_rows(table) for table in tables if table in _migrated and table not in ROLES})
+
+
+def _all_rows(table: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table} ORDER BY 1")
+        return list(cursor.fetchall())
 
 
 def _are_small(tables: list[str]) -> bool:
@@ -133,6 +149,7 @@ def _refill(tables: list[str]) -> None:
     with transaction.atomic():
         for restored in serializers.deserialize("json", json.dumps(rows)):
             restored.save()
+    _remember_rows(tables)
 
 
 @contextmanager
