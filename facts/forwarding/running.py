@@ -24,10 +24,10 @@ from facts.models import Boundary
 
 # How long a peer may wait for facts before it answers that there are none; a stop waits for it.
 POLL = 1.0
-# How often this database is asked for new facts, of all boundaries at once.
-LOOK = 0.1
+# How often this database is asked for new facts, of all boundaries at once; and how often after a quiet while.
+LOOK, SELDOM, QUIET = 0.1, 0.25, 10.0
 # How long a boundary rests that has nothing to hand over, or must not, unless a look finds a change.
-IDLE = holding.TERM.total_seconds() / 3
+IDLE = 60.0
 # How long it rests after trouble with the database, or with another process.
 ASIDE = 1.0
 LOOK_FOR_NEW = 5.0
@@ -81,15 +81,26 @@ class Forwarder:
     def is_resting(self) -> bool:
         return self._known is not None
 
+    @property
+    def holder(self) -> str | None:
+        """Under which name it holds its boundary; None while another process does."""
+        return None if self.standing is Standing.HELD else self._holder
+
     def stop(self) -> None:
         self._is_over = True
         self._is_due.set()
 
-    def notice(self, seen: Seen) -> None:
+    def notice(self, seen: Seen) -> bool:
         """End the rest if there is something to do by now."""
-        is_wanted = seen.is_free if self.standing is Standing.HELD else seen.has_facts
+        is_wanted = {Standing.HELD: seen.is_free, Standing.WORKING: seen.has_facts}.get(self.standing, False)
         if is_wanted or seen.signs != self._known:
-            self._is_due.set()
+            self.wake()
+        return self._is_due.is_set()
+
+    def wake(self) -> None:
+        """Look whether the boundary is still this one's to hand over."""
+        self._hold_until = 0.0
+        self._is_due.set()
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
@@ -226,6 +237,7 @@ class Forwarding:
     def __init__(self, chosen: Sequence[Boundary], tell: Tell, *, is_draining: bool, is_all: bool) -> None:
         self._tell, self._is_draining, self._is_all = tell, is_draining, is_all
         self._forwarders: dict[int, Forwarder] = {}
+        self._busy_at = self._keep_at = 0.0
         self._is_over = threading.Event()
         telemetry.begin_to_forward()
         self._add(chosen)
@@ -237,7 +249,7 @@ class Forwarding:
     def run(self, each_turn: Callable[[], None]) -> None:
         """Until `stop`, or until all are drained or cannot be."""
         look_at = time.monotonic() + LOOK_FOR_NEW
-        while not self._is_over.wait(LOOK):
+        while not self._is_over.wait(SELDOM if time.monotonic() > self._busy_at + QUIET else LOOK):
             each_turn()
             self._look()
             if self._is_draining and not any(one.is_running for one in self.forwarders):
@@ -255,15 +267,30 @@ class Forwarding:
         each_turn()
 
     def _look(self) -> None:
-        """Wake those that have something to do."""
+        """Wake those that have something to do, and keep what the others hold."""
         resting = {one.id: one for one in self.forwarders if one.is_resting}
+        if len(resting) < len(self._forwarders):
+            self._busy_at = time.monotonic()
         if not resting:
             return
         try:
             for seen in look_at(list(resting)):
-                resting[seen.id].notice(seen)
+                if resting[seen.id].notice(seen):
+                    self._busy_at = time.monotonic()
+            if time.monotonic() >= self._keep_at:
+                self._keep([one for one in resting.values() if one.is_resting])
         except (DatabaseError, InterfaceError):
             close_connection()  # each thread says so by itself
+            for one in resting.values():
+                one.wake()
+
+    def _keep(self, resting: list[Forwarder]) -> None:
+        """What rests asks for no further term by itself."""
+        holders = {one.id: one.holder for one in resting if one.holder is not None}
+        if holders and not holding.keep_all(holders):
+            for one in resting:
+                one.wake()
+        self._keep_at = time.monotonic() + holding.TERM.total_seconds() / 3
 
     def stop(self) -> None:
         """Let the handoffs at hand end."""

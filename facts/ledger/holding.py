@@ -6,6 +6,7 @@ One process at a time hands over a boundary, or reads as a consumer for a pipeli
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from datetime import timedelta
 
 from django.db import transaction
@@ -34,6 +35,12 @@ def keep(row: Boundary | Consumer, holder: str, *, term: timedelta = TERM) -> bo
     """Keep it for another term; False if it was not this holder's without interruption, by the database's own row."""
     rows = type(row)._default_manager.filter(pk=row.pk, held_by=holder)  # noqa: SLF001
     return bool(rows.update(held_until=Now() + term))
+
+
+def keep_all(holders: Mapping[int, str], *, term: timedelta = TERM) -> bool:
+    """Keep boundaries for another term, each for its holder; False if any is not this holder's any more."""
+    rows = Boundary.objects.filter(pk__in=holders, held_by__in=holders.values())
+    return rows.update(held_until=Now() + term) == len(holders)
 
 
 def let_go(row: Boundary | Consumer, holder: str) -> None:

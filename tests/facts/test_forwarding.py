@@ -1,5 +1,9 @@
 """The handoff: once, in order, and not at all where something cannot be true."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +12,7 @@ from django.db import DatabaseError, connection, transaction
 from facts import forwarding, ledger, provisioning
 from facts.core.errors import AlarmError, FactError, UnreachableError
 from facts.core.gates import FAILURES
+from facts.forwarding import running
 from facts.forwarding.sources import Batch
 from facts.ledger import Arrival, gating, holding
 from facts.ledger.receiving import NotHoldingError
@@ -15,6 +20,7 @@ from facts.models import Boundary, ForwardedFact
 from tests.commands import ask, run
 from tests.facts.drafts import OFFICE, PLANT, draft, make_boundary
 from tests.facts.peers import keep_token
+from tests.processes import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -220,3 +226,72 @@ def test_an_unexpected_zone_or_a_text_that_is_no_fact_is_a_lie() -> None:
         assert batch.arrivals == []
         assert isinstance(batch.trouble, FactError)
     source.close()
+
+
+@contextmanager
+def forwarding_all() -> Iterator[tuple[running.Forwarding, list[str]]]:
+    """A forwarding of everything, in a thread; and what it tells."""
+    told: list[str] = []
+    service = running.Forwarding(
+        list(Boundary.objects.all()), lambda event, **_: told.append(event), is_draining=False, is_all=True
+    )
+
+    def run() -> None:
+        service.run(each_turn=lambda: None)
+        connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield service, told
+    finally:
+        service.stop()
+        thread.join()
+
+
+def test_a_boundary_without_facts_rests_until_there_are_some_or_somebody_closes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boundary, looks, turns = make_boundary(), [0], [0]
+
+    def look(ids: Any) -> Any:
+        looks[0] += 1
+        return ledger.boundaries.look_at(ids)
+
+    def turn(forwarder: running.Forwarder) -> float:
+        turns[0] += 1
+        return taking_turns(forwarder)
+
+    taking_turns = running.Forwarder._turn
+    monkeypatch.setattr(running, "look_at", look)
+    monkeypatch.setattr(running.Forwarder, "_turn", turn)
+    monkeypatch.setattr(running, "SELDOM", 0.01)
+    monkeypatch.setattr(running, "LOOK", 0.01)
+    with forwarding_all() as (service, told):
+        [forwarder] = service.forwarders
+        eventually(lambda: forwarder.is_resting, "the boundary rests")
+        before, seen = turns[0], looks[0]
+        eventually(lambda: looks[0] > seen + 20, "it was looked at for a while")
+        assert turns[0] == before
+        ledger.append(draft(0))
+        eventually(lambda: forwarded() == [0], "what was appended is handed over")
+        provisioning.close_gate(*boundary.zones, by="ada", reason="not now")
+        eventually(lambda: "closed" in told, "the closed gate is noticed")
+        ledger.append(draft(1))
+        seen = looks[0]
+        eventually(lambda: looks[0] > seen + 20, "it was looked at for a while")
+        assert forwarded() == [0]
+        provisioning.open_gate(*boundary.zones, by="ada", reason="now")
+        eventually(lambda: forwarded() == [0, 1], "what has waited is handed over")
+
+
+def test_boundaries_that_rest_are_kept_for_another_term_unless_somebody_else_has_one() -> None:
+    mine, other = make_boundary(), make_boundary(to_zone="warehouse")
+    long = timedelta(hours=1)
+    assert holding.hold(mine, ME)
+    assert holding.hold(other, ME)
+    assert holding.keep_all({mine.pk: ME, other.pk: ME}, term=long)
+    assert not holding.hold(mine, "another process")
+    holding.let_go(other, ME)
+    assert holding.hold(other, "another process")
+    assert not holding.keep_all({mine.pk: ME, other.pk: ME}, term=long)
