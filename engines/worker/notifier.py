@@ -19,7 +19,8 @@ from ergon_site.access.database import pooler
 from ergon_site.access.database.calls import close_connection, time_limit
 
 NOTICE = 0.5
-POLL = 0.05
+# How often the file of SQLite is looked at, and how often once it has not changed for a while.
+POLL, SELDOM, QUIET = 0.05, 0.2, 2.0
 POOLED_POLL = 0.25
 RETRY = 1.0
 # A server that has said nothing for so long is asked whether it is still there, and has so long to answer.
@@ -155,14 +156,16 @@ class Notifier:
 
     def _look(self) -> None:
         """A file's version changes with every commit of anybody else."""
-        seen = None
-        while not self._over.wait(POLL):
+        seen, changed_at = None, time.monotonic()
+        while not self._over.wait(SELDOM if time.monotonic() > changed_at + QUIET else POLL):
             try:
-                with connection.cursor() as cursor:
-                    cursor.execute("PRAGMA data_version")
-                    version = cursor.fetchone()
+                connection.ensure_connection()
+                with connection.wrap_database_errors:
+                    # Not by a cursor of Django's, which costs several times as much as the question.
+                    version = connection.connection.execute("PRAGMA data_version").fetchone()
                 if version != seen:
                     self._tell()
+                    changed_at = time.monotonic()
                 seen = version
             except DatabaseError:
                 continue
