@@ -18,9 +18,10 @@ are awaited, and a connector's plain methods run in a thread. `stop`, `cut`, arr
 thread; a signal handler may call `stop` in the middle of anything.
 
 **What a limit does.** Three limits never add up: of the attempt, of the transaction, of the loop; the nearest counts
-(`attempts`). A call that outlives it is left behind by `timeouts.run_with_timeout`, which returns on time whatever the
-call does. A coroutine is cancelled and has a grace to tidy up; a thread cannot be ended, so its late result reaches
-nobody. A process of an executor is killed.
+(`attempts`). A handler runs in the thread of its slot; `watcher` knows when it must have ended, and then lets another
+thread go on with the lifecycle, which stands still meanwhile. A thread cannot be ended, so its late result reaches
+nobody. What the loop asks for in the caller's own thread is left behind by `timeouts.run_with_timeout`, which returns
+on time whatever the call does. A coroutine is cancelled and has a grace to tidy up. A process of an executor is killed.
 
 **What is abandoned.** Calls that run on after their limit occupy the machine. Each task counts them over all its loops;
 while there are as many as slots, nothing begins, and after a grace the loop ends with `AbandonedAttemptsError`, so that
