@@ -56,6 +56,10 @@ def act(payload: dict[str, Any]) -> Any:  # noqa: C901, PLR0912 (a table of verb
                 if not Path(value).exists():
                     msg = "not there yet"
                     raise ConnectionError(msg)
+            case "at":  # the attempt that does the rest; a short name, which PostgreSQL puts first
+                if engines.current_attempt().number < value:
+                    msg = f"not before attempt {value}"
+                    raise ConnectionError(msg)
             case "until_lost":
                 while not engines.current_attempt().is_lease_lost:
                     time.sleep(0.02)
@@ -117,6 +121,7 @@ class WaitSendingAsync(engines.AsyncProducerTask):
 
 async def hang(payload: dict[str, Any]) -> Any:
     """What asyncio cannot end: a coroutine that ignores its cancellation, or a thread behind one that heeds it."""
+    act({name: payload[name] for name in ("id", "mark") if name in payload})
     if payload.get("hang") == "thread":
         await asyncio.to_thread(time.sleep, 3600)
     while payload.get("hang") == "task":
@@ -150,6 +155,15 @@ class Handled(engines.ConsumerTask):
         act(transaction.payload.get("then", {}))
 
     def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> None:
+        act(transaction.payload.get("catch", {}))
+
+
+@engines.task("tests.handled_async")
+class HandledAsync(engines.AsyncConsumerTask):
+    async def process_transaction(self, transaction: Transaction) -> Any:
+        return act(transaction.payload)
+
+    async def handle_transaction_exception(self, transaction: Transaction, exc: Exception) -> None:
         act(transaction.payload.get("catch", {}))
 
 

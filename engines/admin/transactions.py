@@ -160,7 +160,7 @@ class TransactionsPage(ReplayablePage):
 
     cancel = CANCEL.ask(
         "Cancel the transaction",
-        "It has not started and will not run.",
+        "It is pending and will not run.",
         lambda row, **why: transactions.cancel(row.uid, **why),
         "Cancelled: it will not run.",
     )

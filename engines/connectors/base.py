@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, FetchException
+from engines.core.lifecycle import ANEW, Resumed
 from engines.core.outcome import Failure, Outcome
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.tasks.transaction import Transaction
@@ -94,9 +95,13 @@ class AsyncConnector:
         """The policy of the batch that was fetched last and the name of its version; None for the loop's own."""
         return None
 
-    def spent(self, transaction: Transaction) -> int:
-        """The number of attempts that a transaction has behind it."""
-        return 0
+    def resumed(self, transaction: Transaction) -> Resumed:
+        """What a transaction has behind it that was put back until its next attempt."""
+        return ANEW
+
+    def due_in(self) -> float | None:
+        """The seconds until the next transaction is due that was parked here; None if there is none."""
+        return None
 
     def starts_left(self) -> int | None:
         """The number of transactions that may still start; the loop ends at 0. None if nothing limits them."""

@@ -12,7 +12,8 @@ from engines import pipelines, policies, telemetry, transactions
 from engines.connectors.base import OnArrival, OnLost
 from engines.connectors.pipeline import Adjust, PipelineConnector
 from engines.core.attempt import AttemptRecord
-from engines.core.outcome import Outcome
+from engines.core.lifecycle import Resumed
+from engines.core.outcome import Later, Outcome
 from engines.core.pacing import Prefetch
 from engines.models import Pipeline
 from engines.reads import depth
@@ -83,6 +84,8 @@ class DatabaseConnector(PipelineConnector):
         leased = _leased(transaction)
         leased.lease.is_settling = True
         self._done += 1  # about: one that two threads count at once is no matter to the pace
+        if isinstance(outcome, Later) and self._is_tracing:
+            outcome = outcome._replace(trace=telemetry.current_trace())
         return Settlement(leased, outcome)
 
     def release(self, given: Sequence[Transaction]) -> None:
@@ -106,8 +109,11 @@ class DatabaseConnector(PipelineConnector):
         trace_id = telemetry.current_trace_id() if self._is_tracing else None
         _leased(transaction).lease.attempts.append((attempt, trace_id))
 
-    def spent(self, transaction: Transaction) -> int:
-        return _leased(transaction).lease.spent
+    def resumed(self, transaction: Transaction) -> Resumed:
+        return _leased(transaction).lease.resumed
+
+    def due_in(self) -> float | None:
+        return self._heartbeat.completer.parked[self.pipeline.pk].due_in(time.monotonic())
 
     def on_arrival(self, callback: OnArrival | None) -> None:
         if self._heartbeat.notifier is not None:

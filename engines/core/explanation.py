@@ -14,12 +14,13 @@ def sentence(facts: Mapping[str, Any]) -> str:
         case "pending":
             return _waiting(facts)
         case "running":
-            return f"running on {facts['worker'] or 'a worker'} for {span(facts['running_for'])}"
+            return f"running on {facts['worker'] or 'a worker'} for {span(facts['running_for'])}{_next(facts)}"
         case "succeeded":
             note = f"; its result is {facts['result_note']}" if facts["result_note"] else ""
             return f"succeeded {span(facts['ended_ago'])} ago, {_deliveries(facts)}{note}"
         case "cancelled":
-            return f"cancelled {span(facts['ended_ago'])} ago before it started"
+            when = f"after {_attempts(spent)}" if (spent := facts["attempts_spent"]) else "before it started"
+            return f"cancelled {span(facts['ended_ago'])} ago {when}"
     return _failed(facts)
 
 
@@ -49,8 +50,22 @@ def _asked_again(error: Mapping[str, Any]) -> str:
     spent = error.get("spent")
     if not spent:
         return ""
-    attempts = "1 attempt" if spent == 1 else f"{spent} attempts"
-    return f"; its handler asked for a retry after {attempts} ({_what(error)})"
+    if error.get("is_parked"):
+        return f"; attempt {spent + 1} of {error['of']} is next, after {_what(error)}"
+    return f"; its handler asked for a retry after {_attempts(spent)} ({_what(error)})"
+
+
+def _next(facts: Mapping[str, Any]) -> str:
+    """The attempt that a running transaction is at, once one has failed, and when it begins if it still waits."""
+    attempt = facts["attempt"]
+    if attempt is None:
+        return ""
+    wait = f", next in {span(attempt['next_in'])}" if attempt["next_in"] > 0 else ""
+    return f": {attempt['step']} attempt {attempt['number']} of {attempt['of']}{wait}"
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"
 
 
 def _failed(facts: Mapping[str, Any]) -> str:

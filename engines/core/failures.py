@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -35,6 +35,13 @@ def summary(failure: Failure, attempts: Iterable[AttemptRecord]) -> dict[str, An
         "step": failed_step(attempts).value,
     }
     return error_text if failure.origin is None else error_text | {"exception_handler": _columns(failure.error)}
+
+
+def restored(told: Mapping[str, Any]) -> tuple[Stage, Failure]:
+    """The step and the failure that a summary tells of, as far as it does."""
+    error = TransactionException(told["message"], ExceptionType(told["category"]))
+    error.error_type = told["type"]
+    return Stage(told["step"]), Failure(error)
 
 
 def error_type(error: BaseException) -> str:

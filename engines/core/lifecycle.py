@@ -4,9 +4,11 @@ Written once for consumers and producers, threads and asyncio: the lifecycle yie
 came of it.
 """
 
-from collections.abc import Collection
-from typing import Any, NamedTuple
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, cast
 
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import (
     ExceptionType,
     FetchException,
@@ -31,23 +33,49 @@ class Plan(NamedTuple):
     success: RetryPolicy
     exception: RetryPolicy
     retry_after_ceiling: float = 3600.0
-    is_postponing: bool = False  # a transaction that asks for a later attempt can be put back until then
+    is_postponing: bool = False  # a transaction can be put back until its next attempt
+    park_after: float = math.inf  # the longest wait for which it is not, unless it asks for that
+
+
+class Resumed(NamedTuple):
+    """What a transaction has behind it that was put back until its next attempt."""
+
+    spent: int
+    last: AttemptRecord | None = None  # the attempt that failed last
+    ends_at: float | None = None  # when its time is up, on the monotonic clock
+    timeout: float = 0.0
+    trace: Mapping[str, str] | None = None
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.last and cast("Failure", self.last.outcome)
+
+
+ANEW = Resumed(0)
 
 
 def plan_of(policy: ConsumerPolicy | ProducerPolicy, *, is_postponing: bool = False) -> Plan:
-    """The lifecycle of a transaction under a policy."""
+    """The lifecycle of a transaction under a policy. A loop with a limit ends what it starts: it parks nothing."""
     if isinstance(policy, ConsumerPolicy):
         stage, work = Stage.PROCESS, policy.steps.process.retry
     else:
         stage, work = Stage.PRODUCE, policy.steps.produce.retry
-    steps = policy.steps
-    return Plan(stage, work, steps.success.retry, steps.exception.retry, policy.retry_after_ceiling, is_postponing)
+    steps, park_after = policy.steps, policy.park_after
+    return Plan(
+        work=stage,
+        retry=work,
+        success=steps.success.retry,
+        exception=steps.exception.retry,
+        retry_after_ceiling=policy.retry_after_ceiling,
+        is_postponing=is_postponing,
+        park_after=math.inf if park_after is None or policy.loop.limit is not None else park_after,
+    )
 
 
-def lifecycle(plan: Plan, spent: int = 0) -> Steps[Outcome]:
-    """Work; settle a success; handle a failure, once. `spent` attempts were made before, and count."""
+def lifecycle(plan: Plan, resumed: Resumed = ANEW) -> Steps[Outcome]:
+    """Work; settle a success; handle a failure, once. Attempts that were made before it was put back count."""
     yield Enter(plan.work, plan.retry)
-    outcome = yield from attempts(plan.work, plan.retry, spent=spent, plan=plan)
+    outcome = yield from attempts(plan.work, plan.retry, resumed=resumed, plan=plan)
     yield Leave(outcome)
     if isinstance(outcome, Success):
         settled = yield from run_stage(Stage.SUCCESS, plan.success, outcome.value, is_system=plan.work is Stage.PRODUCE)
@@ -98,22 +126,30 @@ def attempts(  # noqa: PLR0913 (what its calls are made of)
     *,
     is_bounded: bool = True,
     is_system: bool = False,
-    spent: int = 0,
+    resumed: Resumed = ANEW,
     plan: Plan | None = None,
 ) -> Steps[Outcome]:
     """Try until it succeeds, is final, or the attempts run out; wait in between."""
-    if spent >= retry.max_attempts:  # the policy allowed more when the last of them was made
-        return Failure(TransactionException(f"no attempts left: {spent} of {retry.max_attempts} were made"))
+    attempt: int = resumed.spent
+    previous: Failure | None = None
+    if attempt:  # its time may have come to an end while it waited
+        previous = resumed.failure
+        interruption: Failure | Cut | None = yield Sleep(0.0, is_bounded)
+        if interruption is not None:
+            return _after(previous, interruption)
+    if attempt >= retry.max_attempts:  # the policy allowed more when the last of them was made
+        return Failure(_spent(attempt, retry, previous))
     last = retry.max_attempts - 1
-    attempt, previous = spent, None
     while True:
         outcome: Outcome = yield Call(stage, attempt, retry, argument, is_bounded, is_system)
         if attempt >= last or not isinstance(outcome, Failure) or outcome.is_final:
             return _after(previous, outcome)
         seconds = _wait_after(outcome, retry.delay(attempt), plan)
-        if plan is not None and plan.is_postponing and isinstance(outcome.error, RetryLater):
-            return Later(seconds, attempt + 1, outcome)
-        interruption: Failure | Cut | None = yield Sleep(seconds, is_bounded)
+        if plan is not None and plan.is_postponing:
+            is_asked = isinstance(outcome.error, RetryLater)
+            if is_asked or seconds > plan.park_after:
+                return Later(seconds, attempt + 1, outcome, retry.max_attempts, is_parked=not is_asked)
+        interruption = yield Sleep(seconds, is_bounded)
         if interruption is not None:
             return _after(outcome, interruption)
         attempt, previous = attempt + 1, outcome
@@ -145,6 +181,12 @@ def _wait_after(failure: Failure, delay: float, plan: Plan | None) -> float:
     """The delay that the handler asks for, within bounds; otherwise the policy's."""
     asked = getattr(failure.error, "after", None) if isinstance(failure.error, RetryLater) else None
     return delay if asked is None or plan is None else min(max(0.0, asked), plan.retry_after_ceiling)
+
+
+def _spent(attempts_made: int, retry: RetryPolicy, previous: Failure | None) -> TransactionException:
+    error = TransactionException(f"no attempts left: {attempts_made} of {retry.max_attempts} were made")
+    error.__cause__ = None if previous is None else previous.error
+    return error
 
 
 def _after(previous: Failure | None, outcome: Outcome) -> Outcome:

@@ -15,11 +15,13 @@ def consumption(
     *,
     is_prefetching: bool = False,
     starts_left: Callable[[], int | None] = lambda: None,
+    due_in: Callable[[], float | None] = lambda: None,
 ) -> Steps[Stop | Failure]:
     """Fetch, hand out, wait; until there is no more, the limit is reached, somebody stops it, or a fetch fails.
 
     The policy is asked for anew at each batch, so that one that has changed counts from the next batch on. So is what
-    others have left of a limit that is shared with them; None if it is not.
+    others have left of a limit that is shared with them; None if it is not. And so is the time until the next of those
+    that were parked here is due; None if there are none.
     """
     ending: Stop | Failure | None = None
     started = empty = 0
@@ -40,13 +42,17 @@ def consumption(
                 yield Start(transactions)
                 ending = _stopped((yield Await(for_room=is_prefetching)))
             case Success() if policy.loop.streaming:
-                ending = _stopped((yield Sleep(policy.loop.empty_queue.delay(empty), is_for_work=True)))
+                seconds = policy.loop.empty_queue.delay(empty)
+                due = due_in()
+                ending = _stopped((yield Sleep(seconds if due is None else min(due, seconds), is_for_work=True)))
                 empty += 1
             case Success() if is_open:  # what runs may ask for another attempt, or bring more work
                 is_open = False
                 ending = _stopped((yield Await(for_room=False)))
                 if ending is None:
                     yield Flush()
+            case Success() if (due := due_in()) is not None:  # what it has begun, it ends
+                ending = _stopped((yield Sleep(due, is_for_work=True)))
             case _:
                 ending = Stop.EMPTY
     return (yield from _finish(ending))

@@ -1,5 +1,6 @@
 """The outcome of a step, and of a transaction."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from engines.core.errors import ExceptionType, TransactionException, category_in
@@ -26,11 +27,19 @@ class Failure(NamedTuple):
 
 
 class Later(NamedTuple):
-    """A transaction is to be tried again after so many seconds, by any worker; `failure` is why."""
+    """A transaction is to be tried again after so many seconds, by any worker; `failure` is why.
+
+    One that is parked waits as its policy says, without a slot: it is the same delivery, and its time goes on counting.
+    """
 
     seconds: float
     spent: int  # attempts so far
     failure: Failure
+    of: int = 0  # attempts in all
+    is_parked: bool = False
+    time_left: float | None = None  # of the transaction
+    timeout: float = 0.0  # of which that is left
+    trace: Mapping[str, str] | None = None  # in which it ran so far
 
 
 class Cut(NamedTuple):

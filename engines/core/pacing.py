@@ -1,6 +1,8 @@
 """How often a process does something, and how much at once, by a clock that is passed in."""
 
+import heapq
 import math
+import threading
 from collections.abc import Mapping
 
 # Of `Throttle`, in seconds: how far apart the notifications of a process are, at least.
@@ -9,6 +11,8 @@ APART = 0.002
 GLANCE, WATCH = 0.02, 1.0
 # ... and is told again well before that is over, as long as the burst lasts.
 REPEAT = 0.4
+# Of `Alarms`: in a second.
+TICKS = 10
 # Of `Prefetch`: seconds of work, and the number of transactions before anything is known of it.
 RESERVE = 0.5
 FIRST = 10
@@ -60,6 +64,29 @@ class Throttle:
         self._sent_at = now
         if is_burst:
             self._watched_until[pipeline_id] = now + REPEAT
+
+
+class Alarms:
+    """The moments at which something is due, to the next tenth of a second: however many, they take little room."""
+
+    def __init__(self) -> None:
+        self._ticks: list[int] = []
+        self._known: set[int] = set()
+        self._lock = threading.Lock()
+
+    def add(self, moment: float) -> None:
+        tick = math.ceil(moment * TICKS)
+        with self._lock:
+            if tick not in self._known:
+                self._known.add(tick)
+                heapq.heappush(self._ticks, tick)
+
+    def due_in(self, now: float) -> float | None:
+        """The seconds until the next that is still to come, None if there is none; forgets those that are past."""
+        with self._lock:
+            while self._ticks and self._ticks[0] <= now * TICKS:
+                self._known.discard(heapq.heappop(self._ticks))
+            return self._ticks[0] / TICKS - now if self._ticks else None
 
 
 class Prefetch:

@@ -7,8 +7,10 @@ from typing import Any
 from engines.core import backoff as waits
 from engines.core.rules import (
     DURATION,
+    DURATION_OR_NONE,
     FACTOR,
     FLAG,
+    LATER,
     NAME,
     OBJECT,
     TIME_LIMIT,
@@ -23,6 +25,11 @@ RESERVED = "Reserved: validated, not used yet."
 LOOP_TIME = means("Time limit of the whole loop.", "seconds")
 LOOP_LIMIT = means("The loop ends after starting this many transactions.", "in all")
 TRANSACTION_TIME = means("Time limit of one transaction, all steps and delays included.", "seconds")
+PARKED = means(
+    "Longest wait between two attempts of the work that keeps a slot; a longer one is spent in the database. "
+    "Null: every wait keeps its slot. Used by the durable queue, in loops without a limit.",
+    "seconds",
+)
 LATEST = means("Longest retry delay that a handler in an executor may ask for.", "seconds")
 ON_SPANS = means("Whether spans contain payloads and result values.")
 
@@ -189,6 +196,7 @@ class ConsumerPolicy(Policy):
     steps: ConsumerSteps = nested(ConsumerSteps, "Attempts, time limit and delays of each step.")
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
     retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)
+    park_after: float | None = field(default=1.0, metadata=DURATION_OR_NONE | LATER | PARKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,3 +207,4 @@ class ProducerPolicy(Policy):
     steps: ProducerSteps = nested(ProducerSteps, "Attempts, time limit and delays of each step.")
     record_payload: bool = field(default=False, metadata=FLAG | ON_SPANS)
     retry_after_ceiling: float = field(default=3600, metadata=DURATION | LATEST)
+    park_after: float | None = field(default=1.0, metadata=DURATION_OR_NONE | LATER | PARKED)

@@ -143,6 +143,7 @@ IS_WHOLE = {"is_whole": True}
 WHOLE = rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1) | IS_WHOLE
 WHOLE_OR_NONE = rule("a whole number of at least 1", WHOLE["check"], optional=True) | IS_WHOLE
 DURATION = rule("a number of seconds of at least 0", waits.is_duration)
+DURATION_OR_NONE = rule("a number of seconds of at least 0", waits.is_duration, optional=True)
 TIME_LIMIT = rule("a number of seconds above 0", lambda value: waits.is_duration(value) and value > 0, optional=True)
 FACTOR = rule("a number of at least 1", lambda value: waits.is_duration(value) and value >= 1)
 FLAG = rule("true or false", lambda value: type(value) is bool)

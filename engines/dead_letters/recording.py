@@ -87,6 +87,7 @@ def record_failed(failed: Sequence[tuple[Any, Failure]], *, worker: int | None =
     for moved, failure in failed:
         lease = moved.lease
         details = {
+            "attempts": lease.resumed.spent + len(lease.attempts),
             "delivery": lease.token,
             "policy_version": lease.policy_version,
             "worker": worker,

@@ -9,7 +9,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from engines.core.errors import FetchTimeoutException
-from engines.core.outcome import CUT, Failure, Outcome, timed_out
+from engines.core.outcome import CUT, Failure, Later, Outcome, timed_out
 from engines.core.steps import Call, Stage
 
 # How long an exception handler may take that begins when its transaction's time is up, unless its policy says.
@@ -41,6 +41,13 @@ class Deadlines(NamedTuple):
     def postponed(self, seconds: float) -> "Deadlines":
         """The same for a transaction that began so much later."""
         return self if self.transaction is None else self._replace(transaction=self.transaction + seconds)
+
+    def parked(self, later: Later) -> Later:
+        """The same wait, at most until the transaction's time is up, which goes on counting meanwhile."""
+        if self.transaction is None or not later.is_parked:
+            return later
+        left = max(0.0, self.transaction - time.monotonic())
+        return later._replace(seconds=min(later.seconds, left), time_left=left, timeout=self.transaction_timeout)
 
     def limit_of(self, call: Call) -> Limit | None:
         """The limit of a call. An exception handler that could not begin in the transaction's time has its own."""
@@ -89,7 +96,7 @@ class Deadlines(NamedTuple):
 
 def _nearer(limit: Limit | None, deadline: float, scope: Scope) -> Limit:
     left = max(0.0, deadline - time.monotonic())
-    return limit if limit is not None and limit.seconds <= left else Limit(left, scope)
+    return limit if limit is not None and limit.seconds < left else Limit(left, scope)
 
 
 NO_DEADLINES = Deadlines(None, None)

@@ -1,7 +1,6 @@
 """The state and the rules of one running loop, shared by both drivers."""
 
 import math
-import signal
 import threading
 import time
 from collections import deque
@@ -16,14 +15,14 @@ from engines.connectors.base import OnArrival, OnLost, overrides
 from engines.core.attempt import AttemptRecord
 from engines.core.backlog import Backlog
 from engines.core.errors import AbandonedAttemptsError, ConnectorError, EngineError, error_text, headline
-from engines.core.lifecycle import Plan, classify
+from engines.core.lifecycle import Plan, Resumed, classify, lifecycle
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success
 from engines.core.policy import ConsumerPolicy
 from engines.core.report import FailedTransaction, Report
 from engines.core.steps import WORK, Call, Sleep, Stop
 from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, refusal_of
 from engines.drivers.requests import Ask, Driver, LetEnd, Pause, Raised, Requests, functions_of
-from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_request_to_end
+from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_raised_by_signals, is_request_to_end
 from engines.drivers.tracing import Trace, observer_of
 from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
 from engines.tasks.transaction import Transaction
@@ -130,8 +129,10 @@ class Run:
         self.observer.adopt(self.work)
         return True
 
-    def _deadlines(self, work: Work) -> Deadlines:
-        """The deadlines of a transaction that starts now."""
+    def _deadlines(self, work: Work, resumed: Resumed) -> Deadlines:
+        """The deadlines of a transaction that starts now, or goes on after it was put back."""
+        if resumed.ends_at is not None:
+            return Deadlines(resumed.ends_at, self.ends_at, resumed.timeout)
         seconds = work.policy.loop.transaction_timeout
         if seconds is None:
             return NO_DEADLINES if self.ends_at is None else Deadlines(None, self.ends_at)
@@ -154,15 +155,16 @@ class Run:
 
     def entries(self, transactions: list[Transaction]) -> list[Entry]:
         """Transactions ready for the slots, each to be run under the policy and in the context of now."""
-        lifecycle = partial(self._lifecycle, self.work, self.work.plan)
-        run = self.driver.bind(self.observer.batch(lifecycle, len(transactions)))
+        performed = partial(self._lifecycle, self.work, self.work.plan)
+        run = self.driver.bind(self.observer.batch(performed, len(transactions)))
         return [Entry(transaction.id, transaction, run) for transaction in transactions]
 
     def _lifecycle(
         self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None
     ) -> Requests[Outcome]:
         """Perform a lifecycle from its first step to the acknowledgement, as requests to the driver."""
-        deadlines, steps, reply = self._deadlines(work), work.lifecycle(plan, transaction), None
+        resumed = work.connector.resumed(transaction)
+        deadlines, steps, reply = self._deadlines(work, resumed), lifecycle(plan, resumed), None
         elsewhere = self.elsewhere
         while True:
             try:
@@ -186,6 +188,8 @@ class Run:
                 trace.after(step, reply)
         if isinstance(outcome, Cut) or not self._settle(transaction.id):
             return CUT
+        if isinstance(outcome, Later):
+            outcome = deadlines.parked(outcome)
         if self._is_acknowledged:
             reply = yield partial(self.functions.acknowledge, transaction, outcome)
             if isinstance(reply, Raised):
@@ -200,7 +204,8 @@ class Run:
         waiting = Waiting(partial(self._is_wanted, transaction), self.driver.slots.aside, plan.is_postponing)
         with task.hold(transaction, waiting) as held:
             if isinstance(held, Postponed):
-                return Later(held.seconds, call.attempt, Failure(held.error)), deadlines
+                later = Later(held.seconds, call.attempt, Failure(held.error), is_parked=call.attempt > 0)
+                return later, deadlines.postponed(time.monotonic() - waiting_since + held.seconds)
             if not held:
                 return CUT, deadlines
             deadlines = deadlines.postponed(time.monotonic() - waiting_since)
@@ -248,7 +253,7 @@ class Run:
         self, error: BaseException, call: Call, transaction: Transaction, deadlines: Deadlines, limit: Limit | None
     ) -> Outcome:
         """The outcome of an attempt that raised an error, or that did not return within its limit."""
-        if isinstance(error, KeyboardInterrupt) and _is_raised_by_signals():
+        if isinstance(error, KeyboardInterrupt) and is_raised_by_signals():
             self.blame(error)
             return CUT
         if not isinstance(error, LimitReached):
@@ -490,9 +495,3 @@ class Run:
         if isinstance(error, EngineError):
             error.report = report
         raise error
-
-
-def _is_raised_by_signals() -> bool:
-    """Whether Ctrl-C raises KeyboardInterrupt in whatever code this thread happens to run."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -7,6 +7,7 @@ late result reaches nobody, and it is counted until it ends.
 import asyncio
 import inspect
 import os
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -116,6 +117,12 @@ def is_request_to_end(error: BaseException) -> bool:
     """Whether somebody wants the process to end: that is said in the main thread, by a signal."""
     is_request = isinstance(error, KeyboardInterrupt | SystemExit)
     return is_request and threading.current_thread() is threading.main_thread()
+
+
+def is_raised_by_signals() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt in whatever code this thread happens to run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 class _Errand:

@@ -288,7 +288,9 @@ class Recorder(Observer):
         attributes = self._one | common
         if self.work.policy.record_payload:
             attributes[telemetry.PAYLOAD] = telemetry.text_of(transaction.payload)
-        links = telemetry.links_to(transaction.trace_context)
+        # Where it was submitted, and where it ran until it was put back.
+        traces = (transaction.trace_context, self.work.connector.resumed(transaction).trace)
+        links = [link for one in traces for link in telemetry.links_to(one)]
         trace.push(self.spans["transaction"], attributes, kind=self._kind, links=links)
         return trace
 

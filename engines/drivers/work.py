@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from engines.connectors.base import Connector
 from engines.core.errors import LoopTimeout
-from engines.core.lifecycle import Plan, lifecycle, plan_of
+from engines.core.lifecycle import Plan, plan_of
 from engines.core.outcome import Failure, Outcome, Success
 from engines.core.policy import ConsumerPolicy, ProducerPolicy
 from engines.core.steps import Stage, Steps, Stop
@@ -85,9 +85,6 @@ class Work:
     @property
     def plan(self) -> Plan:
         return plan_of(self.policy, is_postponing=self.connector.is_postponing)
-
-    def lifecycle(self, plan: Plan, transaction: Transaction) -> Steps[Outcome]:
-        return lifecycle(plan, self.connector.spent(transaction))
 
     def renewed(self) -> "Work":
         """The same work under the policy that is in force by now."""

@@ -1,13 +1,16 @@
 """The facts behind the explanation of a transaction."""
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q
 
-from engines import transactions, workers
+from engines import policies, transactions, workers
 from engines.core import explanation
-from engines.core.states import CATEGORY_OF, STAGE_OF, AttemptOutcome, State
+from engines.core.errors import ExceptionType
+from engines.core.states import CATEGORIES, CATEGORY_OF, STAGE_OF, AttemptOutcome, State
+from engines.core.steps import WORK
 from engines.models import Attempt, DeadLetter, Pipeline, PolicyVersion, TransactionRecord, Worker
 from engines.reads import blockers
 from ergon_site.access.database.clock import database_time
@@ -54,6 +57,7 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
         "ended_ago": _seconds(now, record.finished_at),
         "deliveries": record.attempts,
         "rescues": record.rescues,
+        "attempt": _attempt_at(record, now) if record.state == State.RUNNING else None,
         "attempts_spent": (record.failure or {}).get("spent", 0),
         "result_note": record.result_note,
         "error": record.failure,
@@ -63,15 +67,35 @@ def facts_of(record: TransactionRecord) -> dict[str, Any]:
     }
 
 
+def _attempt_at(record: TransactionRecord, now: datetime) -> dict[str, Any] | None:
+    """The attempt that a running transaction is at, or waits for, once one has failed."""
+    made = Attempt.objects.filter(transaction_id=record.pk, delivery=record.fencing_token)
+    last = made.order_by("-started_at").first()
+    if last is None:
+        behind = record.error or {}
+        if not behind.get("of"):
+            return None
+        return {"step": behind["step"], "number": behind["spent"] + 1, "of": behind["of"], "next_in": 0.0}
+    is_next = last.outcome == AttemptOutcome.FAILURE and last.number < last.of_total
+    if not is_next or last.category == CATEGORIES[ExceptionType.BUSINESS] or record.policy_version is None:
+        return None
+    step = STAGE_OF[last.step].value
+    retry = getattr(policies.of_version(record.policy_version).steps, step).retry
+    begins_at = last.started_at + timedelta(seconds=last.duration + retry.delay(last.number - 1))
+    next_in = max(0.0, _seconds(begins_at, now))
+    return {"step": step, "number": last.number + 1, "of": last.of_total, "next_in": next_in}
+
+
 def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
     """Every try of every step, in the order in which they were made."""
     rows = list(Attempt.objects.filter(transaction_id=record.pk).order_by("delivery", "step", "number"))
+    deliveries = _deliveries(rows)
     versions = {row.policy_version for row in rows if row.policy_version}
     policies = {one.pk: str(one) for one in PolicyVersion.objects.select_related("policy").filter(pk__in=versions)}
     names = {one.pk: str(one) for one in Worker.objects.filter(pk__in={row.worker for row in rows if row.worker})}
     return [
         {
-            "delivery": row.delivery,
+            "delivery": deliveries[row.delivery],
             "step": STAGE_OF[row.step].value,
             "number": row.number,
             "of": row.of_total,
@@ -88,6 +112,19 @@ def attempts_of(record: TransactionRecord) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def _deliveries(rows: Iterable[Attempt]) -> dict[int, int]:
+    """The delivery that each lease belongs to: one that goes on counting attempts goes on with the one before."""
+    found: dict[int, int] = {}
+    delivery = tried = 0
+    for row in rows:
+        is_work = STAGE_OF[row.step] in WORK
+        if row.delivery not in found:
+            delivery = delivery if is_work and row.number == tried + 1 and tried else row.delivery
+            found[row.delivery] = delivery
+        tried = row.number if is_work else tried
+    return found
 
 
 def serving(pipeline: Pipeline) -> list[Worker]:

@@ -86,7 +86,12 @@ def _work(task: Any, policy: Any, *, is_async: bool) -> Work:
         task=task,
         connector=connector,
         policy=policy,
-        loop=partial(consumption, is_prefetching=connector.is_prefetching, starts_left=connector.starts_left),
+        loop=partial(
+            consumption,
+            is_prefetching=connector.is_prefetching,
+            starts_left=connector.starts_left,
+            due_in=connector.due_in,
+        ),
         timeout_error=ConsumerLoopTimeout,
         handlers=handlers,
         silent=silent,

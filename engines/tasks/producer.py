@@ -107,7 +107,12 @@ def _work(task: Any, transactions: Source, policy: Any, *, is_streaming: bool, i
             shared = {one.name: getattr(now, one.name) for one in fields(now)}
             return ConsumerPolicy(loop=ConsumerLoopPolicy(**shared, streaming=is_streaming, empty_queue=EMPTY))
 
-        return consumption(as_consumer, is_prefetching=connector.is_prefetching, starts_left=connector.starts_left)
+        return consumption(
+            as_consumer,
+            is_prefetching=connector.is_prefetching,
+            starts_left=connector.starts_left,
+            due_in=connector.due_in,
+        )
 
     return Work(
         task=task,

@@ -11,7 +11,10 @@ from django.db import transaction
 from engines import dead_letters, telemetry
 from engines.conf import settings
 from engines.connectors.freshness import Moment, now
+from engines.core import failures
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import POISON
+from engines.core.lifecycle import ANEW, Resumed
 from engines.core.states import State
 from engines.transactions.counting import count_ends
 from engines.transactions.leases import Lease, LeasedTransaction, lease_document
@@ -103,9 +106,10 @@ def _rescue(worker: int | None, sparing: Collection[int], asked_at: float) -> Re
 
 
 def _leased(pipeline_id: int, worker: int, asked_at: Moment, row: list[Any]) -> LeasedTransaction:
-    record_id, token, version, rescues, spent, uid, payload, metadata, *about = row
+    record_id, token, version, rescues, behind, uid, payload, metadata, *about = row
     correlation_id, parent_id, source, created_at, trace_context = about
-    lease = Lease(record_id, token, worker, pipeline_id, version, rescues, spent)
+    resumed = ANEW if behind is None else _resumed(behind)
+    lease = Lease(record_id, token, worker, pipeline_id, version, rescues, resumed)
     lease.seconds, lease.confirmed_at = settings().lease, asked_at
     return LeasedTransaction(
         uid,
@@ -117,4 +121,20 @@ def _leased(pipeline_id: int, worker: int, asked_at: Moment, row: list[Any]) -> 
         created_at=datetime.fromtimestamp(created_at, UTC),
         trace_context=trace_context or {},
         lease=lease,
+    )
+
+
+def _resumed(behind: dict[str, Any]) -> Resumed:
+    """What `postpone` wrote down of a transaction when it was put back; less, if an earlier release did."""
+    spent, left, timeout = behind.get("spent", 0), behind.get("time_left"), behind.get("timeout", 0.0)
+    if not spent:
+        return ANEW
+    stage, failure = failures.restored(behind)
+    return Resumed(
+        spent=spent,
+        last=AttemptRecord(stage, spent, behind.get("of", spent), 0.0, 0.0, failure),
+        # A clock that was set back gives nobody more time than there was.
+        ends_at=None if left is None else time.monotonic() + min(left, timeout),
+        timeout=timeout,
+        trace=behind.get("trace"),
     )

@@ -7,6 +7,7 @@ import orjson
 
 from engines.connectors.freshness import Moment, age
 from engines.core.attempt import AttemptRecord
+from engines.core.lifecycle import ANEW, Resumed
 from engines.tasks.transaction import Transaction
 
 # The part of a lease in which nobody need be asked whether it is still ours: a handler needs a moment to start.
@@ -23,7 +24,7 @@ class Lease:
     pipeline_id: int
     policy_version: int | None
     rescues: int = 0
-    spent: int = 0  # attempts under earlier leases, of one that asked to be tried again later
+    resumed: Resumed = ANEW  # what was tried under earlier leases
     attempts: list[tuple[AttemptRecord, str | None]] = field(default_factory=list)
     seconds: float = 0.0
     confirmed_at: Moment | None = None  # before the database was asked
@@ -42,7 +43,9 @@ class Lease:
 
     @property
     def tried(self) -> list[AttemptRecord]:
-        return [attempted for attempted, _ in self.attempts]
+        """The attempts under this lease, and before them the last that failed under an earlier one."""
+        made = [attempted for attempted, _ in self.attempts]
+        return made if self.resumed.last is None else [self.resumed.last, *made]
 
 
 def lease_document(leases: Iterable[Lease]) -> str:

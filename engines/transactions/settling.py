@@ -54,14 +54,21 @@ def postpone(settlements: Sequence[Settlement], *, worker: int | None = None) ->
     records = []
     for one in ordered:
         lease, later = one.transaction.lease, cast("Later", one.outcome)
-        # Why it waits is kept with it, and how many attempts are behind it.
-        error = failures.summary(later.failure, lease.tried) | {"spent": later.spent}
-        about = {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds, "error": error}
-        # One that only waited for a place was not delivered.
-        records.append(about | {"undelivered": int(later.spent == lease.spent)})
+        record: dict[str, Any] = {"id": lease.id, "token": lease.token, "owner": lease.owner, "seconds": later.seconds}
+        # One that only waited for a place was not delivered, and the delivery of one that is parked goes on later.
+        undelivered = int(later.is_parked or later.spent == lease.resumed.spent)
+        record |= {"error": _behind(lease, later), "time_left": later.time_left, "undelivered": undelivered}
+        records.append(record)
     document, attempts = orjson.dumps(records).decode(), _attempts(ordered, now)
     postponed: set[int] = statements().postpone(document, attempts, worker, is_noted=_is_noted(ordered))
     return [one.transaction for one in ordered if one.transaction.lease.id not in postponed]
+
+
+def _behind(lease: Lease, later: Later) -> dict[str, Any]:
+    """What is kept with a transaction that waits: why, the attempts behind it, the limit of its time, and its trace."""
+    told = failures.summary(later.failure, lease.tried) | {"spent": later.spent}
+    names = ("of", "is_parked", "timeout", "trace")
+    return told | {name: value for name in names if (value := getattr(later, name))}
 
 
 @retry_conflicts

@@ -15,6 +15,7 @@ from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, TransactionException, error_text, headline
 from engines.core.outcome import Failure, Later, Success
+from engines.core.pacing import Alarms
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
 from ergon_site.access.database.calls import close_connection
@@ -53,6 +54,7 @@ class Completer:
         """`done` is told what needs no lease any more; `on_return` that the database is back from an outage."""
         self.counts: defaultdict[int, Counts] = defaultdict(Counts)
         self.names: dict[int, str] = {}  # of the pipelines, by id
+        self.parked: defaultdict[int, Alarms] = defaultdict(Alarms)  # when they are due, by pipeline
         self._worker, self._done = worker, done
         self._waiting: deque[Settlement] = deque()
         self._some = threading.Event()
@@ -161,6 +163,8 @@ class Completer:
                 counts.succeeded += 1
             elif isinstance(outcome, Later):
                 counts.postponed += 1
+                if outcome.is_parked:  # by now it is written: it will be due by then
+                    self.parked[leased.lease.pipeline_id].add(time.monotonic() + outcome.seconds)
             else:
                 counts.failed += 1
                 if isinstance(outcome, Failure):
@@ -219,6 +223,6 @@ def log_failure(pipeline: str, transaction_id: str, failure: Failure, attempts: 
         transaction=failures.storable(transaction_id),
         step=told["step"],
         category=told["category"],
-        attempts=sum(one.stage.value == told["step"] for one in attempts),
+        attempts=max((one.number for one in attempts if one.stage.value == told["step"]), default=0),
         error=error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…",
     )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -256,6 +257,23 @@ def test_a_transaction_links_to_the_trace_it_was_made_in(engine: Engine) -> None
     assert [format(link.context.trace_id, "032x") for link in first.links] == ["0af7651916cd43dd8448eb211c80319c"]
     assert second.links == ()
     assert first.kind is (SpanKind.CONSUMER if engine.is_consumer else SpanKind.PRODUCER)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_was_parked_links_to_the_trace_in_which_it_began(engine: Engine) -> None:
+    from tests.durable_transactions import submit
+    from tests.engines.test_database_connector import drain
+    from tests.engines.test_parked_retries import parking
+
+    import_module("tests.tasks")
+    task, direction = ("act", "inbound") if engine.is_consumer else ("send", "outbound")
+    pipeline = parking(f"tests.{task}{'_async' if engine.is_async else ''}", direction)
+    submit(pipeline, at=3)
+    drain(pipeline)
+    parts = named(names_of(engine)["one"])
+    links = [[link.context.span_id for link in span.links] for span in parts]
+    assert links == [[], *([span.context.span_id] for span in parts[:-1] if span.context)]
+    assert [attributes(span).get("ergon.outcome") for span in parts] == ["later", "later", None]
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])

@@ -10,7 +10,7 @@ from engines.core.errors import POISON, ExceptionType, PoisonError, TransactionE
 from engines.core.failures import fingerprint, normalise
 from engines.core.lifecycle import plan_of
 from engines.core.outcome import Failure, Success
-from engines.core.pacing import FIRST, Prefetch
+from engines.core.pacing import FIRST, Alarms, Prefetch
 from engines.core.policy import ConsumerPolicy, ConsumerSteps, ProcessPolicy, ProducerPolicy, RetryPolicy
 from engines.core.states import State
 from engines.core.steps import Stage
@@ -92,6 +92,26 @@ def error(
 
 def tried(stage: Stage, outcome: Any) -> AttemptRecord:
     return AttemptRecord(stage, 1, 1, 0.0, 0.0, outcome)
+
+
+def test_alarms_tell_of_the_next_moment_once_and_of_many_in_one_tenth_of_a_second_as_one() -> None:
+    alarms = Alarms()
+    assert alarms.due_in(0.0) is None
+    for moment in (12.0, 11.01, 11.02, 11.1):
+        alarms.add(moment)
+    assert alarms.due_in(10.0) == pytest.approx(1.1)
+    assert alarms.due_in(11.1) == pytest.approx(0.9)
+    assert alarms.due_in(12.0) is None
+    alarms.add(12.5)
+    assert alarms.due_in(12.0) == pytest.approx(0.5)
+
+
+def test_a_failure_that_was_kept_is_told_as_before() -> None:
+    failure = Failure(TransactionException("no answer", ExceptionType.TIMEOUT))
+    failure.error.error_type = "BankError"
+    told = failures.summary(failure, [tried(Stage.PRODUCE, failure)])
+    stage, restored = failures.restored(told)
+    assert failures.summary(restored, [tried(stage, restored)]) == told
 
 
 def test_a_failure_is_told_by_the_error_that_the_task_raised() -> None:
@@ -251,7 +271,10 @@ CALM = {
     "hindrances": [],
     "worker": "host:1",
     "running_for": 0.25,
+    "attempt": None,
+    "attempts_spent": 0,
 }
+PARKED = {"type": "BankError", "message": "no answer", "spent": 3, "of": 6, "is_parked": True}
 OPEN_FOR_NOW = {"what": "breaker rank/rank_snapshot open", "until": "2026-11-15T14:05:30+00:00"}
 FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
 
@@ -279,6 +302,10 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         (
             {"state": "pending", "due_in": 9, "error": {"type": "NoPlace", "message": "it waits for x", "spent": 1}},
             "due in 9 s; it waits for x",
+        ),
+        (
+            {"state": "pending", "due_in": 8, "error": PARKED},
+            "due in 8 s; attempt 4 of 6 is next, after BankError: no answer",
         ),
         ({"state": "pending", "workers": []}, "waiting: no worker serves this pipeline"),
         (
@@ -318,6 +345,14 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
         ({"state": "pending", "ahead": 10_000, "is_ahead_capped": True}, "waiting: 10,000+ are ahead of it"),
         ({"state": "running"}, "running on host:1 for 250 ms"),
         ({"state": "running", "worker": ""}, "running on a worker for 250 ms"),
+        (
+            {"state": "running", "attempt": {"step": "process", "number": 4, "of": 6, "next_in": 8.0}},
+            "running on host:1 for 250 ms: process attempt 4 of 6, next in 8 s",
+        ),
+        (
+            {"state": "running", "attempt": {"step": "success", "number": 2, "of": 2, "next_in": 0.0}},
+            "running on host:1 for 250 ms: success attempt 2 of 2",
+        ),
         ({"state": "succeeded"}, "succeeded 30 s ago, on its first delivery"),
         ({"state": "succeeded", "deliveries": 3}, "succeeded 30 s ago, on delivery 3"),
         (
@@ -325,6 +360,8 @@ FORCED_OPEN = {"what": "breaker rank/rank_snapshot open", "until": None}
             "succeeded 30 s ago, on its first delivery; its result is not kept: it has 2 bytes; the limit is 1",
         ),
         ({"state": "cancelled", "ended_ago": 200_000}, "cancelled 2 days ago before it started"),
+        ({"state": "cancelled", "attempts_spent": 1}, "cancelled 30 s ago after 1 attempt"),
+        ({"state": "cancelled", "attempts_spent": 2}, "cancelled 30 s ago after 2 attempts"),
         (
             {
                 "state": "failed",

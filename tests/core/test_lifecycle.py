@@ -1,8 +1,11 @@
 """One transaction: its stages, retries and endings, as tables of scripted outcomes."""
 
+import math
+
 import pytest
 from hypothesis import given, strategies as st
 
+from engines.core.attempt import AttemptRecord
 from engines.core.errors import (
     ExceptionType,
     FetchException,
@@ -10,9 +13,9 @@ from engines.core.errors import (
     RetryLater,
     TransactionException,
 )
-from engines.core.lifecycle import Plan, attempts, classify, classify_fetch, lifecycle
+from engines.core.lifecycle import Plan, Resumed, attempts, classify, classify_fetch, lifecycle, plan_of
 from engines.core.outcome import CUT, Cut, Failure, Later, Outcome, Success, timed_out
-from engines.core.policy import RetryPolicy
+from engines.core.policy import ConsumerPolicy, ProducerPolicy, RetryPolicy
 from engines.core.steps import Call, Enter, Leave, Sleep, Stage
 from tests.broken_errors import Hollow, MuteError
 from tests.core.playing import Play, play
@@ -301,20 +304,76 @@ POSTPONING = Plan(Stage.PROCESS, THRICE, ONCE, ONCE, retry_after_ceiling=60, is_
 def test_one_that_asks_for_a_later_attempt_is_put_back_within_bounds(after: float | None, seconds: float) -> None:
     failure = asking(after)
     played = play(lifecycle(POSTPONING), [failure], Call)
-    assert played.result == Later(seconds, 1, failure)
+    assert played.result == Later(seconds, 1, failure, of=3)
     assert stages(played) == [Stage.PROCESS]
 
 
 def test_attempts_before_it_was_put_back_count() -> None:
-    played = play(lifecycle(POSTPONING, spent=1), [system, asking(5), ok], Call)
+    played = play(lifecycle(POSTPONING, Resumed(1)), [system, asking(5), ok], Call)
     assert [call.attempt for call in played.of(Call)] == [1, 2, 0]
     assert stages(played)[-1] is Stage.EXCEPTION
 
 
 def test_a_policy_that_allows_fewer_attempts_by_now_allows_no_further_one() -> None:
-    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE), spent=4), [ok], Call)
+    played = play(lifecycle(Plan(Stage.PROCESS, ONCE, ONCE, ONCE), Resumed(4, LAST)), [ok], Call)
     assert stages(played) == [Stage.EXCEPTION]
     assert str(played.result.error) == "no attempts left: 4 of 1 were made"
+    assert played.result.error.__cause__ is system.error
+
+
+PARKING = Plan(Stage.PROCESS, THRICE, THRICE, THRICE, is_postponing=True, park_after=1.0)
+LAST = AttemptRecord(Stage.PROCESS, 2, 3, 0.0, 0.0, system)
+
+
+def test_a_wait_that_is_longer_than_the_policy_allows_in_a_slot_is_parked() -> None:
+    played = play(lifecycle(PARKING), [system, late], Call)
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [1.0]
+    assert played.result == Later(2.0, 2, late, of=3, is_parked=True)
+    assert stages(played) == [Stage.PROCESS] * 2
+
+
+@pytest.mark.parametrize("plan", [PARKING._replace(is_postponing=False), PARKING._replace(park_after=2.0)])
+def test_otherwise_it_keeps_its_slot(plan: Plan) -> None:
+    played = play(lifecycle(plan), [system, system, ok, ok], Call)
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "stage"),
+    [([ok, system, system, ok], Stage.SUCCESS), ([business, system, system, ok], Stage.EXCEPTION)],
+)
+def test_handlers_of_an_end_wait_in_their_slot(outcomes: list[Outcome], stage: Stage) -> None:
+    played = play(lifecycle(PARKING), outcomes, Call)
+    assert stages(played) == [Stage.PROCESS, stage, stage, stage]
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [1.0, 2.0]
+
+
+def test_what_was_parked_goes_on_with_its_next_attempt() -> None:
+    played = play(lifecycle(PARKING, Resumed(2, LAST)), [system, ok], Call)
+    assert [(call.stage, call.attempt) for call in played.of(Call)] == [(Stage.PROCESS, 2), (Stage.EXCEPTION, 0)]
+
+
+def test_one_whose_time_ended_while_it_was_parked_is_not_tried_again() -> None:
+    ending = timed_out("the transaction", 1.0, is_expired=True)
+
+    def answer(step: object) -> object:
+        return ending if isinstance(step, Sleep) else ok
+
+    played = play(lifecycle(PARKING, Resumed(2, LAST)), answer)
+    assert stages(played) == [Stage.EXCEPTION]
+    assert played.result is ending
+    assert ending.error.__cause__ is system.error
+
+
+@pytest.mark.parametrize(
+    ("values", "park_after"),
+    [({}, 1.0), ({"park_after": 0}, 0.0), ({"park_after": None}, math.inf), ({"loop": {"limit": 5}}, math.inf)],
+)
+@pytest.mark.parametrize("kind", [ConsumerPolicy, ProducerPolicy])
+def test_a_loop_with_a_limit_parks_nothing(
+    kind: type[ConsumerPolicy | ProducerPolicy], values: dict[str, object], park_after: float
+) -> None:
+    assert plan_of(kind.from_dict(values), is_postponing=True).park_after == park_after
 
 
 def test_where_it_cannot_be_put_back_it_waits_in_its_slot() -> None:

@@ -215,3 +215,33 @@ def test_a_producer_whose_input_fails_does_the_good_ones_first() -> None:
     with pytest.raises(OSError, match="no more"):
         play(production(rules, failing()), answer)
     assert seen == [["1", "2"], ["3"]]
+
+
+def test_a_loop_that_ends_when_nothing_is_due_waits_for_what_it_has_parked() -> None:
+    due = iter([7.5, None])
+    fetches = iter([Success(items(1)), Success([]), Success([]), Success(items(1)), Success([]), Success([])])
+
+    def answer(step: Step) -> Any:
+        return next(fetches) if isinstance(step, Call) else None
+
+    played = play(consumption(policy, is_prefetching=True, due_in=lambda: next(due)), answer)
+    parts = ["Call", "Start", "Await", "Call", "Await", "Flush", "Call"]
+    assert outline(played) == [*parts, "Sleep", *parts, "Drain"]
+    assert [(sleep.seconds, sleep.is_for_work) for sleep in played.of(Sleep)] == [(7.5, True)]
+    assert played.result is Stop.EMPTY
+
+
+def test_a_stop_ends_the_wait_for_what_is_parked() -> None:
+    played = play(
+        consumption(policy, due_in=lambda: 60.0), lambda step: {Call: Success([]), Sleep: CUT}.get(type(step))
+    )
+    assert played.result is Stop.STOPPED
+
+
+@pytest.mark.parametrize(("due", "seconds"), [(None, 5.0), (60.0, 5.0), (0.25, 0.25)])
+def test_a_streaming_loop_looks_again_when_something_that_it_parked_is_due(due: float | None, seconds: float) -> None:
+    waits = EmptyQueuePolicy(backoff=5.0)
+    answers = {Call: Success([]), Sleep: CUT}
+    rules = policy(streaming=True, empty_queue=waits)
+    played = play(consumption(lambda: rules, due_in=lambda: due), lambda step: answers.get(type(step)))
+    assert [sleep.seconds for sleep in played.of(Sleep)] == [seconds]

@@ -184,12 +184,12 @@ def test_what_does_not_end_within_the_grace_is_given_back() -> None:
 
 
 @pytest.mark.once
-def test_a_second_order_ends_the_process_at_once() -> None:
+def test_a_second_order_ends_the_process_at_once(tmp_path: Path) -> None:
     pipeline = make_pipeline(policy=make_policy())
-    (uid,) = submit(pipeline, sleep=3600)
+    submit(pipeline, mark=str(tmp_path / "mark"), sleep=3600)
     with consumer("orders", "--grace", "3600") as process:
         wait_until_started(process)
-        eventually(lambda: states(uid) == ["running"], "it runs")
+        eventually((tmp_path / "mark").exists, "its handler has begun")
         process.send_signal(signal.SIGTERM)
         eventually(lambda: Worker.objects.get().state == "stopping", "it has heard")
         process.send_signal(signal.SIGTERM)
@@ -202,6 +202,7 @@ def hanging(direction: str = "inbound", **retry: Any) -> str:
     body = {
         "loop": {"concurrency": {"value": 2}, "batch": {"size": 2}},
         "steps": {step: {"retry": {"timeout": 0.2, **retry}}},
+        "park_after": None,
     }
     return make_policy("hanging", body, kind)
 
@@ -248,12 +249,12 @@ def test_one_that_hangs_at_every_attempt_is_poison_and_not_given_back_for_ever()
 
 @pytest.mark.once
 @pytest.mark.parametrize("hang", ["task", "thread", "loop"])
-def test_an_async_worker_ends_after_its_grace_whatever_its_handlers_do(hang: str) -> None:
+def test_an_async_worker_ends_after_its_grace_whatever_its_handlers_do(hang: str, tmp_path: Path) -> None:
     pipeline = make_pipeline(task="tests.hang_async", policy=make_policy())
-    (uid,) = submit(pipeline, hang=hang)
+    (uid,) = submit(pipeline, hang=hang, mark=str(tmp_path / "mark"))
     with consumer("orders", "--grace", "0.5") as process:
         wait_until_started(process)
-        eventually(lambda: states(uid) == ["running"], "it runs")
+        eventually((tmp_path / "mark").exists, "its handler has begun")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT)
         assert process.returncode == 3
@@ -316,11 +317,11 @@ def test_a_parent_can_be_stopped_while_the_database_takes_nothing() -> None:
 
 
 @pytest.mark.once
-def test_a_second_order_ends_the_parent_of_several_processes_too() -> None:
+def test_a_second_order_ends_the_parent_of_several_processes_too(tmp_path: Path) -> None:
     pipeline = make_pipeline(policy=make_policy())
-    (uid,) = submit(pipeline, sleep=3600)
+    (uid,) = submit(pipeline, mark=str(tmp_path / "mark"), sleep=3600)
     with consumer("orders", "--processes", "2", "--grace", "3600") as parent:
-        eventually(lambda: states(uid) == ["running"], "it runs")
+        eventually((tmp_path / "mark").exists, "its handler has begun")
         parent.send_signal(signal.SIGTERM)
         eventually(lambda: Worker.objects.filter(state="stopping").exists(), "it has heard")
         time.sleep(1.5)  # what comes within a second is the same order

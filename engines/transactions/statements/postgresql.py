@@ -45,7 +45,7 @@ SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout',
 """
 
 # The choice is kept apart from the update: joined into it, the limit may be exceeded when a plan runs it again. One
-# JSON text is read several times faster than a hundred rows of thirteen columns.
+# JSON text is read several times faster than a hundred rows of thirteen columns. The error is why it was put back.
 CLAIM = """
 WITH p AS MATERIALIZED (
   SELECT policy.active_id AS version{commit} FROM engines_pipeline pipeline JOIN engines_policy policy
@@ -62,7 +62,8 @@ u AS (
   FROM c WHERE t.id = c.id
   RETURNING t.*)
 SELECT json_agg(json_build_array(id, fencing_token, policy_version, rescues,
-  COALESCE((error->>'spent')::int, 0), uid, payload, metadata,
+  CASE WHEN error IS NOT NULL THEN error || jsonb_build_object(
+    'time_left', (error->>'ends_at')::float8 - EXTRACT(epoch FROM clock_timestamp())) END, uid, payload, metadata,
   correlation_id, parent_id, source, EXTRACT(epoch FROM created_at), trace_context)
   ORDER BY {order})::text FROM u
 """
@@ -121,9 +122,11 @@ SELECT id FROM s
 _POSTPONE = f"""
 WITH s AS (
   UPDATE engines_transactionrecord t SET state = 0, available_at = now() + u.seconds * interval '1 second',
-    error = u.error, attempts = t.attempts - u.undelivered, lease_owner = NULL, lease_expires_at = NULL,
-    started_at = NULL
-  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, seconds float8, error jsonb, undelivered int)
+    error = CASE WHEN u.time_left IS NULL THEN u.error ELSE
+      u.error || jsonb_build_object('ends_at', EXTRACT(epoch FROM clock_timestamp()) + u.time_left) END,
+    attempts = t.attempts - u.undelivered, lease_owner = NULL, lease_expires_at = NULL, started_at = NULL
+  FROM json_to_recordset(%s) AS u (id bigint, token bigint, owner bigint, seconds float8, error jsonb,
+    time_left float8, undelivered int)
   WHERE t.id = u.id AND t.fencing_token = u.token AND t.lease_owner + 0 = u.owner
   RETURNING t.id),
 {_ATTEMPTS}

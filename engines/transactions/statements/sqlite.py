@@ -33,7 +33,7 @@ WHERE id IN (
      AND EXISTS (SELECT 1 FROM engines_pipeline WHERE id = %(pipeline)s AND paused_at IS NULL)
    ORDER BY {order} LIMIT %(count)s)
 RETURNING priority, available_at, id, fencing_token, policy_version, rescues,
-  COALESCE(json_extract(error, '$.spent'), 0), uid, payload, metadata,
+  error, uid, payload, metadata,
   correlation_id, parent_id, source, created_at, trace_context
 """
 BY_PRIORITY = CLAIM.format(pending="state = 0", order="priority DESC, available_at, id")
@@ -122,10 +122,16 @@ def claim(
         by_age = sorted(cursor.fetchall(), key=lambda row: (row[1], row[2]))
     rows = by_age if is_oldest_first else sorted(by_age, key=lambda row: -row[0])
     claimed = []
-    for _, _, *keys, payload, metadata, correlation_id, parent_id, source, created_at, trace_context in rows:
+    for _, _, *keys, error, uid, payload, metadata, correlation_id, parent_id, source, created_at, trace in rows:
         values = [payloads.decode(payload), payloads.decode(metadata), correlation_id, parent_id, source]
-        claimed.append([*keys, *values, _time(created_at).timestamp(), payloads.decode(trace_context)])
+        made = [_time(created_at).timestamp(), payloads.decode(trace)]
+        claimed.append([*keys, error and _behind(json.loads(error), now), uid, *values, *made])
     return claimed
+
+
+def _behind(error: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """Of one that was put back. When its time is up is kept by the wall clock."""
+    return error | {"time_left": error["ends_at"] - now.timestamp()} if "ends_at" in error else error
 
 
 def begin(record_id: int, token: int, owner: int) -> bool:
@@ -161,7 +167,9 @@ def postpone(records: str, attempts: str, worker: int | None, *, is_noted: bool 
     now, postponed = timezone.now(), set()
     for one in json.loads(records):
         due_at, delivered = now + timedelta(seconds=one["seconds"]), F("attempts") - one["undelivered"]
-        if _held(one).update(**GIVEN_BACK, available_at=due_at, error=one["error"], attempts=delivered):
+        left, error = one["time_left"], one["error"]
+        error |= {} if left is None else {"ends_at": now.timestamp() + left}
+        if _held(one).update(**GIVEN_BACK, available_at=due_at, error=error, attempts=delivered):
             postponed.add(one["id"])
     _keep_attempts(attempts, postponed, now, worker)
     return postponed
