@@ -1,5 +1,6 @@
 """What has been tried of a transaction that still runs: seen while it is tried again, and kept once."""
 
+import re
 import signal
 import time
 from datetime import timedelta
@@ -62,6 +63,26 @@ def test_attempts_are_seen_while_the_next_one_is_made(task: str, direction: str,
     assert [one["number"] for one in kept] == list(range(1, len(kept) + 1))
     assert [one["outcome"] for one in kept] == [*["failure"] * (len(kept) - 1), "success"]
     assert kept[: len(seen)] == seen
+
+
+@pytest.mark.parametrize(
+    ("task", "payload", "step"),
+    [("tests.act", {"fail": "no answer"}, "process"), ("tests.handled", {"then": {"fail": "no answer"}}, "success")],
+)
+def test_a_transaction_that_waits_in_its_slot_tells_which_attempt_is_next_and_when(
+    browse: Client, task: str, payload: dict[str, Any], step: str
+) -> None:
+    retry = {"retry": {"max_attempts": 6, "backoff": 3600}}
+    body = {"steps": {"process": retry, "success": retry}, "park_after": None}
+    pipeline = make_pipeline(task=task, policy=make_policy("patient", body))
+    (uid,) = submit(pipeline, **payload)
+    with running(pipeline) as worker:
+        wait_for(lambda: step in {one["step"] for one in attempts(uid)})
+        sentence = explain.explain(uid)["sentence"]
+        page = browse.get(f"/admin/engines/transactionrecord/{transactions.find(uid).pk}/change/").content.decode()
+        worker.cut()
+    assert re.search(rf": {step} attempt 2 of 6, next in (1 h|\d+ min)$", sentence)
+    assert f"{step} attempt 2 of 6, next in" in page
 
 
 def test_attempts_are_in_the_order_of_their_numbers_however_late_one_was_written() -> None:

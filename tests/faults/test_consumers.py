@@ -58,10 +58,12 @@ def submit_marked(name: str, how_many: int, mark: Path, **payload: Any) -> None:
     transactions.submit_many(name, drafts)
 
 
-def kill_at_random(how_many: int, seconds: float, mark: Path, *, every: tuple[float, float]) -> None:
+def kill_at_random(
+    how_many: int, seconds: float, mark: Path, *, every: tuple[float, float], policy: Any = None, **payload: Any
+) -> None:
     """Consumers are killed for a while, whatever they do, and replaced; then two finish the work."""
-    make_pipeline(policy=make_policy())
-    submit_marked("orders", how_many, mark, sleep=seconds * 4 / how_many)
+    make_pipeline(policy=make_policy(body=policy))
+    submit_marked("orders", how_many, mark, sleep=seconds * 4 / how_many, **payload)
     until, chance = time.monotonic() + seconds, random.Random(17)  # noqa: S311 (not a secret)
     while time.monotonic() < until:
         with consumer("orders") as first, consumer("orders") as second:
@@ -101,6 +103,39 @@ def test_consumers_killed_at_random_lose_nothing(tmp_path: Path) -> None:
 def test_consumers_killed_at_random_for_a_minute_lose_nothing(tmp_path: Path) -> None:
     kill_at_random(10_000, 60, tmp_path / "mark", every=(0.3, 2.0))
     check_that_nothing_was_lost(10_000, tmp_path / "mark")
+
+
+PARKING = {
+    "loop": {"concurrency": {"value": 4}, "batch": {"size": 20}},
+    "steps": {"process": {"retry": {"max_attempts": 3, "backoff": 0.5, "backoff_multiplier": 1}}},
+    "park_after": 0,
+}
+
+
+def check_that_every_attempt_was_made_in_turn(how_many: int) -> None:
+    """One whose worker was killed before it was parked may be there twice."""
+    made = Attempt.objects.filter(step=1).order_by("transaction_id", "delivery", "number")
+    tried: dict[int, list[tuple[int, int]]] = {}
+    for record_id, number, outcome in made.values_list("transaction_id", "number", "outcome"):
+        tried.setdefault(record_id, []).append((number, outcome))
+    poison = set(TransactionRecord.objects.filter(state=FAILED).values_list("pk", flat=True))
+    assert len(tried) == how_many
+    for record_id, attempts in tried.items():
+        assert attempts == sorted(attempts)
+        assert record_id in poison or (set(attempts) == {(1, 1), (2, 1), (3, 0)} and attempts[-2:] == [(2, 1), (3, 0)])
+    ended = TransactionRecord.objects.filter(state=SUCCEEDED)
+    assert all(one.attempts == one.rescues + 1 for one in ended)
+
+
+def test_consumers_killed_at_random_make_every_attempt_of_what_is_parked_in_turn(tmp_path: Path) -> None:
+    kill_at_random(200, 4, tmp_path / "mark", every=(0.3, 0.8), policy=PARKING, at=3)
+    check_that_every_attempt_was_made_in_turn(200)
+
+
+@pytest.mark.soak
+def test_consumers_killed_for_a_minute_make_every_attempt_of_what_is_parked_in_turn(tmp_path: Path) -> None:
+    kill_at_random(5_000, 60, tmp_path / "mark", every=(0.3, 2.0), policy=PARKING, at=3)
+    check_that_every_attempt_was_made_in_turn(5_000)
 
 
 def test_sixty_four_claimers_on_one_queue_never_get_the_same() -> None:
