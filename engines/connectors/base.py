@@ -91,6 +91,10 @@ class AsyncConnector:
     def on_arrival(self, callback: OnArrival | None) -> None:
         """Call this when there may be new transactions, from any thread; None at the loop's end."""
 
+    def await_work(self, seconds: float) -> float | None:
+        """A fetch has brought nothing: the time until the next one; None if only `on_arrival` ends the wait."""
+        return seconds
+
     def policy_in_force(self) -> PolicyInForce | None:
         """The policy of the batch that was fetched last and the name of its version; None for the loop's own."""
         return None

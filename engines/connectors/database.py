@@ -52,6 +52,7 @@ class DatabaseConnector(PipelineConnector):
         self._done = self._batches = 0
 
     def _fetch(self, size: int, _extra: dict[str, Any]) -> list[LeasedTransaction]:
+        self._heartbeat.poller.end(self.pipeline.pk)
         wanted = self._pace.wanted(size, done=self._done, now=time.monotonic())
         batch = self._retry.wait_out(lambda: self._lease(wanted)) or []
         return self._heartbeat.hold(batch)
@@ -116,8 +117,13 @@ class DatabaseConnector(PipelineConnector):
         return self._heartbeat.completer.parked[self.pipeline.pk].due_in(time.monotonic())
 
     def on_arrival(self, callback: OnArrival | None) -> None:
-        if self._heartbeat.notifier is not None:
-            self._heartbeat.notifier.subscribe(self.pipeline.pk, callback)
+        self._heartbeat.poller.subscribe(self.pipeline.pk, callback)
+
+    def await_work(self, seconds: float) -> float | None:
+        """One thread looks for all loops of the process; a producer's waits do not grow."""
+        empty_queue = getattr(self._in_force[0].loop, "empty_queue", None)
+        self._heartbeat.poller.expect(self.pipeline.pk, seconds, empty_queue)
+        return None
 
     async def _fetch_async(self, size: int, extra: dict[str, Any]) -> list[LeasedTransaction]:
         return await self._call_async(self._fetch, size, extra)  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ import heapq
 import math
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 # Of `Throttle`, in seconds: how far apart the notifications of a process are, at least.
 APART = 0.002
@@ -16,6 +17,8 @@ TICKS = 10
 # Of `Prefetch`: seconds of work, and the number of transactions before anything is known of it.
 RESERVE = 0.5
 FIRST = 10
+# Of `Polls`: the shortest wait between two looks, in seconds.
+LEAST = 0.02
 
 
 class Intervals:
@@ -36,6 +39,51 @@ class Intervals:
 
     def next_at(self) -> float:
         return min(self._due_at.values(), default=math.inf)
+
+
+@dataclass(slots=True)
+class _Poll:
+    at: float
+    wait: float
+    growth: float
+    most: float
+
+
+class Polls:
+    """When to look for work on behalf of those who wait for it; looks that are near each other are made together."""
+
+    def __init__(self) -> None:
+        self._polls: dict[int, _Poll] = {}
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._polls
+
+    def expect(self, key: int, now: float, wait: float, *, growth: float, most: float) -> None:
+        """Look after so many seconds, and after waits that grow as long as there is nothing."""
+        wait = max(LEAST, min(wait, most))
+        self._polls[key] = _Poll(now + wait, wait, growth, most)
+
+    def end(self, key: int) -> None:
+        """Nobody waits any more."""
+        self._polls.pop(key, None)
+
+    def hurry(self) -> None:
+        """There may be work for anybody: all are due."""
+        for poll in self._polls.values():
+            poll.at = -math.inf
+
+    def next_at(self) -> float:
+        return min((poll.at for poll in self._polls.values()), default=math.inf)
+
+    def take(self, now: float) -> list[int]:
+        """Those to look at now if any is due: also those that have waited for half of their time."""
+        if now < self.next_at():
+            return []
+        taken = [key for key, poll in self._polls.items() if poll.at - poll.wait / 2 <= now]
+        for poll in map(self._polls.__getitem__, taken):
+            poll.wait = max(LEAST, min(poll.wait * poll.growth, poll.most))
+            poll.at = now + poll.wait
+        return taken
 
 
 class Throttle:

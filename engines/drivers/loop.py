@@ -54,8 +54,12 @@ class Loop:
                 yield Wait(lambda: run.is_stopping or slots.is_idle or run.backlog.waiting <= room, run.left())
                 slots.is_room_awaited = False
                 return run.interruption()
-            case Sleep(seconds, is_for_work=is_for_work):
-                yield Wait(lambda: run.is_stopping or (is_for_work and self.has_arrived), run.left(seconds))
+            case Sleep(seconds, is_for_work=True):
+                wait = run.work.connector.await_work(seconds)
+                yield Wait(lambda: run.is_stopping or self.has_arrived, run.left(wait))
+                return run.interruption()
+            case Sleep(seconds):
+                yield Wait(lambda: run.is_stopping, run.left(seconds))
                 return run.interruption()
             case Flush():
                 yield from self.flush()

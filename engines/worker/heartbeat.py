@@ -1,4 +1,4 @@
-"""Shared by the database connectors of a process: worker row, heartbeat, leases, connections, completer, notifier."""
+"""Shared by the database connectors of a process: worker row, heartbeat, leases, connections, completer, poller."""
 
 import threading
 import time
@@ -17,6 +17,7 @@ from engines.worker.completer import Completer
 from engines.worker.connections import SharedConnections
 from engines.worker.database_retry import LONGEST_WAIT, DatabaseRetry
 from engines.worker.notifier import Notifier
+from engines.worker.poller import Poller
 from ergon_site.access.database.calls import close_connection, time_limit
 
 # How many connections all pipelines of a process share for their claims.
@@ -65,6 +66,7 @@ class Heartbeat:
             longest_wait=min(LONGEST_WAIT, settings().lease / 6),
         )
         self.connections = SharedConnections(FOR_CLAIMS)
+        self.poller = Poller(self.connections.borrow, self.require_connections)
         self.notifier: Notifier | None = None
         self.is_stopping = False
 
@@ -76,7 +78,7 @@ class Heartbeat:
         connection.close()  # one less, for those that it waits for
         try:
             self._await_connections()
-            self.notifier = Notifier()
+            self.notifier = Notifier(self.poller)
         except BaseException:
             self.__exit__()
             raise
@@ -88,6 +90,7 @@ class Heartbeat:
         self._heart.join(1.0)
         if self.notifier is not None:
             self.notifier.close()
+        self.poller.close()
         self.completer.close()
         connection.close()  # the farewell needs one that is surely alive; without it the missing heartbeat says as much
         if not self.is_cut_off:

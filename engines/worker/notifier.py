@@ -1,22 +1,20 @@
-"""Watches for work on behalf of waiting loops, so that a lone transaction need not wait for the next poll."""
+"""Hears of new work, so that a lone transaction need not wait for the next poll."""
 
 import select
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import psycopg
 import structlog
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, connection
 
-from engines.conf import settings
 from engines.core.errors import headline
 from engines.core.pacing import GLANCE, WATCH
-from engines.transactions.statements.postgresql import BURST, CHANNEL, due
+from engines.transactions.statements.postgresql import BURST, CHANNEL
+from engines.worker.poller import Poller
 from ergon_site.access.database import pooler
-from ergon_site.access.database.calls import close_connection, time_limit
 
 NOTICE = 0.5
 # How often the file of SQLite is looked at, and how often once it has not changed for a while.
@@ -32,36 +30,28 @@ log = structlog.get_logger("ergon.notifier")
 class Notifier:
     """A thread that listens: to notifications on PostgreSQL, to changes of the file on SQLite.
 
-    Behind a pooler that shares connections among transactions nobody can listen: then it asks for due work.
+    Behind a pooler that shares connections among transactions nobody can listen: then the poller looks more often.
     """
 
-    def __init__(self) -> None:
-        self._callbacks: dict[int, Callable[[], None]] = {}
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
         self._watched: dict[int, float] = {}
         self._over = threading.Event()
         self._said = ""
-        watch = self._look
-        if connection.vendor == "postgresql":
-            watch = self._poll if pooler.is_shared(connection) else self._listen
+        self._thread: threading.Thread | None = None
+        if connection.vendor == "postgresql" and pooler.is_shared(connection):
+            poller.longest_wait = POOLED_POLL
+            hint = f"behind a transaction pooler LISTEN cannot work: new work is polled for every {POOLED_POLL:g} s"
+            log.warning("arrivals_polled", hint=hint)
+            return
+        watch = self._listen if connection.vendor == "postgresql" else self._look
         self._thread = threading.Thread(target=watch, name="ergon-notifier", daemon=True)
         self._thread.start()
 
-    def subscribe(self, pipeline_id: int, callback: Callable[[], None] | None) -> None:
-        """Call this when there may be work for the pipeline; None for nobody."""
-        if callback is None:
-            self._callbacks.pop(pipeline_id, None)
-        else:
-            self._callbacks[pipeline_id] = callback
-
     def close(self) -> None:
         self._over.set()
-        self._thread.join(2 * NOTICE)
-
-    def _tell(self, pipeline_id: int | None = None) -> None:
-        callbacks = dict(self._callbacks)
-        chosen = callbacks.values() if pipeline_id is None else filter(None, [callbacks.get(pipeline_id)])
-        for callback in chosen:
-            callback()
+        if self._thread is not None:
+            self._thread.join(2 * NOTICE)
 
     def _tell_of(self, payload: str) -> None:
         """Anybody may notify this channel: what is no number of a pipeline is not for us."""
@@ -70,7 +60,7 @@ class Notifier:
             return
         if payload != number:
             self._watched[int(number)] = time.monotonic() + WATCH
-        self._tell(int(number))
+        self._poller.tell(int(number))
 
     def _say(self, error: Exception) -> None:
         """Once, not every second: loops poll as well, but a lone transaction waits longer from now on."""
@@ -86,30 +76,12 @@ class Notifier:
                     given.pop(name, None)
                 with closing(psycopg.connect(**given, autocommit=True)) as listening:
                     self._ask(listening, f"LISTEN {CHANNEL}")
-                    self._tell()  # whatever was told while nobody listened
+                    self._poller.tell_all()  # whatever was told while nobody listened
                     self._hear(listening)
             except Exception as error:  # noqa: BLE001 (told once)
                 if not isinstance(error, psycopg.Error):  # loops poll as well, and say that the database is away
                     self._say(error)
                 self._over.wait(RETRY)
-
-    def _poll(self) -> None:
-        """Ask for due pipelines with one statement, a few times a second."""
-        hint = f"behind a transaction pooler LISTEN cannot work: new work is polled for every {POOLED_POLL:g} s"
-        log.warning("arrivals_polled", hint=hint)
-        while not self._over.wait(POOLED_POLL):
-            try:
-                with time_limit(settings().database_timeout):
-                    found = due(list(self._callbacks))
-                for pipeline_id in found:
-                    self._tell(pipeline_id)
-            except (DatabaseError, InterfaceError):
-                # Loops poll as well, and say that the database is away.
-                close_connection()
-                self._over.wait(RETRY)
-            except Exception as error:  # noqa: BLE001 (told once)
-                self._say(error)
-        connection.close()
 
     def _hear(self, listening: "psycopg.Connection[Any]") -> None:
         """Pass notifications on. A server that is gone without a word looks like one that has nothing to tell."""
@@ -122,7 +94,7 @@ class Notifier:
             now = time.monotonic()
             self._watched = {pipeline_id: until for pipeline_id, until in self._watched.items() if now < until}
             for pipeline_id in self._watched:
-                self._tell(pipeline_id)
+                self._poller.tell(pipeline_id)
             if time.monotonic() > heard_at + SILENCE:
                 self._ask(listening, "")
                 heard_at = time.monotonic()
@@ -164,7 +136,7 @@ class Notifier:
                     # Not by a cursor of Django's, which costs several times as much as the question.
                     version = connection.connection.execute("PRAGMA data_version").fetchone()
                 if version != seen:
-                    self._tell()
+                    self._poller.hurry()
                     changed_at = time.monotonic()
                 seen = version
             except DatabaseError:

@@ -18,6 +18,7 @@ from engines.models import Worker
 from engines.transactions.statements.postgresql import BURST, CHANNEL
 from engines.worker.heartbeat import Heartbeat
 from engines.worker.notifier import Notifier
+from engines.worker.poller import Poller
 from engines.worker.supervisor import Supervisor
 from tests.durable_transactions import count, submit
 from tests.engines.test_database_connector import wait_for
@@ -49,9 +50,10 @@ def test_a_heart_beats_on_whatever_fails_and_says_so_once(error: Exception) -> N
 @pytest.mark.postgresql
 def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> None:
     heard: list[int] = []
-    notifier = Notifier()
+    poller = Poller()
+    notifier = Notifier(poller)
     try:
-        notifier.subscribe(7, lambda: heard.append(7))
+        poller.subscribe(7, lambda: heard.append(7))
         wait_for(lambda: _notified("", "rubbish", "²", "7") and len(heard) > 0)
         heard.clear()
         wait_for(lambda: _notified("7") and len(heard) > 0)
@@ -63,9 +65,10 @@ def test_a_notification_that_is_none_of_ours_does_not_end_the_listening() -> Non
 def test_who_is_told_of_a_burst_looks_by_itself_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.worker.notifier.WATCH", 0.3)
     heard: list[int] = []
-    notifier = Notifier()
+    poller = Poller()
+    notifier = Notifier(poller)
     try:
-        notifier.subscribe(7, lambda: heard.append(7))
+        poller.subscribe(7, lambda: heard.append(7))
         wait_for(lambda: _notified("7") and len(heard) > 0)
         heard.clear()
         _notified(f"7{BURST}")
@@ -85,10 +88,11 @@ def test_a_server_that_falls_silent_is_noticed_and_all_loops_are_told_to_look(mo
     with proxy(server["HOST"], int(server["PORT"])) as link:
         monkeypatch.setitem(server, "HOST", "127.0.0.1")
         monkeypatch.setitem(server, "PORT", str(link.port))
-        notifier = Notifier()
+        poller = Poller()
+        notifier = Notifier(poller)
         try:
-            notifier.subscribe(7, lambda: heard.append(7))
-            notifier.subscribe(8, lambda: heard.append(8))
+            poller.subscribe(7, lambda: heard.append(7))
+            poller.subscribe(8, lambda: heard.append(8))
             wait_for(lambda: _notified("7") and 7 in heard)
             link.swallow()
             heard.clear()
@@ -109,9 +113,10 @@ def test_a_server_that_has_nothing_to_tell_is_asked_and_stays_connected(monkeypa
     with proxy(server["HOST"], int(server["PORT"])) as link:
         monkeypatch.setitem(server, "HOST", "127.0.0.1")
         monkeypatch.setitem(server, "PORT", str(link.port))
-        notifier = Notifier()
+        poller = Poller()
+        notifier = Notifier(poller)
         try:
-            notifier.subscribe(7, lambda: heard.append(7))
+            poller.subscribe(7, lambda: heard.append(7))
             for _ in range(3):
                 heard.clear()
                 wait_for(lambda: _notified("7") and 7 in heard)

@@ -243,8 +243,8 @@ def claim(
 
 
 def due(pipeline_ids: list[int]) -> set[int]:
-    """The pipelines that have work now."""
-    return _ids(_tuned_rows(DUE, [pipeline_ids])) if pipeline_ids else set()
+    """The pipelines that have work now. On a connection that is prepared for claims."""
+    return _ids(_asking()(DUE, [pipeline_ids]))
 
 
 def _asking() -> Callable[[str, list[Any]], list[tuple[Any, ...]]]:

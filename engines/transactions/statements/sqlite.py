@@ -42,6 +42,10 @@ OLDEST_FIRST = CLAIM.format(pending="state + 0 = 0", order="available_at, id")
 IS_DUE = """
 SELECT 1 FROM engines_transactionrecord WHERE state = 0 AND pipeline_id = %s AND available_at <= %s LIMIT 1
 """
+DUE = """
+SELECT p.id FROM engines_pipeline p WHERE p.id IN (SELECT value FROM json_each(%s)) AND p.paused_at IS NULL AND EXISTS (
+  SELECT 1 FROM engines_transactionrecord t WHERE t.state = 0 AND t.pipeline_id = p.id AND t.available_at <= %s)
+"""
 SETTLE = """
 UPDATE engines_transactionrecord SET state = %s, result = %s, error = %s, category = %s, lease_owner = NULL,
   lease_expires_at = NULL, finished_at = %s
@@ -132,6 +136,13 @@ def claim(
 def _behind(error: dict[str, Any], now: datetime) -> dict[str, Any]:
     """Of one that was put back. When its time is up is kept by the wall clock."""
     return error | {"time_left": error["ends_at"] - now.timestamp()} if "ends_at" in error else error
+
+
+def due(pipeline_ids: list[int]) -> set[int]:
+    """The pipelines that have work now."""
+    with connection.cursor() as cursor:
+        cursor.execute(DUE, [json.dumps(pipeline_ids), _text(timezone.now())])
+        return {pipeline_id for (pipeline_id,) in cursor.fetchall()}
 
 
 def begin(record_id: int, token: int, owner: int) -> bool:
