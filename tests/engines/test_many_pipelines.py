@@ -47,11 +47,17 @@ def test_idle_pipelines_are_looked_for_together_and_do_not_claim(task: str, monk
     claims: list[int] = []
     looks: list[set[int]] = []
     claim, due = statements().claim, statements().due
-    # Spies: both do what they always do.
-    monkeypatch.setattr(
-        statements(), "claim", lambda key, *given, **more: claims.append(key) or claim(key, *given, **more)
-    )
-    monkeypatch.setattr(statements(), "due", lambda waiting: looks.append(set(waiting)) or due(waiting))
+
+    def spy_on_claim(key: int, *given: Any, **more: Any) -> Any:
+        claims.append(key)
+        return claim(key, *given, **more)
+
+    def spy_on_due(waiting: list[int]) -> Any:
+        looks.append(set(waiting))
+        return due(waiting)
+
+    monkeypatch.setattr(statements(), "claim", spy_on_claim)
+    monkeypatch.setattr(statements(), "due", spy_on_due)
     with running(*served):
         wait_for(lambda: set(claims) == keys and looks[-1:] == [keys])
         claimed, looked = len(claims), len(looks)
@@ -93,7 +99,8 @@ def test_idle_loops_end_when_outcomes_cannot_be_written_any_more() -> None:
 
 
 def test_who_is_about_to_wait_is_told_as_well_when_all_are_to_look() -> None:
-    poller, heard = Poller(), []
+    heard: list[int] = []
+    poller = Poller()
     poller.subscribe(7, partial(heard.append, 7))
     poller.hurry()
     assert heard == [7]
@@ -103,7 +110,8 @@ def test_a_look_that_fails_is_told_once_and_made_again(monkeypatch: pytest.Monke
     monkeypatch.setattr("engines.worker.poller.RETRY", 0.01)
     pipeline = make_pipeline(policy=make_policy())
     submit(pipeline)
-    faults, heard = [ProgrammingError("no such column"), ProgrammingError("no such column")], []
+    faults = [ProgrammingError("no such column"), ProgrammingError("no such column")]
+    heard: list[int] = []
 
     def require() -> None:
         if faults:
