@@ -114,7 +114,7 @@ class DatabaseConnector(PipelineConnector):
         return _leased(transaction).lease.resumed
 
     def due_in(self) -> float | None:
-        return self._heartbeat.completer.parked[self.pipeline.pk].due_in(time.monotonic())
+        return self._heartbeat.poller.due_in(self.pipeline.pk)
 
     def on_arrival(self, callback: OnArrival | None) -> None:
         self._heartbeat.poller.subscribe(self.pipeline.pk, callback)

@@ -52,7 +52,7 @@ def consumption(
                 if ending is None:
                     yield Flush()
             case Success() if (due := due_in()) is not None:  # what it has begun, it ends
-                ending = _stopped((yield Sleep(due, is_for_work=True)))
+                ending = _stopped((yield Sleep(due, is_for_work=True, is_exact=True)))
             case _:
                 ending = Stop.EMPTY
     return (yield from _finish(ending))

@@ -2,7 +2,6 @@
 
 import heapq
 import math
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -63,6 +62,11 @@ class Polls:
         wait = max(LEAST, min(wait, most))
         self._polls[key] = _Poll(now + wait, wait, growth, most)
 
+    def expect_by(self, key: int, moment: float) -> None:
+        """Whoever waits is looked for at that moment at the latest."""
+        if key in self._polls:
+            self._polls[key].at = min(self._polls[key].at, moment)
+
     def end(self, key: int) -> None:
         """Nobody waits any more."""
         self._polls.pop(key, None)
@@ -120,21 +124,20 @@ class Alarms:
     def __init__(self) -> None:
         self._ticks: list[int] = []
         self._known: set[int] = set()
-        self._lock = threading.Lock()
 
-    def add(self, moment: float) -> None:
+    def add(self, moment: float) -> float:
+        """The moment that it is told at."""
         tick = math.ceil(moment * TICKS)
-        with self._lock:
-            if tick not in self._known:
-                self._known.add(tick)
-                heapq.heappush(self._ticks, tick)
+        if tick not in self._known:
+            self._known.add(tick)
+            heapq.heappush(self._ticks, tick)
+        return tick / TICKS
 
     def due_in(self, now: float) -> float | None:
         """The seconds until the next that is still to come, None if there is none; forgets those that are past."""
-        with self._lock:
-            while self._ticks and self._ticks[0] <= now * TICKS:
-                self._known.discard(heapq.heappop(self._ticks))
-            return self._ticks[0] / TICKS - now if self._ticks else None
+        while self._ticks and self._ticks[0] <= now * TICKS:
+            self._known.discard(heapq.heappop(self._ticks))
+        return self._ticks[0] / TICKS - now if self._ticks else None
 
 
 class Prefetch:

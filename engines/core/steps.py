@@ -46,6 +46,7 @@ class Sleep(NamedTuple):
     seconds: float
     is_bounded: bool = True
     is_for_work: bool = False  # there was none: more work ends the wait
+    is_exact: bool = False  # it ends after these seconds, also where the connector would tell of work
 
 
 class Leave(NamedTuple):

@@ -54,9 +54,9 @@ class Loop:
                 yield Wait(lambda: run.is_stopping or slots.is_idle or run.backlog.waiting <= room, run.left())
                 slots.is_room_awaited = False
                 return run.interruption()
-            case Sleep(seconds, is_for_work=True):
+            case Sleep(seconds, is_for_work=True, is_exact=is_exact):
                 wait = run.work.connector.await_work(seconds)
-                yield Wait(lambda: run.is_stopping or self.has_arrived, run.left(wait))
+                yield Wait(lambda: run.is_stopping or self.has_arrived, run.left(seconds if is_exact else wait))
                 return run.interruption()
             case Sleep(seconds):
                 yield Wait(lambda: run.is_stopping, run.left(seconds))

@@ -15,7 +15,6 @@ from engines.core import failures
 from engines.core.attempt import AttemptRecord
 from engines.core.errors import ConnectorError, TransactionException, error_text, headline
 from engines.core.outcome import Failure, Later, Success
-from engines.core.pacing import Alarms
 from engines.transactions import LeasedTransaction, Settlement
 from engines.worker.database_retry import DatabaseRetry
 from ergon_site.access.database.calls import close_connection
@@ -49,13 +48,19 @@ class Completer:
     """A thread that settles. An outage of the database is waited out; nothing is dropped but what lost its lease."""
 
     def __init__(
-        self, worker: int, done: Callable[[Sequence[LeasedTransaction]], None], on_return: Callable[[], None]
+        self,
+        worker: int,
+        done: Callable[[Sequence[LeasedTransaction]], None],
+        on_return: Callable[[], None],
+        on_parked: Callable[[int, float], None] = lambda *_: None,
     ) -> None:
-        """`done` is told what needs no lease any more; `on_return` that the database is back from an outage."""
+        """`done` is told what needs no lease any more; `on_return` that the database is back from an outage.
+
+        `on_parked` is told of which pipeline a transaction is parked, and when on the monotonic clock it is due.
+        """
         self.counts: defaultdict[int, Counts] = defaultdict(Counts)
         self.names: dict[int, str] = {}  # of the pipelines, by id
-        self.parked: defaultdict[int, Alarms] = defaultdict(Alarms)  # when they are due, by pipeline
-        self._worker, self._done = worker, done
+        self._worker, self._done, self._on_parked = worker, done, on_parked
         self._waiting: deque[Settlement] = deque()
         self._some = threading.Event()
         self._idle = threading.Event()
@@ -164,7 +169,7 @@ class Completer:
             elif isinstance(outcome, Later):
                 counts.postponed += 1
                 if outcome.is_parked:  # by now it is written: it will be due by then
-                    self.parked[leased.lease.pipeline_id].add(time.monotonic() + outcome.seconds)
+                    self._on_parked(leased.lease.pipeline_id, time.monotonic() + outcome.seconds)
             else:
                 counts.failed += 1
                 if isinstance(outcome, Failure):

@@ -72,7 +72,7 @@ class Heartbeat:
 
     def __enter__(self) -> Self:
         self.worker = workers.enrol(self._pipelines)
-        self.completer = Completer(self.worker.pk, self.drop, self._note_outage)
+        self.completer = Completer(self.worker.pk, self.drop, self._note_outage, self.poller.remind)
         self._heart = threading.Thread(target=self._beat, name="ergon-heart", daemon=True)
         self._heart.start()
         connection.close()  # one less, for those that it waits for

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -10,7 +11,7 @@ from functools import partial
 import structlog
 
 from engines.core.errors import ConnectorError, headline
-from engines.core.pacing import Polls
+from engines.core.pacing import Alarms, Polls
 from engines.core.policy import EmptyQueuePolicy
 from engines.transactions.statements import statements
 from engines.worker.database_retry import DatabaseRetry
@@ -37,6 +38,7 @@ class Poller:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._require = require
         self._polls = Polls()
+        self._parked: defaultdict[int, Alarms] = defaultdict(Alarms)  # when they are due, by pipeline
         self._changed = threading.Condition()
         self._is_over = False
         self._retry = DatabaseRetry("look for work", borrow=borrow, on_return=self.hurry)
@@ -70,6 +72,18 @@ class Poller:
             self._polls.expect(pipeline_id, time.monotonic(), seconds, growth=growth, most=most)
             if self._polls.next_at() < before:
                 self._changed.notify_all()
+
+    def remind(self, pipeline_id: int, moment: float) -> None:
+        """A transaction is parked until then: look for it, whatever the policy says of waits."""
+        with self._changed:
+            at = self._parked[pipeline_id].add(moment)
+            self._polls.expect_by(pipeline_id, at)
+            self._changed.notify_all()
+
+    def due_in(self, pipeline_id: int) -> float | None:
+        """The seconds until the next transaction is due that this process has parked; None if there is none."""
+        with self._changed:
+            return self._parked[pipeline_id].due_in(time.monotonic())
 
     def end(self, pipeline_id: int) -> None:
         """The loop does not wait any more."""

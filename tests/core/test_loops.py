@@ -227,7 +227,7 @@ def test_a_loop_that_ends_when_nothing_is_due_waits_for_what_it_has_parked() -> 
     played = play(consumption(policy, is_prefetching=True, due_in=lambda: next(due)), answer)
     parts = ["Call", "Start", "Await", "Call", "Await", "Flush", "Call"]
     assert outline(played) == [*parts, "Sleep", *parts, "Drain"]
-    assert [(sleep.seconds, sleep.is_for_work) for sleep in played.of(Sleep)] == [(7.5, True)]
+    assert played.of(Sleep) == [Sleep(7.5, is_for_work=True, is_exact=True)]
     assert played.result is Stop.EMPTY
 
 

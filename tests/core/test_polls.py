@@ -75,3 +75,15 @@ def test_many_that_wait_are_soon_looked_for_together(began: list[float]) -> None
         assert polls.take(now) == list(range(len(began)))
         looks += 1
     assert looks in {10, 11}
+
+
+def test_a_moment_at_which_there_is_work_comes_before_the_next_look() -> None:
+    polls = Polls()
+    polls.expect_by(7, 0.5)
+    assert polls.next_at() == math.inf, "nobody waits"
+    polls.expect(7, 0.0, 5.0, growth=2.0, most=60.0)
+    polls.expect_by(7, 0.5)
+    polls.expect_by(7, 3.0)
+    assert polls.next_at() == 0.5
+    assert polls.take(0.5) == [7]
+    assert polls.next_at() == 10.5

@@ -106,6 +106,14 @@ def test_what_is_parked_keeps_no_slot(task: str, direction: str) -> None:
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
+def test_what_is_due_is_taken_up_however_seldom_the_policy_looks(task: str) -> None:
+    pipeline = parking(task, empty_queue={"backoff": FAR, "backoff_cap": FAR})
+    with running(pipeline):
+        (uid,) = submit(pipeline, at=3)
+        wait_for(lambda: states(uid) == ["succeeded"])
+
+
+@pytest.mark.parametrize("task", CONSUMERS)
 def test_a_shorter_wait_keeps_its_slot(task: str, tmp_path: Path) -> None:
     pipeline = parking(task, park_after=0.2, max_attempts=2)
     (uid,) = submit(pipeline, at=2, mark=str(tmp_path / "mark"))

@@ -119,7 +119,8 @@ def check_that_every_attempt_was_made_in_turn(how_many: int) -> None:
     for record_id, number, outcome in made.values_list("transaction_id", "number", "outcome"):
         tried.setdefault(record_id, []).append((number, outcome))
     poison = set(TransactionRecord.objects.filter(state=FAILED).values_list("pk", flat=True))
-    assert len(tried) == how_many
+    assert len(poison) <= how_many // 100
+    assert len(tried | dict.fromkeys(poison)) == how_many
     for record_id, attempts in tried.items():
         assert attempts == sorted(attempts)
         assert record_id in poison or (set(attempts) == {(1, 1), (2, 1), (3, 0)} and attempts[-2:] == [(2, 1), (3, 0)])
