@@ -48,6 +48,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 def _brisk_and_clean() -> Iterator[None]:
     """Passwords are hashed quickly (a server verifies them all the same), and cleaning knows append-only tables.
 
+    The next test goes on with the connection, as one that rolls back does: a new one must learn the whole schema first.
     Static files are looked for when they are asked for; else each test's client would list them all beforehand. And the
     certificates of the world are read once, not by each client of a server on this host.
     """
@@ -55,6 +56,7 @@ def _brisk_and_clean() -> Iterator[None]:
         patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
+        patch.setattr(TransactionTestCase, "_should_reload_connections", lambda _case: False)
         patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
         yield
 

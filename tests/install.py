@@ -14,7 +14,7 @@ from ergon_site.embedded import RABBITMQ
 # Debian's, for what the oldest supported server does differently.
 OLDEST_POSTGRES = "/usr/lib/postgresql/15/bin/postgres"
 PACKAGES = {
-    "chromium": ["chromium", "fonts-dejavu-core"],
+    "chromium-headless-shell": ["chromium-headless-shell", "fonts-dejavu-core"],
     RABBITMQ: ["rabbitmq-server"],
     "faketime": ["faketime"],
     "ip": ["iproute2"],
