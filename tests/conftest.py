@@ -1,10 +1,8 @@
 """What every test may ask for."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
-import httpx
 import hypothesis
 import pytest
 from django.conf import settings
@@ -49,15 +47,13 @@ def _brisk_and_clean() -> Iterator[None]:
     """Passwords are hashed quickly (a server verifies them all the same), and cleaning knows append-only tables.
 
     The next test goes on with the connection, as one that rolls back does: a new one must learn the whole schema first.
-    Static files are looked for when they are asked for; else each test's client would list them all beforehand. And the
-    certificates of the world are read once, not by each client of a server on this host.
+    Static files are looked for when they are asked for; else each test's client would list them all beforehand.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
         patch.setattr(TransactionTestCase, "_fixture_teardown", database.clean)
         patch.setattr(TransactionTestCase, "_should_reload_connections", lambda _case: False)
-        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
         yield
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import certifi
 import psycopg
 import pytest
 from psycopg.sql import SQL, Literal
@@ -85,6 +86,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]
     os.environ["DATABASE_URL"] = _database(early_config.known_args_namespace.database, folder)
     os.environ["CELERY_BROKER_URL"] = _broker(folder)
     os.environ["ERGON_PEERS"] = PEERS
+    os.environ["SSL_CERT_FILE"] = _certificate(folder)
     return (yield)
 
 
@@ -176,6 +178,13 @@ def _welcoming(address: str) -> str:
         password = Literal(urlsplit(address).password)
         connection.execute(SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(password))
     return address
+
+
+def _certificate(folder: Path) -> str:
+    """One of the world's certificates: each client reads them all, and in the tests nobody calls the world."""
+    first, end, _ = certifi.contents().partition("-----END CERTIFICATE-----")
+    (folder / "certificate.pem").write_text(first + end)
+    return str(folder / "certificate.pem")
 
 
 def _broker(folder: Path) -> str:
