@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 from engines.connectors.base import collect
+from engines.core.outcome import CUT
 from engines.core.report import Report
 from engines.drivers.loop import Loop
-from engines.drivers.requests import Ask, LetEnd, Lifecycle, Pause, Raised, Requests, Wait
+from engines.drivers.requests import Ask, LetEnd, Pause, Raised, Requests, Wait
 from engines.drivers.run import Run
 from engines.drivers.slots import AsyncSlots
-from engines.drivers.timeouts import CANCELLING, awaitable, run_with_timeout_async, with_context_async
+from engines.drivers.timeouts import CANCELLING, awaitable, run_with_timeout_async
+from engines.drivers.watcher import SupersededError
 from engines.drivers.work import Work
 from engines.tasks.transaction import Transaction
 
@@ -26,7 +28,7 @@ class AsyncDriver:
         self._home: asyncio.AbstractEventLoop | None = None
         self._caller: asyncio.Task[Any] | None = None
         self._run = Run(work, self, is_async=True)
-        self.slots = AsyncSlots(self._run, self._changed)
+        self.slots = AsyncSlots(self._run, self._changed, self.perform)
         self._loop = Loop(self._run)
 
     def stop(self) -> None:
@@ -72,9 +74,8 @@ class AsyncDriver:
         self._loop.has_arrived = True
         self.wake()
 
-    async def _serve(self, requests: Requests[Any]) -> Any:
-        """Do what the loop asks for in the caller's task, what a lifecycle asks for in the task of its slot."""
-        reply: Any = None
+    async def perform(self, requests: Requests[Any], reply: Any = None) -> Any:
+        """Do what a lifecycle asks for in the task of its slot; if that is late, another task goes on."""
         try:
             while True:
                 try:
@@ -86,15 +87,33 @@ class AsyncDriver:
                     try:
                         reply = await awaitable(request())
                     except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
-                        reply = self._raised(error)
+                        reply = Raised(error)
                 elif isinstance(request, Ask):
-                    reply = await self._ask(request)
-                elif isinstance(request, Wait):
-                    await self._wait(request)
+                    reply = await self.slots.call(request)
                 elif isinstance(request, Pause):
                     await asyncio.sleep(request.seconds)
                 elif isinstance(request, LetEnd):
                     await asyncio.wait({request.call}, timeout=request.seconds)
+        except SupersededError:
+            return CUT
+        except BaseException:
+            requests.close()  # here and now, whoever has cancelled this task
+            raise
+
+    async def _serve(self, requests: Requests[Any]) -> Any:
+        """Do what the loop asks for in the caller's task."""
+        reply: Any = None
+        try:
+            while True:
+                try:
+                    request = requests.send(reply)
+                except StopIteration as end:
+                    return end.value
+                reply = None
+                if isinstance(request, Ask):
+                    reply = await self._ask(request)
+                elif isinstance(request, Wait):
+                    await self._wait(request)
         finally:
             requests.close()  # here and now, whoever has cancelled this task
 
@@ -102,15 +121,11 @@ class AsyncDriver:
         function, arguments, seconds, abandoned, late = ask
         try:
             return await run_with_timeout_async(function, seconds, *arguments, abandoned=abandoned, late=late)
-        except BaseException as error:  # noqa: BLE001 (the loop or lifecycle knows what to do about it)
-            return self._raised(error)
-
-    def _raised(self, error: BaseException) -> Raised:
-        """The answer to a call that failed. Who cancels the caller's task, however, ends the loop."""
-        caller = self._caller
-        if caller is not None and caller is asyncio.current_task() and caller.cancelling():
-            raise error
-        return Raised(error)
+        except BaseException as error:
+            caller = self._caller
+            if caller is not None and caller is asyncio.current_task() and caller.cancelling():
+                raise  # who cancels the caller's task ends the loop
+            return Raised(error)
 
     async def _wait(self, wait: Wait) -> None:
         await asyncio.sleep(0)  # a wait of nothing still lets others run
@@ -130,9 +145,6 @@ class AsyncDriver:
             await connector.release_async(batch)
             raise error
         return batch
-
-    def bind(self, lifecycle: Lifecycle) -> Callable[[Transaction], "asyncio.Task[Any]"]:
-        return with_context_async(lambda transaction: self._serve(lifecycle(transaction)))
 
     async def _give_everything_back(self) -> None:
         """The caller's own task failed or was cancelled: nothing that runs counts any more, all of it is given back."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
+from contextvars import Context
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -53,6 +54,8 @@ class LetEnd(NamedTuple):
 # A `partial` asks for a call without a limit: most requests do, and it costs less than `Ask`. Answer: as of `Ask`.
 Requests: TypeAlias = Generator[partial[Any] | Ask | Wait | Pause | LetEnd, Any, T]
 Lifecycle: TypeAlias = Callable[[Transaction], Requests[Any]]
+# A lifecycle in its slot, and its context: whoever goes on with the lifecycle goes on in the same context.
+Performance: TypeAlias = tuple[Requests[Any], Context]
 
 
 class Slots(Protocol):
@@ -89,9 +92,6 @@ class Driver(Protocol):
 
     def release_late(self, transactions: list[Transaction]) -> Any:
         """Give transactions back that ended, or were fetched, when nobody waited for them any more."""
-
-    def bind(self, lifecycle: Lifecycle) -> Callable[[Transaction], Any]:
-        """A function for the slots that performs a lifecycle in the context of now."""
 
 
 class Functions(NamedTuple):

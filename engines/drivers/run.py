@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,7 +22,7 @@ from engines.core.policy import ConsumerPolicy
 from engines.core.report import FailedTransaction, Report
 from engines.core.steps import WORK, Call, Sleep, Stop
 from engines.drivers.attempts import NO_DEADLINES, Deadlines, Limit, announce, refusal_of
-from engines.drivers.requests import Ask, Driver, LetEnd, Pause, Raised, Requests, functions_of
+from engines.drivers.requests import Ask, Driver, LetEnd, Lifecycle, Pause, Performance, Raised, Requests, functions_of
 from engines.drivers.timeouts import Abandoned, Killed, LimitReached, Running, is_raised_by_signals, is_request_to_end
 from engines.drivers.tracing import Trace, observer_of
 from engines.drivers.work import Postponed, RunsElsewhere, Waiting, Work
@@ -67,11 +68,16 @@ class Tally:
 
 
 class Entry(NamedTuple):
-    """A transaction on its way to a slot, with the function that runs it in the context of its batch."""
+    """A transaction on its way to a slot, with its lifecycle and the context of its batch."""
 
     id: str
     transaction: Any
-    run: Callable[[Any], Any]
+    lifecycle: Lifecycle
+    context: Context
+
+    def start(self) -> Performance:
+        """Its lifecycle, to be performed in its own copy of that context."""
+        return self.lifecycle(self.transaction), self.context.copy()
 
 
 class Run:
@@ -156,8 +162,8 @@ class Run:
     def entries(self, transactions: list[Transaction]) -> list[Entry]:
         """Transactions ready for the slots, each to be run under the policy and in the context of now."""
         performed = partial(self._lifecycle, self.work, self.work.plan)
-        run = self.driver.bind(self.observer.batch(performed, len(transactions)))
-        return [Entry(transaction.id, transaction, run) for transaction in transactions]
+        observed, context = self.observer.batch(performed, len(transactions)), copy_context()
+        return [Entry(transaction.id, transaction, observed, context) for transaction in transactions]
 
     def _lifecycle(
         self, work: Work, plan: Plan, transaction: Transaction, trace: Trace | None = None

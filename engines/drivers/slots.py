@@ -5,12 +5,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from math import inf
+from typing import Any, cast
 
 from engines.core.outcome import CUT, Outcome
-from engines.drivers.requests import Raised
+from engines.drivers.requests import Ask, Performance, Raised
 from engines.drivers.run import Entry, Run
 from engines.drivers.timeouts import LimitReached, SpareThread
+from engines.drivers.timer import TimedCall
 from engines.drivers.watcher import SupersededError
 
 # How often a transaction that waits for a slot looks whether the loop is to end.
@@ -114,7 +116,7 @@ class ThreadSlots:
         """Run transactions in one slot until none is left; at first one may have ended in it."""
         with suppress(SupersededError):
             while (entry := self._next_after(ended, outcome)) is not None:
-                outcome = self._outcome_of(entry, entry.run(entry.transaction))
+                outcome = self._outcome_of(entry, entry.start())
                 ended = entry
 
     def _next_after(self, ended: Entry | None, outcome: Outcome) -> Entry | None:
@@ -151,10 +153,11 @@ class ThreadSlots:
 class AsyncSlots:
     """A semaphore, and a task for each transaction that runs. For the event loop's thread only."""
 
-    def __init__(self, run: Run, changed: asyncio.Event) -> None:
-        self._run, self._changed = run, changed
+    def __init__(self, run: Run, changed: asyncio.Event, perform: Callable[..., Any]) -> None:
+        self._run, self._changed, self._perform = run, changed, perform
         self._free = asyncio.Semaphore(run.work.concurrency)
-        self.tasks: dict[asyncio.Task[Outcome], Entry] = {}
+        self.tasks: dict[asyncio.Task[Outcome], tuple[Entry, Performance]] = {}
+        self._calls: dict[asyncio.Task[Outcome], TimedCall] = {}  # handlers with a limit that run in them
         self.room = -1
         self.is_room_awaited = False
 
@@ -188,7 +191,7 @@ class AsyncSlots:
     def cancel_lost(self) -> None:
         """Cancel what another worker has by now."""
         self._run.drop_lost()
-        self._cancel([one for one, entry in self.tasks.items() if self._run.is_lost(entry)])
+        self._cancel([task for task, (entry, _) in self.tasks.items() if self._run.is_lost(entry)])
         self._changed.set()
 
     def cancel(self) -> None:
@@ -197,17 +200,41 @@ class AsyncSlots:
 
     def _cancel(self, tasks: "list[asyncio.Task[Outcome]]") -> None:
         for task in tasks:
-            if not self._run.is_settled(self.tasks[task]):
-                task.cancel()
+            if not self._run.is_settled(self.tasks[task][0]):
+                (self._calls.get(task) or task).cancel()
 
     def _occupy(self, entry: Entry) -> None:
-        task = entry.run(entry.transaction)
-        self.tasks[task] = entry
+        self._begin(entry, entry.start())
+
+    def _begin(self, entry: Entry, lifecycle: Performance, reply: Any = None) -> None:
+        requests, context = lifecycle
+        task = asyncio.get_running_loop().create_task(self._perform(requests, reply), context=context)
+        self.tasks[task] = entry, lifecycle
         task.add_done_callback(self._vacate)
+
+    async def call(self, ask: Ask) -> Any:
+        """Call a handler that has a limit, in the task of its slot. Answer: as to any request."""
+        function, arguments, seconds, abandoned, _ = ask
+        task = cast("asyncio.Task[Outcome]", asyncio.current_task())
+        call = TimedCall(function, inf if seconds is None else seconds, abandoned, task, self._go_on)
+        self._calls[task] = call
+        try:
+            return await call.run(arguments)
+        except SupersededError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (the lifecycle knows what to do about it)
+            return Raised(error)
+        finally:
+            del self._calls[task]
+
+    def _go_on(self, late: "asyncio.Task[Outcome]", error: BaseException) -> None:
+        """Let another task take the place of one whose call has not ended in time."""
+        late.remove_done_callback(self._vacate)
+        self._begin(*self.tasks.pop(late), Raised(error))
 
     def _vacate(self, task: "asyncio.Task[Outcome]") -> None:
         """A slot is free: it goes to the next in line, and only otherwise back to the semaphore."""
-        run, entry = self._run, self.tasks.pop(task)
+        run, (entry, _) = self._run, self.tasks.pop(task)
         run.end(entry, self._outcome_of(task))
         is_surplus = len(self.tasks) >= run.work.concurrency
         following = None if is_surplus else run.next_entry()

@@ -2,27 +2,20 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from engines.connectors.base import collect
 from engines.core.report import Report
 from engines.drivers.loop import Loop
-from engines.drivers.requests import Ask, Lifecycle, Pause, Raised, Requests, Wait
+from engines.drivers.requests import Ask, Pause, Performance, Raised, Requests, Wait
 from engines.drivers.run import Run
 from engines.drivers.slots import ThreadSlots
 from engines.drivers.timeouts import LimitReached, run_with_timeout
 from engines.drivers.watcher import SupersededError, WatchedCall
 from engines.drivers.work import Work
 from engines.tasks.transaction import Transaction
-
-
-class Performance(NamedTuple):
-    """A lifecycle in its slot. Its context is entered only while it decides: another thread can go on with it."""
-
-    requests: Requests[Any]
-    context: Context
 
 
 class ThreadDriver:
@@ -85,7 +78,7 @@ class ThreadDriver:
 
     def perform(self, lifecycle: Performance, reply: Any, go_on: Callable[[LimitReached], None]) -> Any:
         """Do what a lifecycle asks for in the thread of its slot; if that is late, another thread goes on."""
-        requests, context = lifecycle
+        requests, context = lifecycle  # the context is entered for moments only: another thread can go on in it
         while True:
             try:
                 request = context.run(requests.send, reply)
@@ -150,10 +143,6 @@ class ThreadDriver:
 
     def release_late(self, transactions: list[Transaction]) -> None:
         self._serve(self._loop.release(transactions))
-
-    def bind(self, lifecycle: Lifecycle) -> Callable[[Transaction], Performance]:
-        bound = copy_context()
-        return lambda transaction: Performance(lifecycle(transaction), bound.copy())
 
     def _give_everything_back(self) -> None:
         """An error of the caller's own thread: nothing that runs counts any more, and all of it is given back."""

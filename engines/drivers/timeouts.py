@@ -333,6 +333,16 @@ async def _give_up_on(
             _stragglers.add(straggler)
             straggler.add_done_callback(_stragglers.discard)
 
+    task.add_done_callback(ended)
+    task.cancel()
+    await asyncio.wait({task}, timeout=CANCELLING)
+    if not task.done():
+        leave_behind(task, abandoned)
+
+
+def leave_behind(task: "asyncio.Future[Any]", abandoned: Abandoned) -> None:
+    """Count a task that was cancelled and runs on: as one that tidies up for a grace, then as abandoned."""
+
     def abandon() -> None:
         task.remove_done_callback(leave)
         if not task.done():
@@ -344,13 +354,9 @@ async def _give_up_on(
         grace.cancel()
         abandoned.leave()
 
-    task.add_done_callback(ended)
-    task.cancel()
-    await asyncio.wait({task}, timeout=CANCELLING)
-    if not task.done():
-        abandoned.begin_to_leave()
-        grace = asyncio.get_running_loop().call_later(abandoned.cancel_grace, abandon)
-        task.add_done_callback(leave)
+    abandoned.begin_to_leave()
+    grace = asyncio.get_running_loop().call_later(abandoned.cancel_grace, abandon)
+    task.add_done_callback(leave)
 
 
 def awaitable(value: Any) -> Awaitable[Any]:
